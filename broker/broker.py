@@ -15,6 +15,7 @@ from .connection import Connection, FrontEnd
 from .consuming import Consuming
 from .core.consumer import NOBODY, Client, Consumer
 from .core.dead_letter import EXPIRED, POISON
+from .core.fault import FailureReport
 from .core.message import Message, MessageReference
 from .core.producer import Producer
 from .core.queue import Queue
@@ -248,10 +249,10 @@ class Broker(Consuming):
     def acknowledge(self, consumer: Consumer, references: list[MessageReference]) -> None:
         self.settlement.acknowledge(consumer, [reference for reference in references if reference.transaction is None])
 
-    def fail(self, consumer: Consumer, references: list[MessageReference], failure: Failure, outcome: str, report: dict[str, Any]) -> None:
+    def fail(self, consumer: Consumer, references: list[MessageReference], failure: Failure, outcome: str, report: FailureReport) -> None:
         self.settlement.fail(consumer, references, failure, outcome, report)
 
-    def poison(self, consumer: Consumer, references: list[MessageReference], report: dict[str, Any]) -> None:
+    def poison(self, consumer: Consumer, references: list[MessageReference], report: FailureReport) -> None:
         """Dead-letter now, whatever the counts say."""
         retryable = report.get("retryable", True)
         failure = Failure(retryable=retryable, poison=True)

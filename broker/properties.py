@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from homing.journal.contract import Properties, check_properties, weight_of
+from homing.journal.properties import Properties, check_properties, weight_of
 
 from .errors import Refused
 

@@ -6,14 +6,11 @@ whole journal; together with the priority it is also the order within the queue.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, cast
 
-PropertyValue = str | int | float | bool | bytes | None
-Properties = dict[str, PropertyValue]
-
+from .properties import Properties, weight_of
 
 Record = TypeVar("Record")
 
@@ -85,68 +82,6 @@ class QueueStat(IntEnum):
     MOVED_OUT = 10
     FAILED_FIRST = 11
     FAILED_MS = 12
-
-
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-
-def check_properties(properties: Mapping[Any, Any]) -> None:
-    """Raise ValueError, with a sentence that names the property, unless every name and value can be stored.
-
-    Names: non-empty str. Values: str, int within 64 bits signed, finite float, bool, bytes, None; no str with a lone
-    surrogate. SQLite and msgpack refuse such values only when the batch is half written, or turn them into something
-    else, so they are kept out before a message joins a batch.
-    """
-    for name, value in properties.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"a property name must be a non-empty string, not {name!r}")
-        kind = type(value)
-        if kind is str:
-            _check_text(f"the value of property {name!r}", value)
-        elif kind is int:
-            if not INT64_MIN <= value <= INT64_MAX:
-                raise ValueError(f"property {name!r} holds an integer beyond 64 bits signed; send it as a string")
-        elif kind is float:
-            if not math.isfinite(value):
-                raise ValueError(f"property {name!r} holds {value}, which is not a finite number; leave it out or send it as a string")
-        elif value is not None and kind is not bool and kind is not bytes:
-            raise ValueError(
-                f"property {name!r} is of type {kind.__name__}; a property is a string, an integer, a float, a boolean, bytes or null"
-            )
-        _check_text(f"the property name {name!r}", name)
-
-
-def _check_text(what: str, text: str) -> None:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError(f"{what} holds a lone surrogate, which cannot be written as UTF-8; send it as bytes") from None
-
-
-#: What properties take in memory: all of them, each (its name, which other messages may share or not, and its place), and text, number
-#: and binary beside what is in it. Text beyond ASCII may take as much for each of its characters.
-_PROPERTIES_BYTES, _PROPERTY_BYTES = 184, 110
-_TEXT_BYTES, _NUMBER_BYTES, _BINARY_BYTES = 56, 32, 40
-_WIDEST: Final = 4
-
-
-def weight_of(properties: Properties) -> int:
-    """What properties take in memory, in bytes; about that, and rather more."""
-    size = _PROPERTIES_BYTES + _PROPERTY_BYTES * len(properties)
-    for name, value in properties.items():
-        size += _weight_of_text(name)
-        if isinstance(value, str):
-            size += _TEXT_BYTES + _weight_of_text(value)
-        elif isinstance(value, bytes):
-            size += _BINARY_BYTES + len(value)
-        elif value is not None:
-            size += _NUMBER_BYTES
-    return size
-
-
-def _weight_of_text(text: str) -> int:
-    return len(text) if text.isascii() else _WIDEST * len(text)
 
 
 class MessageRecord(NamedTuple):
@@ -307,10 +242,39 @@ class AddressRecord(NamedTuple):
 class DeclarationRecord(NamedTuple):
     """Something a front end declared that is neither address nor queue. ``name`` is unique within ``kind``."""
 
-    #: exchange | binding
+    #: exchange | binding (of a virtual host: with its name) | policy | virtual-host | user | settings | redrive | upkeep
     kind: str
     name: str
-    content: dict[str, Any]
+    #: Of ``kind``'s own shape, and for whoever declared it alone: but for a redrive job's (RedriveContent), the journal only stores it.
+    content: Mapping[str, Any]
+
+
+class RedriveContent(TypedDict):
+    """The content of a declared redrive job: the fields of broker.core.redrive_job.RedriveJob."""
+
+    job_id: int
+    queue: str
+    user: str
+    target: str | None
+    wanted: dict[str, Any]
+    rate: int
+    limit: int
+    newest_first: bool
+    canary: int
+    stop_above: int | None
+    started_ms: int
+    ended_ms: int | None
+    state: str
+    why: str
+    after: int
+    up_to: int
+    sent: int
+    left: int
+    succeeded: int
+    died: int
+    gone: int
+    bounced: int
+    judged: int
 
 
 class AttemptDetail(NamedTuple):
@@ -414,10 +378,39 @@ class FaultRecord(NamedTuple):
     regressed_ms: int | None = None
 
 
+class PolicyInForce(TypedDict, total=False):
+    """Everything that a decision depended on (broker/core/policy_in_force.py says the same); older ones lack what came later."""
+
+    redelivery_delay_ms: int
+    redelivery_delay_multiplier: float
+    redelivery_collision_avoidance_factor: float
+    max_redelivery_delay_ms: int | None
+    redelivery_back_off: str
+    redelivery_delays_ms: list[int]
+    max_delivery_attempts: int
+    max_nack_delay_ms: int
+    allow_consumer_policy: bool
+    dead_letter_address: str | None
+    #: By field name, of broker.core.redelivery.ConsumerPolicy.
+    consumer_policy: dict[str, Any] | None
+
+
 class PolicyRecord(NamedTuple):
     policy: str
     from_ms: int
-    settings: dict[str, Any]
+    settings: PolicyInForce
+
+
+class Failed(NamedTuple):
+    """Deliveries that failed together and alike, as they are read again."""
+
+    #: Its name and address, even if it is gone.
+    queue: str
+    address: str
+    number: int
+    detail: AttemptDetail
+    #: Empty: what decided is not on record any more.
+    in_force: PolicyInForce
 
 
 class OnDisk(NamedTuple):

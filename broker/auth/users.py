@@ -37,7 +37,7 @@ class User(NamedTuple):
         return {"name": self.name, "grants": [grant.describe() for grant in self.grants], "source": source}
 
 
-def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, dict[str, Any]]:
+def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, Mapping[str, Any]]:
     """Those of users, by name."""
     return {record.name: record.content for record in declarations if record.kind == USER}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypedDict
 
 #: What a group takes, with the numbers of its messages, and each program that met it, beside their texts (tests/unit/test_memory.py).
 _GROUP_BYTES: Final = 1200
@@ -13,6 +13,22 @@ _HOUR_MS: Final = 3_600_000
 _GROWN: Final = 10
 #: client_id, host, version: what a program that met it said of itself.
 Program = tuple[str, str, str]
+
+
+class FailureReport(TypedDict, total=False):
+    """What a client said of a failure (docs/protocol.md, 2.4), or the broker in its place."""
+
+    outcome: str
+    reason: str
+    error_type: str
+    bases: list[str]
+    error_text: str
+    exit_status: int
+    traceback: str
+    delay_ms: int
+    until_ms: int
+    retryable: bool
+    count: bool
 
 
 @dataclass(slots=True, eq=False)

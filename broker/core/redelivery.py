@@ -7,7 +7,6 @@ section 4), and a rule that fits the failure changes both (``under``). All are c
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -464,26 +463,3 @@ def lifetime_warning(settings: AddressSettings, policy: ConsumerPolicy | None) -
         )
     within = f"{math.ceil(life[1] / 100) / 10:g} s" if life[1] >= 100 else format_duration_ms(life[1])
     return f"a failing message uses up {times} and is gone within {within}: a fault that lasts longer dead-letters everything that meets it"
-
-
-#: The settings that a decision depends on; what an attempt's record names as the policy in force.
-_DECIDING_FIELDS: Final = (
-    "redelivery_delay_ms",
-    "redelivery_delay_multiplier",
-    "redelivery_collision_avoidance_factor",
-    "max_redelivery_delay_ms",
-    "redelivery_back_off",
-    "redelivery_delays_ms",
-    "max_delivery_attempts",
-    "max_nack_delay_ms",
-    "allow_consumer_policy",
-    "dead_letter_address",
-)
-
-
-def policy_in_force(settings: AddressSettings, policy: ConsumerPolicy | None) -> tuple[str, dict[str, Any]]:
-    """``(short hash, map)`` of everything a decision depends on: the same for the same rules, on every machine and at every start."""
-    values: dict[str, Any] = {name: getattr(settings, name) for name in _DECIDING_FIELDS}
-    values["redelivery_delays_ms"] = list(settings.redelivery_delays_ms)
-    values["consumer_policy"] = asdict(policy) if policy is not None else None
-    return hashlib.blake2s(repr(values).encode(), digest_size=6).hexdigest(), values

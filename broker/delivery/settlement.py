@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ..core.consumer import Consumer
 from ..core.counts import RETRIED
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
+from ..core.fault import FailureReport
 from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, Failure, Terms, Verdicts, limit_reached, of_amqp_consumer, under
@@ -65,7 +66,7 @@ class Settlement:
             )
             fix = "raise limits.max-frame-bytes, or consume the queue over AMQP"
             log.warning("message-too-large: queue %s: %s; it is dead-lettered (%s)", consumer.queue.name, why, fix)
-            report = {"reason": why, "error_type": "message-too-large", "error_text": fix}
+            report: FailureReport = {"reason": why, "error_type": "message-too-large", "error_text": fix}
             self.fail(consumer, [reference], Failure(poison=True), POISON, report)
 
     def fail(
@@ -74,7 +75,7 @@ class Settlement:
         references: list[MessageReference],
         failure: Failure,
         outcome: str,
-        report: dict[str, Any] | None = None,
+        report: FailureReport | None = None,
         apply_limit: bool = True,
     ) -> None:
         """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
@@ -189,7 +190,7 @@ class Settlement:
         return late
 
 
-def _by_rule(settings: AddressSettings, failed: list[MessageReference], report: dict[str, Any], outcome: str) -> Sequence[_Group]:
+def _by_rule(settings: AddressSettings, failed: list[MessageReference], report: FailureReport, outcome: str) -> Sequence[_Group]:
     rules = fitting(settings.rules, reported_failure(report, outcome))
     if not rules or not rules[0].header:
         return ((rules[0] if rules else None, failed),)

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+from homing.journal.contract import Failed
+
 from ..auth.access import Who, asks, everywhere, found_later, free, needs, shown_only
 from ..broker import Broker
 from ..config.changes import Change
@@ -27,25 +29,6 @@ T = TypeVar("T")
 _MOST_LIVES: Final = 20
 #: After so long, work that waits for a page from disk is looked at again.
 LOOK_AGAIN_S: Final = 0.001
-
-
-class Failed(Protocol):
-    """Deliveries that failed together and alike: how many, what is on record of each, and what decided (empty: unknown)."""
-
-    @property
-    def queue(self) -> str: ...
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def detail(self) -> dict[str, Any]: ...
-
-    @property
-    def in_force(self) -> dict[str, Any]: ...
 
 
 class Host(Protocol):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from homing.journal.contract import Failed, Fault
+
 from ..auth.access import Who, needs, place_named
 from ..broker import Broker
 from ..core.redelivery import Action, ConsumerPolicy, Terms, attempts_allowed, foreseen, under
@@ -15,7 +17,7 @@ from ..core.settings.address_settings import DEFAULTS, AddressSettings
 from ..core.settings.rules import fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
-from .host import Failed, Host, in_thread
+from .host import Host, in_thread
 from .settings import checked, of_patterns, wanted_layers
 
 _DAY_MS: Final = 86_400_000
@@ -107,18 +109,18 @@ class _Account:
         return looked_at
 
     def _add(self, settings: AddressSettings, failed: Failed) -> None:
-        detail, fault = failed.detail, failed.detail.get("fault") or {}
-        error_class = fault.get("error_type") or detail["outcome"]
-        rule = next((each for each in fitting(settings.rules, reported_failure(fault, detail["outcome"])) if not each.header), None)
+        detail, fault = failed.detail, failed.detail.fault or Fault()
+        error_class = fault.get("error_type") or detail.outcome
+        rule = next((each for each in fitting(settings.rules, reported_failure(fault, detail.outcome)) if not each.header), None)
         policy = failed.in_force.get("consumer_policy")
         terms = Terms(settings, ConsumerPolicy(**policy) if policy else None)
         terms = under(rule, terms.settings, terms.policy) if rule else terms
-        action, least_ms, most_ms = foreseen(terms, detail["failed"])
+        action, least_ms, most_ms = foreseen(terms, detail.failed)
         if action is Action.REDELIVER and _was_a_verdict(failed):
             action = Action.DEAD_LETTER
-        row = self._row(failed, error_class, detail.get("rule"), rule.name if rule else None)
+        row = self._row(failed, error_class, detail.rule, rule.name if rule else None)
         row.failures += failed.number
-        row.then[detail["decision"]] += failed.number
+        row.then[detail.decision] += failed.number
         row.now[action.value] += failed.number
         if action is Action.REDELIVER:
             row.least_ms = least_ms if row.least_ms is None else min(row.least_ms, least_ms)
@@ -136,10 +138,14 @@ class _Account:
 def _was_a_verdict(failed: Failed) -> bool:
     """It was dead-lettered before its limit, and by no rule."""
     detail = failed.detail
-    if detail["decision"] != Action.DEAD_LETTER.value or detail.get("rule"):
+    if detail.decision != Action.DEAD_LETTER.value or detail.rule:
         return False
     in_force = failed.in_force
     policy = in_force.get("consumer_policy")
-    known = {name: in_force[name] for name in ("max_delivery_attempts", "allow_consumer_policy") if name in in_force}
-    allowed = attempts_allowed(replace(DEFAULTS, **known), ConsumerPolicy(**policy) if policy else None)
-    return detail["outcome"] in _VERDICTS or allowed is None or detail["failed"] < allowed
+    settings = replace(
+        DEFAULTS,
+        max_delivery_attempts=in_force.get("max_delivery_attempts", DEFAULTS.max_delivery_attempts),
+        allow_consumer_policy=in_force.get("allow_consumer_policy", DEFAULTS.allow_consumer_policy),
+    )
+    allowed = attempts_allowed(settings, ConsumerPolicy(**policy) if policy else None)
+    return detail.outcome in _VERDICTS or allowed is None or detail.failed < allowed

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from ..core.fault import FailureReport
 from ..core.redelivery import Failure
 
 KINDS: Final[dict[str, type]] = {
@@ -23,7 +24,7 @@ _MOST_BASES: Final = 64
 _MOST_MS: Final = (1 << 63) - 1
 
 
-def checked_report(report: Mapping[str, Any]) -> dict[str, Any]:
+def checked_report(report: Mapping[str, Any]) -> FailureReport:
     """Without the keys whose value is None. Raises ValueError, which goes on behind the word "failure"."""
     kept: dict[str, Any] = {}
     for name, value in report.items():
@@ -43,9 +44,9 @@ def checked_report(report: Mapping[str, Any]) -> dict[str, Any]:
     bases = kept.get("bases", ())
     if len(bases) > _MOST_BASES or any(type(base) is not str for base in bases):
         raise ValueError(f"has bases that are not up to {_MOST_BASES} names")
-    return kept
+    return cast(FailureReport, kept)
 
 
-def failure_of(report: Mapping[str, Any]) -> Failure:
+def failure_of(report: FailureReport) -> Failure:
     """What decides of the message."""
     return Failure(report.get("count", True), report.get("retryable", True), report.get("delay_ms"), report.get("until_ms"))

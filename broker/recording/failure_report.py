@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from homing.journal.contract import Fault
 from homing.journal.fingerprint import fingerprint
 
+from ..core.fault import FailureReport
 from ..core.settings.address_settings import AddressSettings
 
 _MAX_TEXT: Final = 4096
@@ -16,18 +18,53 @@ _MAX_NAME: Final = 256
 _BRIEF_BASES: Final = 8
 #: Of a secret that a cut went through, a pattern may not know the rest: so many characters beside a cut are left out too.
 MARGIN: Final = 4096
+#: Attempts that one and the same report is stored whole with; further ones have the beginning of it.
+_STORED_WHOLE: Final = 100
 #: How a cut is shown, here and by the client (client/failure.py).
 _CUT: Final = re.compile(r"\n… (\d{1,15}) characters left out …\n")
 
 
-def keep(report: dict[str, Any], settings: AddressSettings, outcome: str) -> tuple[Fault | None, str]:
+class LastReport:
+    """The report that was read last. One may fail thousands of messages: it is read once, and stored whole a number of times."""
+
+    __slots__ = ("_fault", "_outcome", "_report", "_settings", "_stored", "description")
+
+    def __init__(self) -> None:
+        self._report: FailureReport | None = None
+        self._settings: AddressSettings | None = None
+        self._outcome = ""
+        self._fault: Fault | None = None
+        self._stored = 0
+        #: Of its fault group, also where nothing of the fault is stored: fingerprint, class, text, traceback.
+        self.description = ("", "", "", "")
+
+    def read(self, report: FailureReport, settings: AddressSettings, outcome: str) -> None:
+        if self._report is report and self._settings is settings and self._outcome == outcome:
+            return
+        self._fault, number = keep(report, settings, outcome)
+        fault = self._fault or Fault()
+        text = fault.get("error_text") or fault.get("reason", "")
+        self.description = (number, fault.get("error_type") or outcome, text, fault.get("traceback", ""))
+        self._report, self._settings, self._outcome = report, settings, outcome
+        self._stored = 0
+
+    def to_store(self) -> Fault | None:
+        """The fault as it is stored with one more attempt."""
+        self._stored += 1
+        if self._stored == _STORED_WHOLE and self._fault is not None:
+            self._fault = brief(self._fault)
+        return self._fault
+
+
+def keep(report: FailureReport, settings: AddressSettings, outcome: str) -> tuple[Fault | None, str]:
     """The part of a failure report that is stored, None when empty; and the fault's fingerprint. ``outcome``: how the delivery ended.
 
     ``traceback-redactions`` are regular expressions whose matches become ``***``, in all of them. Long texts are cut only then, and keep
     their head and tail.
     """
+    said: Mapping[str, Any] = report
     limits = {"reason": _MAX_TEXT, "error_type": _MAX_NAME, "error_text": _MAX_TEXT, "traceback": settings.max_traceback_bytes}
-    reported = {name: report[name] for name in limits if report.get(name)}
+    reported = {name: said[name] for name in limits if said.get(name)}
     bases: list[str] = report.get("bases", [])
     if redactions := settings.traceback_redactions:
         reported = {name: _redact(text, limits[name], redactions) for name, text in reported.items()}

@@ -15,11 +15,9 @@ from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
     Attempts,
-    Fault,
     MessageRecord,
     OutcomeDetail,
     Outcomes,
-    PolicyRecord,
     QueueRecord,
     QueueStat,
     ReferenceCounts,
@@ -30,26 +28,23 @@ from homing.journal.contract import (
 from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, SUCCEEDED, Histogram
 from ..core.dead_letter import DELETED, DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
+from ..core.fault import FailureReport
 from ..core.memory import Memory
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
-from ..core.redelivery import Action, ConsumerPolicy, Decision, Terms, policy_in_force
+from ..core.redelivery import Action, Decision, Terms
 from ..core.routing import Address
 from ..core.settings.address_settings import AddressSettings
-from .failure_report import brief, keep
+from .failure_report import LastReport
 from .fault_groups import FaultGroups
 from .journal_port import JournalPort
+from .policies_in_force import PoliciesInForce
 from .records import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 from .redrive_tally import RedriveTally
 
 #: What ``max-redelivery-records: -1`` comes to.
 MAX_ATTEMPT_RECORDS: Final = 100
 _MINUTE_MS: Final = 60_000
-#: Messages failed by one and the same report of which each is booked with all its text; further ones with the beginning of it.
-_FULL_FAULTS: Final = 100
-#: Redelivery policies that were entered last: clients bring as many as they like, and the journal keeps some times as many
-#: (journal/upkeep/leftovers.py), so that one that is in use is there.
-_KNOWN_POLICIES: Final = 500
 
 ATTEMPTS: Final = (1, 2, 3, 4, 5, 7, 10, 20, 50)
 COLUMN_OF_OUTCOME: Final = {
@@ -75,18 +70,11 @@ class Recorder:
         self.faults = FaultGroups(journal, now_ms, memory)
         self.redrives = RedriveTally(journal)
         self.faults.bounced = self.redrives.bounced
-        self._known_policies: dict[str, None] = {}
-        self._last_report: dict[str, Any] | None = None
-        self._last_settings: AddressSettings | None = None
-        self._last_outcome = ""
-        self._last_fault: Fault | None = None
-        #: Of its group, also where nothing of the fault is stored: fingerprint, class, text, traceback.
-        self._last_description = ("", "", "", "")
-        self._fault_uses = 0
+        self._report = LastReport()
+        self._policies = PoliciesInForce(journal)
         #: Of the messages that succeeded after a failure: how many attempts that took.
         self.attempts = Histogram(ATTEMPTS)
         self.dead_lettered = dict.fromkeys((DELIVERY_LIMIT, POISON, NOT_RETRYABLE, REJECTED, MAX_LENGTH), 0)
-        self._policy_of: dict[tuple[int, int], tuple[AddressSettings, ConsumerPolicy | None, str]] = {}
 
     @property
     def batch(self) -> WriteBatch:
@@ -391,7 +379,7 @@ class Recorder:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, report: dict[str, Any], now_ms: int) -> None:
+    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, report: FailureReport, now_ms: int) -> None:
         """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
@@ -407,6 +395,7 @@ class Recorder:
         last, entries = None, None
         durable: list[MessageReference] = []
         first = failed_ms = 0
+        self._report.read(report, settings, outcome)
         for reference, decision in verdicts:
             if not reference.durable:
                 continue
@@ -439,8 +428,8 @@ class Recorder:
                     delay_ms=decision.delay_ms if decision.action is Action.REDELIVER else None,
                     due_at_ms=decision.due_at_ms,
                     decision=decision.action.value,
-                    policy=self._policy(terms.settings, terms.policy, now_ms),
-                    fault=self._fault(report, settings, outcome),
+                    policy=self._policies.name(terms.settings, terms.policy, now_ms),
+                    fault=self._report.to_store(),
                     message_key=key,
                     client=consumer.client,
                     producer=message.producer or None,
@@ -455,26 +444,11 @@ class Recorder:
             counts[QueueStat.FAILED_FIRST] += first
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.add_consumer_stats(queue_id, now_ms // _MINUTE_MS, consumer.stats_name, [0, 0, number, failed_ms, now_ms, now_ms])
-            self.read_report(report, settings, outcome)
-            self.faults.failed(consumer.queue.name, durable, self._last_description, consumer.client, now_ms)
+            self.faults.failed(consumer.queue.name, durable, self._report.description, consumer.client, now_ms)
 
-    def read_report(self, report: dict[str, Any], settings: AddressSettings, outcome: str) -> None:
+    def read_report(self, report: FailureReport, settings: AddressSettings, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""
-        if self._last_report is not report or self._last_settings is not settings or self._last_outcome != outcome:
-            self._last_fault, number = keep(report, settings, outcome)
-            fault = self._last_fault or Fault()
-            text = fault.get("error_text") or fault.get("reason", "")
-            self._last_description = (number, fault.get("error_type") or outcome, text, fault.get("traceback", ""))
-            self._last_report, self._last_settings, self._last_outcome = report, settings, outcome
-            self._fault_uses = 0
-
-    def _fault(self, report: dict[str, Any], settings: AddressSettings, outcome: str) -> Fault | None:
-        """The report as it is stored. One may fail thousands of messages: it is kept whole a number of times."""
-        self.read_report(report, settings, outcome)
-        self._fault_uses += 1
-        if self._fault_uses == _FULL_FAULTS and self._last_fault is not None:
-            self._last_fault = brief(self._last_fault)
-        return self._last_fault
+        self._report.read(report, settings, outcome)
 
     def delivered(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
         """The application was given them (and they came back); successes count this themselves."""
@@ -482,19 +456,3 @@ class Recorder:
         number = sum([reference.durable for reference in references])
         if number:
             self._journal.batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.DELIVERED] += number
-
-    def _policy(self, settings: AddressSettings, policy: ConsumerPolicy | None, now_ms: int) -> str:
-        key = (id(settings), id(policy))
-        known = self._policy_of.get(key)
-        if known is not None and known[0] is settings and known[1] is policy:
-            return known[2]
-        name, in_force = policy_in_force(settings, policy)
-        if len(self._policy_of) >= _KNOWN_POLICIES:
-            self._policy_of.clear()
-        self._policy_of[key] = (settings, policy, name)
-        if name not in self._known_policies:
-            if len(self._known_policies) >= _KNOWN_POLICIES:
-                del self._known_policies[next(iter(self._known_policies))]
-            self._known_policies[name] = None
-            self._journal.batch.policy(PolicyRecord(name, now_ms, in_force))
-        return name

@@ -18,11 +18,11 @@ from typing import Any
 
 from .. import fingerprint
 from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
-from ..contract import ON_HOLD_MS, AttemptDetail, Fault, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState
+from ..contract import ON_HOLD_MS, AttemptDetail, Fault, HopDetail, HopRecord, OutcomeDetail, Program, RedriveContent, ReferenceState
 from ..read import faults as fault_reads
 from ..store import returned
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
-from ..store.packing import Damaged, unpack, unpack_hops, unpack_message, unpack_outcome
+from ..store.packing import Damaged, unpack, unpack_attempt, unpack_hops, unpack_message, unpack_outcome
 from ..upkeep.tombstones import THERE
 
 Row = tuple[Any, ...]
@@ -148,7 +148,7 @@ def attempts(snapshot: Snapshot) -> Iterator[Row]:
 
 def failure_row(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blob: bytes) -> Row:
     """What the attempts of one row have in common: all but the two columns in front."""
-    detail = attempt_detail(blob)
+    detail = unpack_attempt(blob)
     fault = detail.fault or Fault()
     return (
         queue_id, snapshot.queue_name(queue_id), detail.original_address,
@@ -160,15 +160,6 @@ def failure_row(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blo
         detail.failed, detail.decision, detail.rule, detail.delay_ms, us(detail.due_at_ms), detail.policy,
         detail.message_key, detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),
     )  # fmt: skip
-
-
-def attempt_detail(blob: bytes) -> AttemptDetail:
-    """Raises Damaged."""
-    detail = unpack(blob)
-    try:
-        return AttemptDetail(**detail)
-    except TypeError as error:
-        raise Damaged("a row of table failure is not a packed attempt") from error
 
 
 # --- dead letters ---------------------------------------------------------------------------------------------------
@@ -297,7 +288,7 @@ class LastAttempts:
         for (failure_id,) in self._connection.execute(self._OF_MESSAGE, {"message_id": message_id}).fetchall():
             sequences, blob = self._known.get(failure_id) or self._read(failure_id)
             if sequence in sequences:
-                return attempt_detail(blob)
+                return unpack_attempt(blob)
         return None
 
     def _read(self, failure_id: int) -> tuple[frozenset[int], bytes]:
@@ -381,8 +372,8 @@ def edits(snapshot: Snapshot) -> Iterator[Row]:
 
 def redrives(snapshot: Snapshot) -> Iterator[Row]:
     for (blob,) in snapshot.select("SELECT content_blob FROM declaration WHERE kind = 'redrive' ORDER BY CAST(name AS INTEGER)"):
-        job = unpack(blob)
-        counts = (job[name] for name in ("sent", "left", "succeeded", "died", "gone", "bounced"))
+        job: RedriveContent = unpack(blob)
+        counts = (job["sent"], job["left"], job["succeeded"], job["died"], job["gone"], job["bounced"])
         what = (job["job_id"], job["queue"], job["target"], as_json(job["wanted"]), job["state"], job["why"] or None)
         yield (*what, us(job["started_ms"]), us(job["ended_ms"]), *counts)
 

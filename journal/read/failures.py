@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, NamedTuple
 
-from ..store.packing import Damaged, unpack
+from ..contract import Failed, PolicyInForce
+from ..store.packing import Damaged, unpack, unpack_attempt
 
 _PAGE = 500
 _FAILURES = (
@@ -19,30 +19,17 @@ Place = tuple[int, int]
 FIRST: Place = ((1 << 63) - 1, 0)
 
 
-class Failed(NamedTuple):
-    """Deliveries that failed together and alike."""
-
-    #: Its name and address, even if it is gone.
-    queue: str
-    address: str
-    number: int
-    #: contract.AttemptDetail, as a map.
-    detail: dict[str, Any]
-    #: The settings and the policy that decided, as core.redelivery.policy_in_force has them; empty: not on record any more.
-    in_force: dict[str, Any]
-
-
 def page(
-    connection: sqlite3.Connection, since_ms: int, before: Place, policies: dict[str, dict[str, Any]]
+    connection: sqlite3.Connection, since_ms: int, before: Place, policies: dict[str, PolicyInForce]
 ) -> tuple[list[Failed], Place | None]:
     """Those before that place, and where to go on; None: there are no more. ``policies``: known so far."""
     found: list[Failed] = []
     rows = connection.execute(_FAILURES, (since_ms, *before)).fetchall()
     for _, failure_id, queue, address, number, blob in rows:
-        detail = unpack(blob)
-        if not isinstance(detail, dict) or number is None:
+        detail = unpack_attempt(blob)
+        if number is None:
             raise Damaged(f"row {failure_id} of table failure is not a packed attempt")
-        name = str(detail.get("policy"))
+        name = detail.policy
         if name not in policies:
             row = connection.execute(_POLICY, (name,)).fetchone()
             policies[name] = {} if row is None else unpack(row[0])

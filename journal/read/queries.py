@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from .. import fingerprint
-from ..contract import ON_HOLD_MS, DeclarationRecord, MessageRecord, QueueStat
+from ..contract import ON_HOLD_MS, DeclarationRecord, Failed, MessageRecord, PolicyInForce, QueueStat
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
 from ..store import returned
@@ -208,10 +208,10 @@ class JournalReader:
         with self._snapshot() as connection:
             return count(connection, queue_id, choice)
 
-    def failures(self, since_ms: int, most: int) -> Iterator[failures.Failed]:
+    def failures(self, since_ms: int, most: int) -> Iterator[Failed]:
         """Rows of deliveries that failed since then, the latest first. Each page is of a moment of its own."""
         before: failures.Place | None = failures.FIRST
-        policies: dict[str, dict[str, Any]] = {}
+        policies: dict[str, PolicyInForce] = {}
         while before is not None and most > 0:
             with self._snapshot() as connection, _reading("the history"):
                 found, before = failures.page(connection, since_ms, before, policies)

@@ -10,7 +10,7 @@ from zlib import crc32
 
 import msgpack
 
-from ..contract import HopDetail, HopRecord, MessageRecord, OutcomeDetail, make
+from ..contract import AttemptDetail, HopDetail, HopRecord, MessageRecord, OutcomeDetail, make
 
 _MESSAGE_FIELDS = len(MessageRecord._fields)
 _NO_OUTCOME: dict[str, Any] = {
@@ -56,6 +56,14 @@ def unpack(blob: bytes) -> Any:
 def outcome_map(detail: OutcomeDetail) -> dict[str, Any]:
     """An outcome as it is stored: what is not known, or not there, takes no room."""
     return {name: value for name, value in zip(detail._fields, detail, strict=True) if value is not None and value != ()}
+
+
+def unpack_attempt(blob: bytes) -> AttemptDetail:
+    """Raises Damaged."""
+    try:
+        return AttemptDetail(**unpack(blob))
+    except TypeError as error:
+        raise Damaged("a row of table failure is not a packed attempt") from error
 
 
 def unpack_outcome(blob: bytes) -> OutcomeDetail:

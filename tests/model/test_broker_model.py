@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.edit import Edit, Edits
+from homing.broker.core.fault import FailureReport
 from homing.broker.core.letter_filter import Filter
 from homing.broker.core.message import ON_HOLD_MS, REFERENCE_BYTES, Message, MessageReference, Where
 from homing.broker.core.redelivery import Failure
@@ -219,7 +220,9 @@ class BrokerModel(RuleBasedStateMachine):
         held, _ = consumer.held([delivery.tag, delivery.tag])
         del client.held[number][delivery.tag]
         failed = held[0].failed + counts if held else 0
-        report = {"error_text": "no", **({"error_type": f"our.{error}er", "bases": [f"our.{error}", "Exception"]} if error else {})}
+        report: FailureReport = {"error_text": "no"}
+        if error:
+            report |= {"error_type": f"our.{error}er", "bases": [f"our.{error}", "Exception"]}
         if poison:
             self.world.broker.poison(consumer, held, {"reason": "poison"})
         else:

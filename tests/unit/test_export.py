@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from homing.broker.cli.output import write_privately
-from homing.journal.contract import AttemptDetail, Fault, MessageRecord
+from homing.broker.core.redrive_job import RedriveJob
+from homing.journal.contract import AttemptDetail, Fault, MessageRecord, RedriveContent
 from homing.journal.errors import JournalError
 from homing.journal.export import export as export_module
 from homing.journal.export.export import MANIFEST_NAME, ExportError, export
@@ -413,3 +414,7 @@ def test_an_export_that_is_ended_leaves_nothing(journal: sqlite3.Connection, tmp
         os.umask(mask)
     assert ending.value.code == 128 + signal.SIGTERM
     assert list((tmp_path / "exports").iterdir()) == []
+
+
+def test_a_redrive_job_is_kept_as_the_export_reads_it() -> None:
+    assert RedriveJob(1, "DLQ", "user").content().keys() == RedriveContent.__annotations__.keys()

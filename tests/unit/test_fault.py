@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+from homing.broker.core.fault import FailureReport
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.recording import failure_report
 from homing.broker.recording.failure_report import MARGIN, brief
@@ -16,7 +19,7 @@ SECRET = "4929-1234-5678-9012-KEY"
 PATTERNS = (r"\d{4}-\d{4}-\d{4}-\d{4}-KEY",)
 
 
-def keep(report: dict[str, object], in_force: AddressSettings) -> Fault | None:
+def keep(report: FailureReport, in_force: AddressSettings) -> Fault | None:
     return failure_report.keep(report, in_force, "nack")[0]
 
 
@@ -46,7 +49,7 @@ def test_a_secret_at_any_offset_around_any_cut_is_not_kept(name: str, most: int,
             for at in around(place, length):
                 text = "." * at + SECRET + "." * (length - at - len(SECRET))
                 sent = text if len(text) <= limit else fitted({name: text}, limit * 8)[name]
-                fault = keep({name: sent}, in_force)
+                fault = keep(cast(FailureReport, {name: sent}), in_force)
                 assert fault is not None
                 kept, shorter = str(dict(fault)[name]), str(dict(brief(fault)).get(name, ""))
                 assert not parts_of_the_secret(kept), (place, at)
@@ -63,7 +66,8 @@ def test_a_text_that_is_sent_whole_is_redacted_whole() -> None:
 
 
 def test_a_type_and_all_other_texts_are_redacted() -> None:
-    fault = keep(dict.fromkeys(("reason", "error_type", "error_text", "traceback"), f"a {SECRET} b"), settings())
+    report = dict.fromkeys(("reason", "error_type", "error_text", "traceback"), f"a {SECRET} b")
+    fault = keep(cast(FailureReport, report), settings())
     assert fault is not None
     assert {name: text for name, text in fault.items() if name != "fingerprint"} == dict.fromkeys(
         ("reason", "error_type", "error_text", "traceback"), "a *** b"
@@ -95,8 +99,8 @@ def test_the_fingerprint_knows_no_secret() -> None:
 
 
 def test_tracebacks_can_be_off() -> None:
-    report = {"error_text": "x", "traceback": f'File "a.py", line 1, in b\n{SECRET}'}
-    fault = keep(dict(report), settings(keep_tracebacks=False))
+    report: FailureReport = {"error_text": "x", "traceback": f'File "a.py", line 1, in b\n{SECRET}'}
+    fault = keep(report, settings(keep_tracebacks=False))
     assert fault is not None
     assert "traceback" not in fault
     assert fault["fingerprint"] == fingerprint("nack", report["error_text"], report["traceback"])

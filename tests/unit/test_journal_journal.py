@@ -76,7 +76,7 @@ async def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
         batch.duplicate("orders", "first")
         batch.duplicate("orders", "second")
         batch.committed("t-1", NOW_MS)
-        batch.policy(PolicyRecord("abc", NOW_MS, {"max": 3}))
+        batch.policy(PolicyRecord("abc", NOW_MS, {"max_delivery_attempts": 3}))
         batch.settings(NOW_MS, {"#": {"a": 1}})
         batch.clock(NOW_MS + 77)
     async with opened(tmp_path) as (_, recovered):

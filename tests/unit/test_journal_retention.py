@@ -417,9 +417,9 @@ async def test_policies_that_clients_bring_are_a_bounded_number(tmp_path: Path, 
     monkeypatch.setattr("homing.journal.upkeep.leftovers._STEP_ROWS", 10)
     async with opened(tmp_path) as (journal, _):
         for number in range(40):
-            journal.batch.policy(PolicyRecord(f"p{number}", NOW_MS + number, {"max": number}))
+            journal.batch.policy(PolicyRecord(f"p{number}", NOW_MS + number, {"max_delivery_attempts": number}))
         await journal.flush()
-        journal.batch.policy(PolicyRecord("p3", NOW_MS + 99, {"max": 3}))
+        journal.batch.policy(PolicyRecord("p3", NOW_MS + 99, {"max_delivery_attempts": 3}))
         await journal.flush()
         await _sweep(journal)
         kept = query(tmp_path, "SELECT policy, from_ms - ? FROM policy ORDER BY from_ms", NOW_MS)

@@ -30,7 +30,7 @@ from homing.broker.protocols.native.codec import PROPERTY_OVERHEAD_BYTES, FrameD
 from homing.broker.recording.fault_groups import FaultGroups
 from homing.broker.steps import at_once
 from homing.journal.commit.batch import WriteBatch
-from homing.journal.contract import weight_of
+from homing.journal.properties import weight_of
 from tests.model.world import ANYBODY, World
 from tests.transitions import COMPILED
 from tests.unit.test_amqp_session import Peer

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homing.broker.core.policy_in_force import policy_in_force
 from homing.broker.core.redelivery import (
     MAX_DELAY_MS,
     Action,
@@ -28,10 +30,11 @@ from homing.broker.core.redelivery import (
     lifetime_ms,
     lifetime_warning,
     limit_reached,
-    policy_in_force,
     schedule,
 )
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from homing.client.errors import UsageError
+from homing.client.policy import POLICY_FIELDS, RedeliveryPolicy
 
 NOW_MS = 1_700_000_000_000
 COUNTED = Failure()
@@ -376,3 +379,22 @@ def test_the_policy_in_force_has_a_stable_name() -> None:
     assert policy_in_force(AddressSettings(redelivery_delay_ms=1), None)[0] != name
     assert policy_in_force(AddressSettings(), ConsumerPolicy())[0] != name
     assert values["max_delivery_attempts"] == 10
+
+
+#: Around every limit of every field, and what is of another type.
+EDGES = (-2, -1, 0, 1, -0.5, 0.0, 1.0, 1.5, 1e9, 1e9 + 1, 10**9 + 1, MAX_DELAY_MS, MAX_DELAY_MS + 1, 2**63 - 1, 2**63, math.nan, True, "1")
+
+
+@pytest.mark.parametrize("name", sorted(POLICY_FIELDS))
+def test_the_client_takes_the_values_of_a_policy_that_the_broker_takes(name: str) -> None:
+    taken = [value for value in EDGES if _takes(RedeliveryPolicy, name, value)]
+    assert taken == [value for value in EDGES if _takes(lambda **fields: ConsumerPolicy.from_map(fields), name, value)]
+    assert 0 < len(taken) < len(EDGES)
+
+
+def _takes(make: Callable[..., object], name: str, value: object) -> bool:
+    try:
+        make(**{name: value})
+    except (UsageError, RedeliveryPolicyError):
+        return False
+    return True

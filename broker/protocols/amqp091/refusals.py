@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ...core.consumer import Consumer
 from ...core.dead_letter import REJECTED
+from ...core.fault import FailureReport
 from ...core.memory import Owner
 from ...core.message import MessageReference
 from ...core.redelivery import Failure
@@ -41,7 +42,7 @@ class Reports:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         #: By the channel's tag: what was reported, and its size.
-        self._reports: dict[int, tuple[dict[str, Any], int]] = {}
+        self._reports: dict[int, tuple[FailureReport, int]] = {}
         self._bytes = 0
 
     def take_in(self, event: PublishEvent, unacked: Container[int]) -> None:
@@ -59,11 +60,11 @@ class Reports:
         self._reports[tag] = report, size
         self._charge(size)
 
-    def take(self, tag: int) -> dict[str, Any] | None:
+    def take(self, tag: int) -> FailureReport | None:
         """What was reported of the delivery, once."""
         return self._forget(tag) if tag in self._reports else None
 
-    def _forget(self, tag: int) -> dict[str, Any]:
+    def _forget(self, tag: int) -> FailureReport:
         report, size = self._reports.pop(tag, ({}, 0))
         self._charge(-size)
         return report
@@ -80,7 +81,7 @@ class Reports:
         return len(self._reports)
 
 
-def _read(event: PublishEvent) -> tuple[int, dict[str, Any]]:
+def _read(event: PublishEvent) -> tuple[int, FailureReport]:
     """The delivery's tag, and what is reported of it; headers of other meanings are passed over. Raises AmqpError."""
     headers = headers_of(read_properties(event.properties))
     tag = headers.get(_TAG)
@@ -101,7 +102,7 @@ def _text(value: Any) -> Any:
 
 def refused(
     ended: list[Unacked], how: str, reports: Reports
-) -> Iterator[tuple[Consumer, list[MessageReference], Failure, str, dict[str, Any]]]:
+) -> Iterator[tuple[Consumer, list[MessageReference], Failure, str, FailureReport]]:
     """What fails together, and how: as the method says, and as was reported of it."""
     failure, outcome = _REFUSALS[how]
     silent = list[Unacked]() if reports else ended

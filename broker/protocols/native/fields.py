@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgpack
 
 from ...core.consumer import Client
+from ...core.fault import FailureReport
 from ...core.message import DEFAULT_PRIORITY, Message
 from ...core.redelivery import ConsumerPolicy
 from ...core.settings.units import MAX_DURATION_MS
@@ -175,7 +176,7 @@ def largest_message(max_frame_bytes: int) -> int:
 _OUTCOMES: Final = ("nack", "listener", "recover", "error", "rollback")
 
 
-def failure_report(report: object) -> dict[str, Any]:
+def failure_report(report: object) -> FailureReport:
     """A failure report, checked. Text that cannot be written as UTF-8 never gets here: msgpack refuses it."""
     if report is None:
         return {}
@@ -188,7 +189,9 @@ def failure_report(report: object) -> dict[str, Any]:
         kept = checked_report(report)
     except ValueError as error:
         raise malformed(f"failure {error}") from None
-    return kept if outcome is None else {**kept, "outcome": outcome}
+    if outcome is not None:
+        kept["outcome"] = outcome
+    return kept
 
 
 _CONSUMER_OPTIONS: Final[dict[str, type]] = {

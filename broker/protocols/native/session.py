@@ -14,6 +14,7 @@ from typing import Any, Final
 from ...broker import Broker
 from ...connection import Connection
 from ...core.consumer import Consumer
+from ...core.fault import FailureReport
 from ...core.message import MessageReference
 from ...core.producer import Producer
 from ...core.redelivery import PolicyMap, RedeliveryPolicyError
@@ -355,7 +356,7 @@ class NativeSession:
             self._answer_when_safe(request, {"not_held": missing})
 
     def _settle(
-        self, connection: Connection, consumer: Consumer, kind: int, held: list[MessageReference], report: dict[str, Any], session: int
+        self, connection: Connection, consumer: Consumer, kind: int, held: list[MessageReference], report: FailureReport, session: int
     ) -> None:
         broker = self._broker
         if kind in (AckType.STANDARD, AckType.INDIVIDUAL):

@@ -153,7 +153,7 @@ class Policies:
                 self._set[policy.virtual_host, policy.name] = policy
 
 
-def _known(content: dict[str, Any]) -> dict[str, Any]:
+def _known(content: Mapping[str, Any]) -> Mapping[str, Any]:
     definition = content.get("definition")
     if not isinstance(definition, dict):
         return content

@@ -1,0 +1,44 @@
+"""Everything that a decision about a failed message depends on, under a short name: what an attempt's record says decided it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from typing import Any, TypedDict
+
+from .redelivery import ConsumerPolicy
+from .settings.address_settings import AddressSettings
+
+
+class PolicyInForce(TypedDict, total=False):
+    """Settings by field name, and the consumer's policy. It is stored as it is (as in journal.contract)."""
+
+    redelivery_delay_ms: int
+    redelivery_delay_multiplier: float
+    redelivery_collision_avoidance_factor: float
+    max_redelivery_delay_ms: int | None
+    redelivery_back_off: str
+    redelivery_delays_ms: list[int]
+    max_delivery_attempts: int
+    max_nack_delay_ms: int
+    allow_consumer_policy: bool
+    dead_letter_address: str | None
+    consumer_policy: dict[str, Any] | None
+
+
+def policy_in_force(settings: AddressSettings, policy: ConsumerPolicy | None) -> tuple[str, PolicyInForce]:
+    """(short hash, what it stands for): equal for equal rules, at every start and on every machine, the order of fields included."""
+    values = PolicyInForce(
+        redelivery_delay_ms=settings.redelivery_delay_ms,
+        redelivery_delay_multiplier=settings.redelivery_delay_multiplier,
+        redelivery_collision_avoidance_factor=settings.redelivery_collision_avoidance_factor,
+        max_redelivery_delay_ms=settings.max_redelivery_delay_ms,
+        redelivery_back_off=settings.redelivery_back_off,
+        redelivery_delays_ms=list(settings.redelivery_delays_ms),
+        max_delivery_attempts=settings.max_delivery_attempts,
+        max_nack_delay_ms=settings.max_nack_delay_ms,
+        allow_consumer_policy=settings.allow_consumer_policy,
+        dead_letter_address=settings.dead_letter_address,
+        consumer_policy=None if policy is None else asdict(policy),
+    )
+    return hashlib.blake2s(repr(values).encode(), digest_size=6).hexdigest(), values
