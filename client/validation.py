@@ -66,11 +66,14 @@ def check_properties(properties: Mapping[str, PropertyValue]) -> tuple[dict[str,
     return copy, size
 
 
+_NAME_IT: Final = f"begin it otherwise than with {', '.join(RESERVED_PREFIXES)}; a message's copy_for_send() leaves such properties out"
+
+
 def _check_property(name: object, value: object) -> None:
     if type(name) is not str or not name:
         raise invalid(f"a property name must be non-empty text, got {name!r}", "name the property")
     if name.startswith(RESERVED_PREFIXES):
-        raise invalid(f"the property name {name!r} is the broker's own", f"do not begin a name with {RESERVED_PREFIXES}")
+        raise invalid(f"the property name {name!r} is the broker's own", _NAME_IT)
     kind = type(value)
     if kind is int:
         if not LOWEST_INT64 <= value <= HIGHEST_INT64:  # type: ignore[operator]

@@ -29,7 +29,10 @@ def tls_failed(error: ssl.SSLError) -> ConnectionLost:
     if isinstance(error, ssl.SSLCertVerificationError):
         fix = "name the certificate of who issued the broker's with cafile; it must be valid now, and for the host's name in the URL"
         return ConnectionLost("certificate-refused", f"the broker's certificate does not hold: {error.verify_message.rstrip('.')}", fix)
-    fix = "see the broker's log; homings:// wants the port of native.tls-port, and a broker with client-ca may want a certfile"
+    if why(error) == "wrong version number":  # OpenSSL's word for bytes that are no TLS
+        fix = "name the port of native.tls-port, or connect without TLS: homing://"
+        return ConnectionLost("wrong-protocol", "what answers there does not speak TLS", fix)
+    fix = "see the broker's log; a broker with client-ca may want a certfile"
     return ConnectionLost("tls-failed", f"TLS failed: {why(error)}", fix)
 
 
