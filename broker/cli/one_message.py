@@ -58,8 +58,7 @@ def sentence(reason: dict[str, Any], now_ms: int) -> str:
         case "held":
             return _held(reason, now_ms)
         case "parked":
-            why = REASONS.get(reason["reason"], reason["reason"])
-            return f"it is kept and not delivered: {why}, and its dead-letter target is missing, full, or this queue"
+            return f"it is kept and not delivered: {REASONS.get(reason['reason'], reason['reason'])}, and {_nowhere(reason)}"
         case "being-written":
             return "what happened last to it is on its way to the disk"
         case "expired":
@@ -85,6 +84,17 @@ def sentence(reason: dict[str, Any], now_ms: int) -> str:
             return "nothing stands in its way: it goes out next"
         case code:
             return f"consumer {who}: {code.replace('-', ' ')}"
+
+
+def _nowhere(reason: dict[str, Any]) -> str:
+    """Why it has not gone where dead letters go."""
+    if (exchange := reason["exchange"]) is not None:
+        return f"the exchange {exchange or '(default)'} for its dead letters is missing, leads to no queue, or to one that is full"
+    if reason["its_own"]:
+        return "the queue is where its dead letters would go"
+    if (address := reason["address"]) is None:
+        return "it has no dead-letter-address (homing settings set PATTERN dead-letter-address=DLA)"
+    return f"{address} has no queue for it, or one that is full"
 
 
 def _held(reason: dict[str, Any], now_ms: int) -> str:

@@ -220,7 +220,7 @@ def _dropped(reason: str | None) -> str:
 def _here(reference: dict[str, Any], now_ms: int) -> Event:
     queue, since = reference["queue"], now_ms - reference["entered_at_ms"]
     if reference["state"] & PARKED:
-        why = "kept, not delivered: its dead-letter target is missing, full, or this queue"
+        why = "kept, not delivered: it has no dead-letter address, or that is missing, full, or its own"
         return Event(None, "‖", "red", f"is parked in {queue}", [why])
     if reference.get("on_hold"):
         return Event(None, "‖", "magenta", f"is on hold in {queue} until it is released", [])

@@ -189,7 +189,8 @@ class DeadLetterOffice:
             moved: list[Moved] = [(reference, []) for reference in references]
             if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
                 return [DeadLetterRoute(moved, [], _NO_ADDRESS)]
-            self._warn(queue, f"{_NO_ADDRESS}; its failed messages stay in it, parked ({reason})")
+            if any(reference.where is not PARKED for reference, _ in moved):
+                self._warn(queue, f"{_NO_ADDRESS}; its failed messages stay in it, parked ({reason})")
             return [DeadLetterRoute(moved, [])]
         return self._to_target(queue, references, reason, target, shared)
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ..auth.access import Who, asks, found_later, queue_place
 from ..broker import Broker
+from ..core import dead_letter
 from ..core.consumer import Consumer
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
@@ -142,11 +143,20 @@ def _reasons(broker: Broker, reference: MessageReference, ahead: int, first: int
         case Where.SCHEDULED:
             return [{"code": "on-hold"} if reference.on_hold else {"code": "waits-until", "at_ms": reference.due_at_ms}]
         case Where.PARKED:
-            return [{"code": "parked", "reason": reference.park_reason}]
+            return [{"code": "parked", "reason": reference.park_reason, **_nowhere(broker, reference)}]
         case Where.IN_COMMIT:
             return [{"code": "being-written"}]
         case _:
             return _pending(broker, reference, ahead, first)
+
+
+def _nowhere(broker: Broker, reference: MessageReference) -> dict[str, Any]:
+    """Where it is to go and finds no place: an exchange, or an address, which may be its own; neither: nothing is configured."""
+    queue = reference.queue
+    exchange = broker.explain(queue.name).dead_letter_exchange
+    target = None if exchange is not None else dead_letter.target(queue.settings, queue.address, reference.park_reason)
+    address = target.address if target is not None else None
+    return {"exchange": exchange, "address": address, "its_own": address == queue.address}
 
 
 def _held(broker: Broker, reference: MessageReference) -> dict[str, Any]:

@@ -293,6 +293,19 @@ async def test_why_a_message_is_not_delivered_now(shell: HomingCommand, broker: 
         assert "it waits until" in shell("why", str(held.message_id)).stdout
 
 
+def test_why_a_message_is_parked(shell: HomingCommand) -> None:
+    for address in ("parks", "parks.own"):
+        shell("settings", "set", address, "max-delivery-attempts=1", f"dead-letter-address={address if address == 'parks.own' else 'null'}")
+        send(shell, address)
+        shell("receive", address, "--timeout", "20s", "--fail", "no")
+        wait_until("it is parked", lambda address=address: queue(shell, address)["parked"] == 1)
+    said = {name: shell("why", str(shell.json_lines("peek", name)[0]["message_id"])).stdout for name in ("parks", "parks.own")}
+    for name in said:
+        shell("settings", "unset", name)
+    assert "its attempts are used up, and it has no dead-letter-address (homing settings set" in said["parks"]
+    assert "its attempts are used up, and the queue is where its dead letters would go" in said["parks.own"]
+
+
 def test_of_dead_letters_reason_error_attempts_and_times_are_shown(shell: HomingCommand) -> None:
     number = send(shell, "dies")
     assert "dead_letter" not in shell.json_lines("peek", "dies")[0]
