@@ -9,6 +9,7 @@ from typing import Any, Final
 from ..core.redelivery import lifetime_warning, under
 from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository
 from ..core.settings.rules import DROP, REDELIVER, Rule
+from ..core.settings.units import counted
 from .source import ConfigProblem, KeyPath, show_path
 
 _ROOT: Final = "address-settings"
@@ -129,7 +130,7 @@ def _loss(layer: _Layer) -> list[ConfigProblem]:
     if name is None:
         return []
     fate = "stays parked in its queue" if settings.without_dead_letter_address == "park" else "is removed"
-    message = f"no dead-letter-address: a message {fate} after {settings.max_delivery_attempts} failed attempts"
+    message = f"no dead-letter-address: a message {fate} after {counted(settings.max_delivery_attempts, 'failed attempt')}"
     return [layer.problem(name, message, "set a dead-letter-address, such as DLA")]
 
 
@@ -138,7 +139,9 @@ def _short_life(layer: _Layer) -> list[ConfigProblem]:
     if warning is None:
         return []
     name = next(name for name in KEY_OF_FIELD if name in layer.own and name in _POLICY_FIELDS)
-    if layer.settings.redelivery_delays_ms:
+    if layer.settings.max_delivery_attempts == 1:
+        fix = "raise max-delivery-attempts"
+    elif layer.settings.redelivery_delays_ms:
         fix = "make redelivery-delays longer, or raise max-delivery-attempts"
     elif layer.settings.redelivery_delay_ms:
         fix = "raise redelivery-delay, its multiplier or max-delivery-attempts"

@@ -456,7 +456,9 @@ def lifetime_warning(settings: AddressSettings, policy: ConsumerPolicy | None) -
     allowed = attempts_allowed(settings, policy)
     if life is None or life[1] >= SHORT_LIFE_MS:
         return None
-    times = "1 attempt" if allowed == 1 else f"all {allowed} attempts"
+    if allowed == 1:
+        return "a failing message has one attempt: whatever fails it for a moment dead-letters everything that meets it"
+    times = f"all {allowed} attempts"
     if life[1] == 0:
         return (
             f"a failing message uses up {times} at once, without any delay: a fault of a few seconds dead-letters everything that meets it"

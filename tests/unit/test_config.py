@@ -388,6 +388,7 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
             "all 10 attempts and is gone within 65ms",
         ),
         ('address-settings: {"#": {redelivery-delay: 0, max-delivery-attempts: 3}}', "uses up all 3 attempts at once"),
+        ('address-settings: {"#": {max-delivery-attempts: 1}}', r"has one attempt: .* \(raise max-delivery-attempts;"),
         ('address-settings: {"#": {dead-letter-address: D, overflow: drop-head}}', "overflow has no effect"),
         (
             'address-settings: {"#": {max-delivery-attempts: -1, dead-letter-address: null, auto-create-dead-letter-resources: true}}',
@@ -403,6 +404,13 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
 def test_warnings(text: str, says: str) -> None:
     (warning,) = check(parse(text))
     assert re.search(says, warning), warning
+
+
+def test_one_attempt_is_no_plural() -> None:
+    assert (
+        "in its queue after 1 failed attempt ("
+        in check(parse("address-settings: {a: {dead-letter-address: null, max-delivery-attempts: 1}}"))[0]
+    )
 
 
 def test_no_warnings_where_all_is_well() -> None:

@@ -320,7 +320,7 @@ def test_who_lives_long_enough_gets_no_warning() -> None:
     assert lifetime_warning(_settings(), None) is None
     assert lifetime_warning(AddressSettings(), None) is None
     assert "at once" in str(lifetime_warning(_limited(redelivery_delay_ms=0), None))
-    assert "1 attempt " in str(lifetime_warning(_limited(max_delivery_attempts=1), None))
+    assert "one attempt: " in str(lifetime_warning(_limited(max_delivery_attempts=1), None))
     assert lifetime_ms(_limited(redelivery_delay_ms=1, max_delivery_attempts=10**15), None) == (10**15 - 1, 10**15 - 1)
 
 
