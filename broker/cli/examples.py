@@ -6,7 +6,7 @@ from typing import Final
 
 #: The words of a command -> lines for a shell.
 EXAMPLES: Final = {
-    "serve": ["homing serve", "homing serve --config /etc/homing/broker.yaml --json"],
+    "serve": ["homing serve", "homing serve /etc/homing/broker.yaml --json"],
     "reload": ["homing reload"],
     "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],

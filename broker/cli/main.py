@@ -58,8 +58,6 @@ app = typer.Typer(
     context_settings={"help_option_names": HELP_OPTIONS},
 )
 
-Config = Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.", show_default="broker.yaml, if there is one")]
-
 BROKER, MESSAGES, LOOKING, OFFLINE = "The broker", "Messages", "What is, and why", "The journal and what it shows"
 
 
@@ -80,7 +78,8 @@ def homing(version: Annotated[bool, typer.Option("--version", callback=_version,
 
 @app.command(rich_help_panel=BROKER)
 def serve(
-    config: Config = None,
+    file: Annotated[Path | None, typer.Argument(help="The configuration file.", show_default="broker.yaml, if there is one")] = None,
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="The same, by name.", show_default=False)] = None,
     data: Annotated[Path | None, typer.Option("--data", help="Keep the journal here instead of the file's data-directory.")] = None,
     insecure: Annotated[
         bool,
@@ -89,7 +88,9 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Run the broker until SIGTERM or Ctrl-C. Prints one ready line with its ports and its pid."""
-    loaded = cli_settings.load_config(config, data=data, insecure=insecure)
+    if file is not None and config is not None:
+        raise typer.BadParameter("give the configuration file once, by its place or with --config")
+    loaded = cli_settings.load_config(file or config, data=data, insecure=insecure)
     from ..process.run import run_server
 
     raise typer.Exit(run_server(loaded, json_ready=as_json))

@@ -87,15 +87,17 @@ def test_every_command_has_examples_and_they_are_right() -> None:
             assert {word for word in shown if word.startswith("--")} <= options
 
 
-def test_shells_complete_the_names_of_queues(server: Server, homing: HomingCommand) -> None:
+@pytest.mark.parametrize(
+    ("typed", "answers"),
+    [
+        ("homing peek ord", {"bash": "orders", "zsh": """_arguments '*: :(("orders"))'""", "fish": "orders"}),
+        ("homing redrives sta", {"bash": "start\nstatus"}),
+    ],
+)
+def test_shells_complete_commands_and_queues(server: Server, homing: HomingCommand, typed: str, answers: dict[str, str]) -> None:
     homing("queue", "create", "orders", url=server.url)
-    asked = {
-        "COMP_WORDS": "homing peek ord",
-        "COMP_CWORD": "2",
-        "_TYPER_COMPLETE_ARGS": "homing peek ord",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
-    for shell, answer in {"bash": "orders", "zsh": """_arguments '*: :(("orders"))'""", "fish": "orders"}.items():
+    asked = {"COMP_WORDS": typed, "COMP_CWORD": "2", "_TYPER_COMPLETE_ARGS": typed, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    for shell, answer in answers.items():
         environment = {**os.environ, **asked, "HOMING_URL": server.url, "_HOMING_COMPLETE": f"complete_{shell}"}
         done = subprocess.run(
             [sys.executable, "-m", "homing"], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True
