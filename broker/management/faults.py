@@ -24,6 +24,8 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     limit, after = read.number(arguments, "limit", 100, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
     only = read.text(arguments, "queue") if arguments.get("queue") is not None else None
     groups = [each for each in broker.faults(who) if only is None or each.queue == only]
+    if only is not None and not groups:
+        read.queue(broker, arguments)
     counts = await in_thread(host.fault_counts)
     items = sorted(
         (describe(each, counts) for each in groups), key=lambda each: (-each["dead"] - each["waiting"], -each["last_ms"], each["fault"])

@@ -41,7 +41,8 @@ async def find_causes(broker: Engine, read: Read) -> None:
         log.exception("old-deaths-unread: why dead letters of an older version are there could not be read; the next start tries again")
         return
     broker.recorder.batch.delete_declaration(_KIND, _NAME)
-    log.info("old-deaths: why %d dead letters of an older version are there is known now", number)
+    if number:
+        log.info("old-deaths: why %d dead letters of an older version are there is known now", number)
 
 
 def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
