@@ -259,7 +259,7 @@ class Broker(Consuming):
         self.settlement.fail(consumer, references, failure, POISON if retryable else report.get("outcome", "nack"), report)
 
     def without_too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> list[MessageReference]:
-        """What was just assigned without the messages of more than ``most`` bytes, body and properties, which its client cannot take.
+        """What was just dispatched without the messages of more than ``most`` bytes, body and properties, which its client cannot take.
 
         Those are dead-lettered at once, with why, and the log names sender and consumer; a pull is still to be answered.
         """

@@ -98,7 +98,7 @@ class Consuming(DeadLetters):
         self.state.offer_room(window)
 
     def unsubscribe(self, connection: Connection, consumer: Consumer, keep_delivered: bool = False) -> None:
-        """A clean end. What was given stays where the session is transacted or wants to keep it, until that ends."""
+        """A clean end. What was delivered stays where the session is transacted or wants to keep it, until that ends."""
         consumer.queue.detach(consumer, self.now_ms())
         self.resources.idle.watch(consumer.queue)
         connection.consumers.pop(consumer.number, None)
@@ -111,7 +111,7 @@ class Consuming(DeadLetters):
             connection.retire(consumer)
 
     def release(self, connection: Connection, consumer: Consumer) -> None:
-        """The session ends that kept what a closed consumer was given: it goes back, nobody is blamed."""
+        """The session ends that kept what was delivered to a closed consumer: it goes back, nobody is blamed."""
         connection.retired.pop(consumer.number, None)
         self.settlement.closed(consumer)
 
@@ -155,7 +155,7 @@ class Consuming(DeadLetters):
             consumer.open = False
             connection.retire(consumer)
             consumer.dispatch((reference,), now_ms)
-            consumer.given(reference.tag, now_ms)
+            consumer.delivered(reference.tag, now_ms)
             if queue.settings.persist_delivery_count_before_delivery:
                 reference.delivery_count += 1
                 reference.counted = True
@@ -179,11 +179,11 @@ class Consuming(DeadLetters):
 
     def delivered(self, consumer: Consumer, count: int) -> None:
         """The application has so many of what it holds: its window grows (ack type 0)."""
-        consumer.delivered(count)
+        consumer.extend(count)
         self.state.mark_ready(consumer.queue)
 
     def touch(self, references: list[MessageReference]) -> None:
-        """``consumer-timeout`` begins anew for what was given of these."""
+        """``consumer-timeout`` begins anew for what was delivered of these."""
         now_ms = self.now_ms()
         for reference in references:
             if reference.delivered_at_ms is not None:

@@ -111,7 +111,7 @@ class Engine:
         self._disk_low = disk_low
         self.state.post_office.add_address(Address(EVENTS, RoutingTypes.MULTICAST, now_ms(), auto_created=False))
         self.events = Events(self.state, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, name)
-        self.office.dying, self.redriving.ended = self.events.die, self.events.redrive_ended
+        self.office.dead_lettering, self.redriving.ended = self.events.dead_lettering, self.events.redrive_ended
         self.intake.full = self.flow.full = self.events.queue_full
         self.recorder.faults.report = self.events.fault
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)

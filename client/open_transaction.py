@@ -12,7 +12,7 @@ class OpenTransaction:
         self.number = number
         self.sends = 0  # messages written into it
         self.holding = False  # a COMMIT is out: what is sent now belongs to the next transaction and waits
-        self.broken: TransactionError | None = None  # lost with a connection; told by the next send, commit or rollback
+        self.broken: TransactionError | None = None  # lost with a connection; raised by the next send, commit or rollback
         self.committing: asyncio.Task[None] | None = None
 
     async def quiet(self) -> None:

@@ -224,14 +224,14 @@ class Outbox:
         wire.write(Op.PRODUCER, request, self.number, self.address)
 
     def _opened(self, value: Any) -> None:
-        mark = value["mark"]
-        stored = mark - self._base + 1
+        watermark = value["mark"]
+        stored = watermark - self._base + 1
         if self._fresh:
-            self._base = mark + 1  # the number was used before by a producer that is gone
+            self._base = watermark + 1  # the number was used before by a producer that is gone
         elif stored > 0:
             for _ in range(min(stored, len(self.waiting))):
                 self.waiting.popleft()._settle(None)
-            self._base = mark + 1
+            self._base = watermark + 1
         self._fresh = False
         self._open = True
         self._progress()

@@ -179,7 +179,7 @@ class Session:
         return DONE
 
     async def commit(self) -> None:
-        """Make sends and acknowledgements since the last commit one atomic group on disk. See ``Transaction.commit`` for errors."""
+        """Make sends and acknowledgements since the last commit one atomic batch on disk. See ``Transaction.commit`` for errors."""
         await self._in_transaction("commit").commit()
 
     async def rollback(self, reason: str | None = None, error: BaseException | str | None = None) -> None:

@@ -112,7 +112,7 @@ class Settlement:
         self._lazy: list[int] = []
         self._lazy_timer: asyncio.TimerHandle | None = None
         self._delivered: list[int] = []
-        #: CLIENT: one of the messages that a lost connection took along, for each listener's worker (None: no worker), until told.
+        #: CLIENT: one of the messages that a lost connection took along, for each listener's worker (None: no worker), until reported.
         self._lost: dict[object | None, Message] = {}
         self.unanswered = 0  # NOT_HELD answers to acknowledgements nobody waited for
         session.settlements[number] = self

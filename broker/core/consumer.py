@@ -193,9 +193,9 @@ class Consumer:
         #: Messages that were not handed to it, because its client takes none of their size.
         self.too_large = 0
         self.next_tag = 1
-        #: Every tag up to this one has been given to the application.
+        #: Every tag up to this one has been delivered to the application.
         self.delivered_to = 0
-        #: A lower bound of when the oldest given, unsettled message was given; None when nothing is.
+        #: A lower bound of when the oldest unsettled message was delivered; None when none is.
         self.oldest_delivered_ms: int | None = None
         self.unsettled: dict[int, MessageReference] = {}
         #: So many that it gave back, to go out again at once, are on the way to their places (BrokerState.take_back).
@@ -251,7 +251,7 @@ class Consumer:
 
     @property
     def slow(self) -> bool:
-        """Its window is full and everything in it was given: the application is what others wait for."""
+        """Its window is full and everything in it was delivered: the application is what others wait for."""
         return self.prefetch > 0 and not self.returning and self.credit <= 0 and self.delivered_to >= self.next_tag - 1
 
     # -- out ---------------------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class Consumer:
 
     # -- back --------------------------------------------------------------------------------------------------------
 
-    def given(self, tag: int, now_ms: int) -> None:
+    def delivered(self, tag: int, now_ms: int) -> None:
         """Everything up to ``tag`` has reached the application."""
         last = min(tag, self.next_tag - 1)
         for number in range(self.delivered_to + 1, last + 1):
@@ -360,8 +360,8 @@ class Consumer:
         self.returning -= count
         self.back = self.back + count if self.returning else 0
 
-    def delivered(self, count: int) -> None:
-        """Ack type 0: the window grows by what the application has been given."""
+    def extend(self, count: int) -> None:
+        """Ack type 0: the window grows by what was delivered to the application."""
         self.extension = min(self.extension + count, self.prefetch // 2)
 
     def split_unsettled(self) -> tuple[list[MessageReference], list[MessageReference]]:

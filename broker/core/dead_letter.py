@@ -27,7 +27,7 @@ REASONS: Final = (DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, RE
 DELETED: Final = "deleted"
 
 
-#: Properties that are the same for all that die together; a way that depends on nothing else is the same for all.
+#: Properties that are the same for all that are dead-lettered together; a way that depends on nothing else is the same for all.
 SAID_BY_THE_DEATH: Final = frozenset({"_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE", "_HOMING_REASON", SHARED_QUEUE})
 
 
@@ -67,7 +67,7 @@ def target(settings: AddressSettings, source_address: str, reason: str) -> Targe
 
 
 def targets_named(queue: str, settings: AddressSettingsRepository) -> Iterator[Target]:
-    """Where messages go that die or expire and for which a queue of this name would be made; of several sources that it could be named
+    """Where dead letters and expired messages go for which a queue of this name would be made; of several sources that it could be named
     after the one first that more of the name speaks for.
     """
     for reason, kind in ((DELIVERY_LIMIT, "dead_letter"), (EXPIRED, "expiry")):

@@ -30,11 +30,11 @@ def limits_anything(settings: AddressSettingsRepository) -> bool:
 
 def excess(dead: Iterable[Mapping[str, Any]], settings_of: Callable[[str], AddressSettings], now_ms: int) -> Iterator[Excess]:
     """``dead``: as journal.read.faults.dead has it. What has no source stays."""
-    lying: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+    by_source: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
     for each in dead:
         if each["source"]:
-            lying.setdefault((each["queue_id"], each["source"]), []).append(each)
-    for (queue_id, source), parts in lying.items():
+            by_source.setdefault((each["queue_id"], each["source"]), []).append(each)
+    for (queue_id, source), parts in by_source.items():
         settings, number = settings_of(source), sum(each["messages"] for each in parts)
         retention_ms, quota, archived = settings.dead_letter_retention_ms, settings.dead_letter_quota, settings.dead_letter_archive
         if retention_ms is not None and min(each["oldest_ms"] for each in parts) < now_ms - retention_ms:

@@ -49,7 +49,7 @@ class FaultGroup:
     #: When each met it first and last.
     programs: dict[Program, tuple[int, int]] = field(default_factory=dict)
     #: Messages were dead-lettered for it, and may be in a queue still.
-    died: bool = False
+    dead_lettered: bool = False
     #: Nothing is reported of it.
     muted: bool = False
     #: The version that it is said to be gone from ("": whichever ran then), since when that is said, and when it was back.

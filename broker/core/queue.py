@@ -278,7 +278,7 @@ class Queue:
                 sibling.isolated_until_ms = 0
 
     def _siblings(self, consumer: Consumer) -> list[Consumer]:
-        """This queue's consumers that live and die together: those on one connection."""
+        """This queue's consumers that end together: those on one connection."""
         return [other for other in self.consumers if other.connection == consumer.connection]
 
     # -- consumers ---------------------------------------------------------------------------------------------------

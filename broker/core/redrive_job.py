@@ -30,7 +30,7 @@ class RedriveJob:
     newest_first: bool = False
     #: So many are sent first, and it goes on when they are through.
     canary: int = 0
-    #: Per cent that bounce or die again; None: whatever becomes of them.
+    #: Per cent that bounce or are dead-lettered again; None: whatever becomes of them.
     stop_above: int | None = STOP_ABOVE
     started_ms: int = 0
     ended_ms: int | None = None

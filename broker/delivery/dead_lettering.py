@@ -59,7 +59,7 @@ class DeadLetterOffice:
         self._retrying: Steps[None] | None = None
         self._retry_again = False
         #: Called with a queue of which so many are about to join these, and why.
-        self.dying: Callable[[Queue, list[Queue], int, str], None] = lambda queue, targets, number, reason: None
+        self.dead_lettering: Callable[[Queue, list[Queue], int, str], None] = lambda queue, targets, number, reason: None
 
     def dead_letter(self, reference: MessageReference, reason: str) -> None:
         """Ends a queue entry: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
@@ -97,9 +97,9 @@ class DeadLetterOffice:
                 for reference, _ in moved[number:]:
                     self._park(reference, reason, counted=reference in parked)
             if going:
-                self.dying(queue, queues, number, reason)
+                self.dead_lettering(queue, queues, number, reason)
                 leaving = [reference for reference, _ in going]
-                state.recorder.faults.died(queue.name, leaving, reason)
+                state.recorder.faults.dead_lettered(queue.name, leaving, reason)
                 arrived = state.references.move(queues, going)
                 outcome = "expired" if reason == EXPIRED else "dead-lettered"
                 state.references.leave_all(queue, leaving, outcome, reason, queues)

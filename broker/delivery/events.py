@@ -75,7 +75,7 @@ class Events:
                 fields["fixed_in"] = group.fixed_in or "all versions"
             self._send_event(name, group.fingerprint, group.queue, fields)
 
-    def die(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
+    def dead_lettering(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
         """So many of a queue's messages are about to join these."""
         if not self._bound:
             return

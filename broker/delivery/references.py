@@ -164,7 +164,7 @@ class References:
         queue, now_ms = queues[0], self._now_ms()
         contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
-        durable = weight = died = 0
+        durable = weight = hops_made = 0
         for sequence, (old, hops) in enumerate(moved, self._recorder.next_ids(len(moved))):
             message = old.message
             reference = MessageReference(message, queue, sequence, now_ms)
@@ -178,13 +178,13 @@ class References:
             message.references += 1
             durable += message.durable
             weight += message.weight
-            died += len(hops)
+            hops_made += len(hops)
             references.append(reference)
             if expires_at_ms is not None:
                 self.expiries.add(reference)
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
-        charged = REFERENCE_BYTES * len(moved) + HOP_BYTES * died
+        charged = REFERENCE_BYTES * len(moved) + HOP_BYTES * hops_made
         self._memory.charge(_QUEUES, charged)
         queue.memory_bytes += charged + weight
         self._recorder.moved_in(queue, references)

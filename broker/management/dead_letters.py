@@ -28,11 +28,11 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     read.only(arguments)
     groups = {each.fault_id: each for each in broker.faults(who)}
     counts = await in_thread(host.fault_counts)
-    lying: dict[int, list[dict[str, Any]]] = {}
+    by_queue: dict[int, list[dict[str, Any]]] = {}
     for each in counts["dead"]:
-        lying.setdefault(each["queue_id"], []).append(each)
+        by_queue.setdefault(each["queue_id"], []).append(each)
     there = {queue.queue_id: queue for queue in broker.queues().values() if broker.may(who, Right.BROWSE, queue_place(queue))}
-    found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in lying.items() if queue_id in there]
+    found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in by_queue.items() if queue_id in there]
     return sorted(found, key=lambda each: (-each["messages"], each["queue"]))
 
 

@@ -82,7 +82,7 @@ def found(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[FaultGrou
 
 def describe(group: FaultGroup, counts: dict[str, Any]) -> dict[str, Any]:
     nothing = dict.fromkeys(("failures", "waiting", "succeeded", "died", "redriven", "last_hour", "last_day"), 0)
-    lying = [each for each in counts["dead"] if each["fault_id"] == group.fault_id]
+    dead = [each for each in counts["dead"] if each["fault_id"] == group.fault_id]
     return {
         "fault": group.fingerprint,
         "queue": group.queue,
@@ -91,8 +91,8 @@ def describe(group: FaultGroup, counts: dict[str, Any]) -> dict[str, Any]:
         "first_ms": group.first_ms,
         "last_ms": group.last_ms,
         **(counts["faults"].get(group.fault_id) or nothing),
-        "dead": sum(each["messages"] for each in lying),
-        "dead_in": sorted({counts["queues"].get(each["queue_id"], "?") for each in lying}),
+        "dead": sum(each["messages"] for each in dead),
+        "dead_in": sorted({counts["queues"].get(each["queue_id"], "?") for each in dead}),
         "message_ids": group.message_ids,
         "programs": [dict(zip(_PROGRAM, (*program, *times), strict=True)) for program, times in group.programs.items()],
         "muted": group.muted,

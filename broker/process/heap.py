@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-#: RSS beyond what is charged, since it was told last, before it is told again.
+#: RSS beyond what is charged, since it was logged last, before it is logged again.
 _SLACK_BYTES: Final = 24 << 20
 _EVERY_S: Final = 5.0
 #: With no more than this in use the collector is done within some milliseconds, and there is nothing that a cache would serve.

@@ -68,11 +68,11 @@ class FaultGroups:
 
     def restore(self, records: Iterable[tuple[FaultRecord, str, bool]]) -> None:
         """Those on record, each with the beginning of its text and whether messages were dead-lettered for it, the least recent first."""
-        for record, text, died in records:
+        for record, text, dead_lettered in records:
             own = (record.fault_id, record.fingerprint, record.queue, record.error_class, text, record.first_ms, record.last_ms)
             met = {(client_id, host, version): (first, last) for client_id, host, version, first, last in record.programs}
             said = (record.fixed_in, record.fixed_ms, record.regressed_ms)
-            self._add(FaultGroup(*own, record.message_ids, met, died, record.muted, *said))
+            self._add(FaultGroup(*own, record.message_ids, met, dead_lettered, record.muted, *said))
 
     def _add(self, group: FaultGroup) -> None:
         self.by_id[group.fault_id] = group
@@ -133,7 +133,7 @@ class FaultGroups:
         group = self.by_id.get(fault_of(before))
         return group is not None and group.fingerprint == fingerprint
 
-    def died(self, queue: str, references: Iterable[MessageReference], reason: str) -> None:
+    def dead_lettered(self, queue: str, references: Iterable[MessageReference], reason: str) -> None:
         """They are about to leave this queue for their dead-letter queues. What never failed has its reason for a fault."""
         now_ms = self._now_ms()
         after: dict[int, int] = {}
@@ -162,13 +162,13 @@ class FaultGroups:
         after = cause(fault_id, reason, before & SENT_BACK)
         group = self.by_id.get(self._there(after))
         if group is not None:
-            group.died = True
+            group.dead_lettered = True
         return after
 
-    def died_before(self, queue: str, fault: FaultDescription, reason: str, message_id: int, at_ms: int) -> int:
+    def dead_lettered_before(self, queue: str, fault: FaultDescription, reason: str, message_id: int, at_ms: int) -> int:
         """The cause of a dead letter from before causes were kept."""
         group = self._groups.get((fault[0], queue)) or self._made(queue, fault, message_id, at_ms)
-        group.first_ms, group.last_ms, group.died = min(group.first_ms, at_ms), max(group.last_ms, at_ms), True
+        group.first_ms, group.last_ms, group.dead_lettered = min(group.first_ms, at_ms), max(group.last_ms, at_ms), True
         group.message_ids = [message_id, *group.message_ids][:_SAMPLES]
         self._note(group)
         why = cause(group.fault_id, reason)
@@ -277,7 +277,9 @@ class FaultGroups:
     def forget(self, before_ms: int, queues: Container[str]) -> None:
         """Folds some that were met last before then, not of these queues; none that dead-lettered anything, or that is muted or fixed."""
         old = takewhile(lambda group: group.last_ms < before_ms, self._groups.values())
-        gone = (group for group in old if group.queue not in queues and not (group.died or group.muted or group.fixed_in is not None))
+        gone = (
+            group for group in old if group.queue not in queues and not (group.dead_lettered or group.muted or group.fixed_in is not None)
+        )
         for group in list(islice(gone, _FOLDED_AT_ONCE)):
             # From the highest number further ones are counted.
             if group.fault_id != self._next_id - 1:

@@ -317,7 +317,7 @@ class Recorder:
         target_queues = tuple([target.name for target in targets])
         batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
-        died = outcome == "dead-lettered"
+        dead_lettered = outcome == "dead-lettered"
         alike: _QueueEntries = {}
         gone: list[int] = []
         number = 0
@@ -326,7 +326,7 @@ class Recorder:
             if not reference.durable:
                 continue
             gone.append(reference.sequence)
-            if not died and reference.cause:
+            if not dead_lettered and reference.cause:
                 self.faults.ended(reference, succeeded=False)
             if reference.redrive:
                 self.redrives.ended(reference, outcome)
@@ -337,7 +337,7 @@ class Recorder:
             if message.shared and not message.stored:
                 batch.delete_message(message.message_id)
         queue.counts[COUNT_OF_OUTCOME[outcome]] += number
-        if died and reason is not None:
+        if dead_lettered and reason is not None:
             self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + number
         if gone:
             batch.delete_all(gone)

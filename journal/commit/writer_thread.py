@@ -30,7 +30,7 @@ from .batch_writer import BatchWriter, Written
 log = logging.getLogger("homing.journal")
 
 #: Room kept for "one batch", however small the last ones were.
-_LEAST_GROUP_BYTES = 4 << 20
+_LEAST_BATCH_BYTES = 4 << 20
 _IDLE_CHECKPOINT_BYTES = 1 << 20
 #: How long a checkpoint that a reader held up is not tried again.
 _HELD_UP_S = 0.25
@@ -106,7 +106,7 @@ class WriterThread:
         self.vacuum = Vacuum()
         #: What the end of a commit takes, by the last ones.
         self.sync_ms = 0.0
-        self._batch_bytes = _LEAST_GROUP_BYTES
+        self._batch_bytes = _LEAST_BATCH_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
         self._put_off_s = 0.0
@@ -135,7 +135,7 @@ class WriterThread:
         if batch.queues:
             self.sweep.deleted([queue.queue_id for queue in batch.queues.values() if queue.deleted_at_ms is not None])
         self._count(batch, written, elapsed_ms)
-        self._batch_bytes = max(_LEAST_GROUP_BYTES, 2 * written.bytes, self._batch_bytes * 7 // 8)
+        self._batch_bytes = max(_LEAST_BATCH_BYTES, 2 * written.bytes, self._batch_bytes * 7 // 8)
         return self.standing(connection) if looks else None
 
     def _looks_after(self, written: Written) -> bool:

@@ -130,8 +130,8 @@ class _Archive:
             if overlay is not None:
                 copies.setdefault(message_id, []).append((message_id, queue_id, sequence, overlay))
         for message_id, remaining in sorted(copies.items()):
-            died = self._snapshot.connection.execute(_DEATHS, {"message_id": message_id}).fetchall()
-            yield from rows.deaths_of_one(self._snapshot, last, died, remaining)
+            dead = self._snapshot.connection.execute(_DEATHS, {"message_id": message_id}).fetchall()
+            yield from rows.deaths_of_one(self._snapshot, last, dead, remaining)
 
     def _queues_named(self) -> Iterator[Row]:
         return (row for row in rows.queues(self._snapshot) if row[0] in self._queues)

@@ -178,8 +178,8 @@ def dead_letters(snapshot: Snapshot) -> Iterator[Row]:
     deaths = ((row[0], row) for row in snapshot.select(_DEATHS))
     copies = ((row[0], row) for row in snapshot.select(_COPIES))
     attempts = LastAttempts(snapshot)
-    for died, remaining in _merge(deaths, copies):
-        yield from deaths_of_one(snapshot, attempts, died, remaining)
+    for dead, remaining in _merge(deaths, copies):
+        yield from deaths_of_one(snapshot, attempts, dead, remaining)
 
 
 def _merge(left: Iterable[tuple[int, Row]], right: Iterable[tuple[int, Row]]) -> Iterator[tuple[list[Row], list[Row]]]:
@@ -212,12 +212,12 @@ class _Death:
     hops: list[HopRecord] = field(default_factory=list)
 
 
-def deaths_of_one(snapshot: Snapshot, attempts: LastAttempts, died: list[Row], remaining: list[Row]) -> Iterator[Row]:
+def deaths_of_one(snapshot: Snapshot, attempts: LastAttempts, dead: list[Row], remaining: list[Row]) -> Iterator[Row]:
     deaths: dict[int, _Death] = {}
-    for _, sequence, outcome_id in died:
+    for _, sequence, outcome_id in dead:
         queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
         deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack_outcome(blob))
-    message_id = died[0][0] if died else remaining[0][0]
+    message_id = dead[0][0] if dead else remaining[0][0]
     for _, queue_id, sequence, overlay in remaining:
         try:
             _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id))
@@ -340,8 +340,8 @@ def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
 
 def faults(snapshot: Snapshot) -> Iterator[Row]:
     counts, dead = fault_reads.counts(snapshot.connection, snapshot.now_ms), Counter[int]()
-    for lying in fault_reads.dead(snapshot.connection):
-        dead[lying["fault_id"]] += lying["messages"]
+    for each in fault_reads.dead(snapshot.connection):
+        dead[each["fault_id"]] += each["messages"]
     sql = """SELECT fault_id, fingerprint, queue, error_class, coalesce(text, ''), first_ms, last_ms, fault_blob
              FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY fault_id"""
     for fault_id, number, queue, error_class, text, first_ms, last_ms, blob in snapshot.select(sql):

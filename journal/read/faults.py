@@ -18,9 +18,9 @@ _COUNTS: Final = (
     " coalesce(sum(failures) FILTER (WHERE slot > :day), 0) FROM fault_count GROUP BY fault_id"
 )
 _DEAD: Final = (
-    "WITH lying AS (SELECT queue_id, cause, count(*) AS messages, min(sequence) AS first, max(sequence) AS last"
+    "WITH dead AS (SELECT queue_id, cause, count(*) AS messages, min(sequence) AS first, max(sequence) AS last"
     " FROM reference r INDEXED BY reference_dead WHERE cause & 7 AND {there} GROUP BY queue_id, cause)"
-    " SELECT lying.*, fault.queue FROM lying LEFT JOIN fault ON fault_id = cause >> 4"
+    " SELECT dead.*, fault.queue FROM dead LEFT JOIN fault ON fault_id = cause >> 4"
 )
 _ONE: Final = (
     "SELECT sequence, overlay_blob FROM reference INDEXED BY reference_dead WHERE queue_id = ? AND cause = ? AND cause & 7 LIMIT 1"

@@ -111,7 +111,7 @@ def _recover(
         queues=queues,
         next_queue_id=_number(meta, "next_queue_id", 1),
         references=references,
-        producers={name: (mark, at_ms) for name, mark, at_ms in connection.execute("SELECT producer, mark, at_ms FROM producer")},
+        producers={name: (watermark, at_ms) for name, watermark, at_ms in connection.execute("SELECT producer, mark, at_ms FROM producer")},
         duplicates={address: ids for address, ids in duplicates.items() if address not in forgotten},
         committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
         quarantined=reader.quarantined,
@@ -264,10 +264,10 @@ def _declarations(connection: sqlite3.Connection) -> tuple[DeclarationRecord, ..
 
 def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str, bool]]:
     """What cannot be read of one is no reason not to start."""
-    died = "EXISTS (SELECT 1 FROM fault_count counted WHERE counted.fault_id = fault.fault_id AND died > 0)"
-    sql = f"SELECT fault.*, coalesce(substr(text, 1, 256), ''), {died} FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
+    dead = "EXISTS (SELECT 1 FROM fault_count counted WHERE counted.fault_id = fault.fault_id AND died > 0)"
+    sql = f"SELECT fault.*, coalesce(substr(text, 1, 256), ''), {dead} FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
     found = []
-    for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, text, died in rows(connection, sql):
+    for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, text, dead in rows(connection, sql):
         record = FaultRecord(fault_id, fingerprint, queue, error_class, first_ms, last_ms, [], [])
         try:
             kept = record._replace(**unpack(blob))
@@ -276,7 +276,7 @@ def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str, bool
             log.error(
                 "fault-group-damaged: fault group %s is not what was written: who met it and when it was fixed is left out", fingerprint
             )
-        found.append((record, text, bool(died)))
+        found.append((record, text, bool(dead)))
     return found
 
 

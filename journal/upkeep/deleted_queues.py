@@ -11,8 +11,9 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ..commit.batch_writer import BODIES_IN_USE, write_outcomes
+from ..commit.batch_writer import BODIES_IN_USE
 from ..commit.counts import MINUTE_NAMES
+from ..commit.history_writer import write_outcomes
 from ..commit.writer_state import WriterState
 from ..contract import OutcomeDetail, Outcomes
 from ..store import returned

@@ -11,9 +11,9 @@ from __future__ import annotations
 import sqlite3
 import time
 
-from ..commit.batch_writer import FAILURE_BYTES
 from ..commit.fault_changes import FAULT_SLOT_MS
 from ..commit.fault_groups import fold_slots
+from ..commit.history_writer import FAILURE_BYTES
 from ..commit.writer_state import WriterState
 from ..contract import QueueStat
 from ..options import JournalOptions

@@ -194,7 +194,7 @@ class BrokerModel(RuleBasedStateMachine):
         client, number, delivery = picked
         consumer = client.consumers[number]
         if given:
-            consumer.given(delivery.tag, self.world.time_ms)
+            consumer.delivered(delivery.tag, self.world.time_ms)
         held, missing = consumer.held([delivery.tag, delivery.tag])
         del client.held[number][delivery.tag]
         self.world.broker.acknowledge(consumer, held)
@@ -216,7 +216,7 @@ class BrokerModel(RuleBasedStateMachine):
             return
         client, number, delivery = picked
         consumer = client.consumers[number]
-        consumer.given(delivery.tag, self.world.time_ms)
+        consumer.delivered(delivery.tag, self.world.time_ms)
         held, _ = consumer.held([delivery.tag, delivery.tag])
         del client.held[number][delivery.tag]
         failed = held[0].failed + counts if held else 0
@@ -321,7 +321,7 @@ class BrokerModel(RuleBasedStateMachine):
         client, number, delivery = picked
         assert client.connection is not None
         broker, consumer = self.world.broker, client.consumers[number]
-        consumer.given(delivery.tag, self.world.time_ms)
+        consumer.delivered(delivery.tag, self.world.time_ms)
         held, _ = consumer.held([delivery.tag, delivery.tag])
         key = self._key()
         broker.transactions.hold_acknowledgement(client.connection, 1, consumer, held)
@@ -390,7 +390,7 @@ class BrokerModel(RuleBasedStateMachine):
         if data.draw(st.booleans()):
             for number, deliveries in client.held.items():
                 if deliveries and number in client.consumers:
-                    client.consumers[number].given(max(deliveries), self.world.time_ms)
+                    client.consumers[number].delivered(max(deliveries), self.world.time_ms)
         self.world.broker.disconnect(client.connection, lost)
         self.generation += 1
         self.clients[who] = self.world.client(f"client-{self.generation}-{who}", self._observe)

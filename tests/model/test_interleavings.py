@@ -67,7 +67,7 @@ class Life:
         """Everything held was given, and then the connection breaks."""
         assert client.connection is not None
         for consumer in client.consumers.values():
-            consumer.given(consumer.next_tag - 1, self.world.time_ms)
+            consumer.delivered(consumer.next_tag - 1, self.world.time_ms)
         self.world.broker.disconnect(client.connection, lost=True)
 
 
@@ -399,7 +399,7 @@ def test_who_waits_for_the_first_dead_letter_gets_it() -> None:
     life.world.commit()
     consumer = life.subscribe(worker, "a")
     life.world.commit()
-    consumer.given(1, life.world.time_ms)
+    consumer.delivered(1, life.world.time_ms)
     life.world.broker.fail(consumer, consumer.held([1, 1])[0], Failure(), "nack", {})
     life.world.commit()
     assert [(delivery.key, delivery.queue) for delivery in life.seen] == [("doomed", "a"), ("doomed", "DLQ.a")]
@@ -454,7 +454,7 @@ def test_what_a_commit_acknowledged_counts_as_delivering_until_it_is_on_disk() -
     life.world.commit()
     consumer = life.subscribe(client, "a", session=1, transacted=True)
     life.world.commit()
-    consumer.given(2, life.world.time_ms)
+    consumer.delivered(2, life.world.time_ms)
     assert client.connection is not None
     transactions = life.world.broker.transactions
     transactions.hold_acknowledgement(client.connection, 1, consumer, consumer.held([1, 1])[0])

@@ -30,7 +30,7 @@ class Reader(Life):
 
     def held(self, *keys: str, consumer: Consumer | None = None) -> list[MessageReference]:
         consumer = consumer or self.consumer
-        consumer.given(consumer.next_tag - 1, self.world.time_ms)
+        consumer.delivered(consumer.next_tag - 1, self.world.time_ms)
         return [each for each in consumer.unsettled.values() if not keys or each.message.body.decode() in keys]
 
     def turn(self) -> str:
@@ -266,7 +266,7 @@ class Single(Life):
     def goes(self, client: Client, lost: bool) -> None:
         assert client.connection is not None
         consumer = client.consumers[1]
-        consumer.given(consumer.next_tag - 1, self.world.time_ms)
+        consumer.delivered(consumer.next_tag - 1, self.world.time_ms)
         self.world.broker.disconnect(client.connection, lost)
         self.declared.promote([self.queue("q")])
 

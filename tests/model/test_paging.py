@@ -410,7 +410,7 @@ def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_t
     for _ in range(100):
         consumer = life.subscribe(hog, "a", prefetch=4)
         life.world.commit()
-        consumer.given(consumer.next_tag - 1, life.world.time_ms)
+        consumer.delivered(consumer.next_tag - 1, life.world.time_ms)
         life.world.broker.unsubscribe(hog.connection, consumer, keep_delivered=True)
         life.world.check_balance()
     assert 0 < len(hog.connection.retired) < 100

@@ -56,7 +56,7 @@ def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
     batch = WriteBatch()
     groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000, Memory(1 << 30))
     died = failed(groups, "dead", "gone.died")
-    groups.died("gone.died", [died], "delivery_limit")
+    groups.dead_lettered("gone.died", [died], "delivery_limit")
     failed(groups, "muted", "gone.muted")
     groups.mute(groups.by_id[max(groups.by_id)], True)
     failed(groups, "here", "here")
@@ -82,7 +82,7 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
             failed(groups, kind, now_ms=NOW_MS)
         await journal.flush()
         died = [failed(groups, kind, now_ms=NOW_MS) for kind in "cabcab"][-1]
-        groups.died("q", [died], "delivery_limit")
+        groups.dead_lettered("q", [died], "delivery_limit")
         await journal.flush()
     async with opened(tmp_path) as (journal, recovered):
         assert {record.error_class: (text, died) for record, text, died in recovered.faults} == {
@@ -92,7 +92,7 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
         }
         restored = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
         restored.restore(recovered.faults)
-        assert {each.error_class: each.died for each in restored.by_id.values()} == {"other": False, "a": False, "b": True}
+        assert {each.error_class: each.dead_lettered for each in restored.by_id.values()} == {"other": False, "a": False, "b": True}
 
 
 @pytest.mark.plain
@@ -103,7 +103,7 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
         journal.batch.queue(queue(name="DLQ"))
         for sequence, source in enumerate(("orders", "stock", "orders", "orders"), 10):
             died = failed(groups, f"kind{sequence}", source, NOW_MS)
-            groups.died(source, [died], "delivery_limit")
+            groups.dead_lettered(source, [died], "delivery_limit")
             send(journal, sequence, hops=[hop(sequence - 9, queue=source)], cause=died.cause)
         await journal.flush()
     reader = JournalReader(tmp_path)

@@ -278,7 +278,7 @@ class Channel(Confirming):
         if no_ack:
             session.broker.acknowledge(consumer, references)
         else:
-            consumer.given(references[-1].tag, session.broker.now_ms())
+            consumer.delivered(references[-1].tag, session.broker.now_ms())
 
     def deliver_one(self, consumer: Consumer, reference: MessageReference, no_ack: bool) -> int:
         """A single get has brought this; the channel's tag of it. ``no_ack``: it is acknowledged by the caller."""

@@ -305,7 +305,7 @@ class NativeSession:
         number, tag = take(frame, "GIVEN", int, int)
         consumer = self._consumer(connection, number)
         if consumer is not None:
-            consumer.given(tag, self._broker.now_ms())
+            consumer.delivered(tag, self._broker.now_ms())
 
     def _on_pull(self, connection: Connection, frame: Frame) -> None:
         number, timeout_ms = take(frame, "PULL", int, int)

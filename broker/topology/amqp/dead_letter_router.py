@@ -61,7 +61,7 @@ class DeadLetterExchanges:
         known: DeadLetterRoute | None = None
         for reference in references:
             if known is not None and not reference.hops and _came_alike(reference.message, known.moved[0][0].message):
-                # Most die for the first time, and came the same way: they go on the same way.
+                # Most are dead-lettered for the first time, and came the same way: they go on the same way.
                 known.moved.append((reference, [dead_letter.hop_like(known.moved[0][1][0], reference)]))
                 continue
             route = self._route(reference, reason, exchange, replaced)

@@ -206,7 +206,7 @@ def fields_of(policy: Policy) -> dict[str, Any]:
 
 
 def dead_letter_exchange(queue: Queue) -> tuple[str | None, str | None]:
-    """(exchange, routing key) for what dies in the queue: what it was declared with, else what its policy says; None for neither."""
+    """(exchange, routing key) for the queue's dead letters: what it was declared with, else what its policy says; None for neither."""
     arguments = arguments_of(queue)
     definition: Mapping[str, Any] = queue.policy.definition if queue.policy is not None else {}
     exchange = arguments.get("x-" + _EXCHANGE)
