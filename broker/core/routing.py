@@ -56,7 +56,7 @@ def take_at_once(queues: Sequence[Queue]) -> bool:
 class Address:
     """A name that producers send to, and the queues bound to it."""
 
-    __slots__ = ("_turn", "auto_created", "created_at_ms", "name", "queues", "routing_types", "used_at_ms")
+    __slots__ = ("_of_version", "_route", "_turn", "auto_created", "created_at_ms", "name", "queues", "routing_types", "used_at_ms")
 
     def __init__(self, name: str, routing_types: RoutingTypes, created_at_ms: int, auto_created: bool = False) -> None:
         self.name = name
@@ -66,16 +66,22 @@ class Address:
         self.queues: list[Queue] = []
         self.used_at_ms = created_at_ms
         self._turn = 0
+        self._route: Route | None = None
+        self._of_version = -1
 
     @property
     def takes_turns(self) -> bool:
         """Several anycast queues: the same message may go elsewhere the next time."""
         return sum(queue.routing_type == ANYCAST for queue in self.queues) > 1
 
-    def everything(self) -> Route:
-        """The route of what is sent here: plain where each queue takes each message, unseen."""
-        unseen = not self.takes_turns and all(queue.selector is None for queue in self.queues)
-        return Route(self.queues, unseen and take_at_once(self.queues))
+    def route_of_all(self, routes_version: int) -> Route:
+        """The route of what is sent here: plain where each queue takes each message, unseen. ``routes_version``: the post office's."""
+        route = self._route
+        if route is None or routes_version != self._of_version:
+            unseen = not self.takes_turns and all(queue.selector is None for queue in self.queues)
+            route = self._route = Route(self.queues, unseen and take_at_once(self.queues))
+            self._of_version = routes_version
+        return route
 
     def ask(self, message: Message, budget: int) -> int:
         """Asks the selectors of its queues about a message that was sent, as many as ``budget`` allows (Selector.cost), one at least. The

@@ -32,9 +32,6 @@ class Intake:
         self._seen: dict[str, OrderedDict[str, None]] = {}
         #: Those that are remembered, and their characters.
         self.duplicate_ids = self.duplicate_characters = 0
-        #: By the name of an address.
-        self._routes: dict[str, Route] = {}
-        self._routes_of_version = -1
         #: Called with a queue that refuses what is sent to it.
         self.full: Callable[[Queue], None] = lambda queue: None
         resources.address_gone.append(self._forget)
@@ -182,23 +179,14 @@ class Intake:
 
         Where it is fewer than all and none was refused, the others are for a later turn (throttle.py).
         """
-        route = self._route_to(messages[0].address)
+        post_office = self._state.post_office
+        address = post_office.addresses.get(messages[0].address)
+        route = None if address is None else address.route_of_all(post_office.routes_version)
         if route is not None and route.plain and not [message for message in messages if message.delay_ms or message.duplicate_id]:
             stored = self.publish(route, messages)
             if stored is not None:
                 return stored, None
         return self._each(messages)
-
-    def _route_to(self, name: str) -> Route | None:
-        """None: there is no such address yet."""
-        post_office = self._state.post_office
-        if post_office.routes_version != self._routes_of_version:
-            self._routes.clear()
-            self._routes_of_version = post_office.routes_version
-        route = self._routes.get(name)
-        if route is None and (address := post_office.addresses.get(name)) is not None:
-            route = self._routes[name] = address.everything()
-        return route
 
     def _each(self, messages: list[Message]) -> tuple[int, Refused | None]:
         """One at a time, as each is to be looked at. Those for one queue are little enough not to wait for those for many."""
