@@ -191,6 +191,7 @@ class Server:
 
     def _release_memory(self) -> None:
         SHARED.clear()
+        self.broker.high_watermarks.make_anew()
         self._releasing = self._loop.create_task(self._journal.release_memory())
 
     def _fail(self, error: Exception) -> None:

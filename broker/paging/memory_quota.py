@@ -7,6 +7,7 @@ and while memory is short pages are read for those alone that hold little.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from typing import Final
 
@@ -31,7 +32,7 @@ class MemoryQuota:
         #: What closed consumers hold, by connection: as it may have any number of those, they are one holder.
         self.kept: set[HeldBytes] = set()
         #: What each holder has that has anything, in order; counted now and then.
-        self._held: list[int] = []
+        self._held = array("q")
         self._held_bytes = 0
         self._count_at_ms = 0
 
@@ -67,5 +68,5 @@ class MemoryQuota:
             self._count_at_ms = now_ms + _COUNT_EVERY_MS
             queues = self._state.post_office.queues.values()
             held = [consumer.held_bytes for queue in queues for consumer in queue.consumers if consumer.unsettled]
-            self._held = sorted(held + [kept.bytes for kept in self.kept if kept.bytes])
+            self._held = array("q", sorted(held + [kept.bytes for kept in self.kept if kept.bytes]))
             self._held_bytes = sum(self._held)

@@ -14,9 +14,10 @@ from typing import Final
 #: RSS beyond what is charged, since it was logged last, before it is logged again.
 _SLACK_BYTES: Final = 24 << 20
 _EVERY_S: Final = 5.0
-#: With no more than this in use the collector is done within some milliseconds, and there is nothing that a cache would serve.
-_DRAINED_BYTES: Final = 4 << 20
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+#: With no more than this in use the collector is done within some 20 ms, and there is little that a cache would serve.
+_DRAINED_BYTES: Final = 16 << 20
+#: What is made between two releases keeps memory, too; and where it is in use indeed, it is not looked for all the time.
+_MOST_RARELY_S: Final = 640.0
 
 
 class Heap:
@@ -27,11 +28,14 @@ class Heap:
         self._release = release
         #: What was released is to be trimmed too, by the next look.
         self._releasing = False
+        #: While nothing is in use: when to release again, and how long after that.
+        self._again_s, self._pause_s = 0.0, _EVERY_S
         self._now_s = now_s
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         self._looked_s = now_s()
-        #: RSS beyond what was charged, when it had been trimmed. It rises by steps: what was given back to the account may be let go later.
-        self._rest = resident_bytes() - charged()
+        #: RSS beyond what was charged, at its least; and when it had been trimmed. This rises by steps: what was given back to the account
+        #: may be let go later.
+        self._least = self._rest = resident_bytes() - charged()
 
     def look(self) -> None:
         """Now and then."""
@@ -41,18 +45,28 @@ class Heap:
         self._looked_s = now_s
         charged = self._charged()
         rest = resident_bytes() - charged
-        if self._releasing or rest > self._rest + _SLACK_BYTES:
-            self._releasing = not self._releasing and charged <= _DRAINED_BYTES
-            if self._releasing:
-                # Connections that have ended are cycles.
-                gc.collect()
-                self._release()
+        drained = charged <= _DRAINED_BYTES and rest > self._least + _SLACK_BYTES
+        if not drained:
+            self._again_s, self._pause_s = 0.0, _EVERY_S
+        trims = self._releasing or rest > self._rest + _SLACK_BYTES
+        self._releasing = drained and not self._releasing and now_s >= self._again_s
+        if self._releasing:
+            self._pause_s = min(2 * self._pause_s, _MOST_RARELY_S)
+            self._again_s = now_s + self._pause_s
+            # Connections that have ended are cycles.
+            gc.collect()
+            self._release()
+        if trims or self._releasing:
             self._trim(0)
             rest = resident_bytes() - self._charged()
         self._rest = rest if rest < self._rest else self._rest + (rest - self._rest) // 4
+        self._least = min(rest, self._least)
 
 
 def resident_bytes() -> int:
     """Of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * _PAGE_BYTES
+
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")

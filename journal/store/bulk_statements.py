@@ -7,12 +7,13 @@ statement cache hit, and none has more variables than SQLite's own limit.
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from .sqlite import CACHED_STATEMENTS, MAX_VARIABLES
+from .sqlite import MAX_VARIABLES
 
 _MOST_ROWS = 2048
 #: From this length on, consecutive keys go as one range.
@@ -28,6 +29,10 @@ def _most(width: int) -> int:
 @lru_cache(maxsize=256)
 def _statement(sql: str, width: int, rows: int, row: str | None = None) -> str:
     return sql.format(values=",".join([row or f"({','.join('?' * width)})"] * rows))
+
+
+#: What sqlite3 remembers statements with, too.
+_CACHE = type(_statement)
 
 
 def run_values(connection: sqlite3.Connection, sql: str, width: int, flat: Sequence[Any], row: str | None = None) -> int:
@@ -62,9 +67,10 @@ def release_memory(connection: sqlite3.Connection) -> None:
     """Forget pages and statements of the connection: made one by one among messages, each keeps a MiB of theirs from the system."""
     connection.execute("PRAGMA shrink_memory")
     _statement.cache_clear()
-    for number in range(CACHED_STATEMENTS):
+    for held in gc.get_referents(connection):
         # The module has no other way to let go of statements.
-        connection.execute(f"SELECT {number}").fetchall()
+        if isinstance(held, _CACHE):
+            held.cache_clear()
 
 
 def delete_integers(connection: sqlite3.Connection, table: str, column: str, keys: Iterable[int]) -> int:
