@@ -12,6 +12,17 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 LOOPBACK = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+_SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -23,13 +34,18 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.file = directory / f"{name}.pem"
         certificate = _builder(self._name, self._name, self._key.public_key(), timedelta(days=90))
-        made = certificate.add_extension(x509.BasicConstraints(True, None), critical=True).sign(self._key, SHA256())
+        certificate = certificate.add_extension(x509.BasicConstraints(True, None), critical=True)
+        # From Python 3.13 on, clients that ask for the default context take no authority without these.
+        certificate = certificate.add_extension(_SIGNS_CERTIFICATES, critical=True)
+        identified = certificate.add_extension(x509.SubjectKeyIdentifier.from_public_key(self._key.public_key()), critical=False)
+        made = identified.sign(self._key, SHA256())
         self.file.write_bytes(made.public_bytes(Encoding.PEM))
 
     def issue(self, name: str, *, to: str = "localhost", alternatives: list[x509.GeneralName] = LOOPBACK, days: float = 90) -> Path:
         """``NAME.pem`` for ``to``, its key in it, good for so many days; a negative number: it ended then."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_named(to), self._name, key.public_key(), timedelta(days=days))
+        builder = builder.add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         made = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False).sign(self._key, SHA256())
         path = self._directory / f"{name}.pem"
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

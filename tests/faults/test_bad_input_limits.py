@@ -87,7 +87,7 @@ async def test_out_of_file_descriptors_the_others_and_the_journal_go_on(tmp_path
                         sockets.append(Raw(server.url, hello=False))
                     except OSError:
                         break
-                time.sleep(0.5)
+                wait_until("no descriptor is left", lambda: len(os.listdir(f"/proc/{server.pid}/fd")) >= used + 15)
                 for each in sockets:
                     each.close()
 
