@@ -54,11 +54,11 @@ class Gathering:
         """Another connection's."""
         return Owner(self._memory, Kind.CONNECTIONS)
 
-    def note(self, guest: Guest, held: int, wanted: int, whole: bool) -> None:
-        """Something came: of frames that are not whole ``held`` bytes are here, of ``wanted``. ``whole``: others before them are."""
-        if whole or not held:
+    def note(self, guest: Guest, partial: int, wanted: int, whole: bool) -> None:
+        """Something came: of frames that are not whole ``partial`` bytes are here, of ``wanted``. ``whole``: others before them are."""
+        if whole or not partial:
             self.forget(guest)
-        if not held:
+        if not partial:
             return
         self._partial.setdefault(guest, self._now_s())
         if wanted > _SMALL_BYTES and guest not in self._line:
@@ -74,7 +74,7 @@ class Gathering:
         return not self._large or sum(self._large.values()) + wanted <= self._memory.limit // _PART
 
     def forget(self, guest: Guest) -> None:
-        """Nothing of a frame is held for it, or it is gone."""
+        """Nothing of a frame is here for it, or it is gone."""
         if self._partial.pop(guest, None) is None:
             return
         self._line.pop(guest, None)

@@ -93,7 +93,7 @@ class SocketTransport(asyncio.Protocol):
         self._turns = context.turns
         #: What it makes us hold beside what the broker knows of: frames that are not whole, and what the peer has not read.
         self.memory = context.gathering.owner()
-        self._held = self._unsent = 0
+        self._partial = self._unsent = 0
         #: There is no room for anything but messages, and something waits for it to read it.
         self._stinted = False
         #: There is no room for its frame now.
@@ -113,7 +113,7 @@ class SocketTransport(asyncio.Protocol):
         self._paused = False
         self._not_reading = False
         #: The session has asked for that.
-        self._held_back = False
+        self._paused_by_session = False
         self._received_before_login = 0
         self._logged_in = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -282,7 +282,7 @@ class SocketTransport(asyncio.Protocol):
         log.warning("connection-refused: %s gave way to another: %s", self.place, refusal)
         self._hurried = True
         self._drop_input()
-        self._held, self._waits_for_room, self._unread = 0, False, b""
+        self._partial, self._waits_for_room, self._unread = 0, False, b""
         self._charge()
         self._any_session.end(refusal.code, refusal.message, refusal.fix)
         if self._transport is not None:
@@ -294,13 +294,13 @@ class SocketTransport(asyncio.Protocol):
         raise NotImplementedError
 
     def _charge(self) -> None:
-        self.memory.hold(CONNECTION_BYTES + self._held + self._unsent + len(self._unread))
+        self.memory.hold(CONNECTION_BYTES + self._partial + self._unsent + len(self._unread))
 
-    def _note_held(self, held: int, wanted: int, whole: bool) -> None:
-        """Of frames that are not whole ``held`` bytes are here, of ``wanted``. ``whole``: what came before them is."""
-        self._held = held
+    def _note_partial(self, partial: int, wanted: int, whole: bool) -> None:
+        """Of frames that are not whole ``partial`` bytes are here, of ``wanted``. ``whole``: what came before them is."""
+        self._partial = partial
         self._charge()
-        self._gathering.note(self, held, wanted, whole)
+        self._gathering.note(self, partial, wanted, whole)
 
     def _note_unsent(self, unsent: int) -> None:
         self._unsent = unsent
@@ -404,11 +404,11 @@ class SocketTransport(asyncio.Protocol):
 
     def pause_reading(self) -> None:
         """What the peer sends waits in the socket from here on."""
-        self._held_back = True
+        self._paused_by_session = True
         self._stop_reading()
 
     def resume_reading(self) -> None:
-        self._held_back = False
+        self._paused_by_session = False
         self._read_on()
 
     def _stop_reading(self) -> None:
@@ -418,7 +418,7 @@ class SocketTransport(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """Unless something speaks against it; what comes after a goodbye is read in any case, and thrown away."""
-        if (self._waits or self._held_back) and not (self._leaving or self._ending):
+        if (self._waits or self._paused_by_session) and not (self._leaving or self._ending):
             return
         if self._not_reading and self._transport is not None and not self._transport.is_closing():
             self._not_reading = False

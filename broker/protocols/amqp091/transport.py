@@ -23,9 +23,9 @@ class AmqpTransport(SocketTransport):
             return
         session = self._session
         session.receive(data)
-        held = session.buffered
-        if held or self._held:
-            self._note_held(held, session.wanted, whole=held < len(data))
+        partial = session.buffered
+        if partial or self._partial:
+            self._note_partial(partial, session.wanted, whole=partial < len(data))
 
     def _drop_input(self) -> None:
         self._session.drop_input()

@@ -105,18 +105,18 @@ class FrameDecoder:
     checked before anything is kept, so a hostile length costs no memory. ``limit`` may be raised after login.
     """
 
-    __slots__ = ("_chunks", "_held", "_wanted", "limit")
+    __slots__ = ("_buffered", "_chunks", "_wanted", "limit")
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self._chunks: list[bytes | bytearray] = []
-        self._held = 0
+        self._buffered = 0
         self._wanted = 4
         self.limit = limit
 
     @property
     def buffered(self) -> int:
-        """Bytes held of a frame that is not whole yet."""
-        return self._held
+        """Bytes here of a frame that is not whole yet."""
+        return self._buffered
 
     @property
     def wanted(self) -> int:
@@ -126,14 +126,14 @@ class FrameDecoder:
     def feed(self, data: bytes) -> list[Frame]:
         if self._chunks:
             self._keep(data)
-            self._held += len(data)
-            if self._held < self._wanted:
+            self._buffered += len(data)
+            if self._buffered < self._wanted:
                 return []
             data = b"".join(self._chunks)
             self._chunks.clear()
         frames, at = self._cut(data)
         rest = data[at:] if at else data
-        self._held = len(rest)
+        self._buffered = len(rest)
         if rest:
             self._chunks.append(rest)
         return frames

@@ -45,7 +45,7 @@ class Sends:
         self._largest_message = largest_message
         #: What waits for its turn, in order; each returns whether it is done. And what it takes in memory, which is charged meanwhile.
         self._line: deque[tuple[Callable[[], bool], int]] = deque()
-        self._held = broker.owner()
+        self._owner = broker.owner()
 
     def limit_to(self, shares: Sequence[Share]) -> None:
         """No message may be larger than any of them lets it be."""
@@ -100,7 +100,7 @@ class Sends:
     def drop(self) -> None:
         """The connection is gone: what was not stored yet is not stored any more. Nobody was notified that it was."""
         self._line.clear()
-        self._held.close()
+        self._owner.close()
 
     @property
     def full(self) -> bool:
@@ -108,7 +108,7 @@ class Sends:
 
     def _wait(self, work: Callable[[], bool], weight: int) -> None:
         self._line.append((work, weight))
-        self._held.charge(weight)
+        self._owner.charge(weight)
         if len(self._line) == 1:
             self._broker.wait_for_room(self._go_on)
         elif self.full:
@@ -120,7 +120,7 @@ class Sends:
         try:
             while line and broker.has_room() and line[0][0]():
                 if line:
-                    self._held.charge(-line.popleft()[1])
+                    self._owner.charge(-line.popleft()[1])
         except Exception as error:
             self._broken(error)
         if line:

@@ -47,8 +47,8 @@ class NativeTransport(SocketTransport):
             return
         decoder = self._decoder
         frames = decoder.feed(data)
-        if decoder.buffered or self._held:
-            self._note_held(decoder.buffered, decoder.wanted, whole=bool(frames))
+        if decoder.buffered or self._partial:
+            self._note_partial(decoder.buffered, decoder.wanted, whole=bool(frames))
         self._act_on(frames)
 
     def _drop_input(self) -> None:
