@@ -16,7 +16,9 @@ _SLACK_BYTES: Final = 24 << 20
 _EVERY_S: Final = 5.0
 #: With no more than this in use the collector is done within some 20 ms, and there is little that a cache would serve.
 _DRAINED_BYTES: Final = 16 << 20
-#: What is made between two releases keeps memory, too; and where it is in use indeed, it is not looked for all the time.
+#: Released again so often while it helps, since what is made between two releases keeps memory, too; else ever more rarely.
+_AGAIN_S: Final = 10.0
+_HELPS_BYTES: Final = 1 << 20
 _MOST_RARELY_S: Final = 640.0
 
 
@@ -28,14 +30,14 @@ class Heap:
         self._release = release
         #: What was released is to be trimmed too, by the next look.
         self._releasing = False
-        #: While nothing is in use: when to release again, and how long after that.
-        self._again_s, self._pause_s = 0.0, _EVERY_S
+        #: While nothing is in use: when to release again, how long after the last time that is, and what there was at that.
+        self._again_s, self._pause_s, self._before = 0.0, _AGAIN_S, 0
         self._now_s = now_s
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         self._looked_s = now_s()
-        #: RSS beyond what was charged, at its least; and when it had been trimmed. This rises by steps: what was given back to the account
+        #: RSS beyond what was charged, at the start; and when it had been trimmed. This rises by steps: what was given back to the account
         #: may be let go later.
-        self._least = self._rest = resident_bytes() - charged()
+        self._start = self._rest = resident_bytes() - charged()
 
     def look(self) -> None:
         """Now and then."""
@@ -45,14 +47,15 @@ class Heap:
         self._looked_s = now_s
         charged = self._charged()
         rest = resident_bytes() - charged
-        drained = charged <= _DRAINED_BYTES and rest > self._least + _SLACK_BYTES
+        drained = charged <= _DRAINED_BYTES and rest > self._start + _SLACK_BYTES
         if not drained:
-            self._again_s, self._pause_s = 0.0, _EVERY_S
+            self._again_s, self._pause_s, self._before = 0.0, _AGAIN_S, 0
         trims = self._releasing or rest > self._rest + _SLACK_BYTES
         self._releasing = drained and not self._releasing and now_s >= self._again_s
         if self._releasing:
-            self._pause_s = min(2 * self._pause_s, _MOST_RARELY_S)
-            self._again_s = now_s + self._pause_s
+            helped = self._before == 0 or rest + _HELPS_BYTES <= self._before
+            self._pause_s = _AGAIN_S if helped else min(2 * self._pause_s, _MOST_RARELY_S)
+            self._again_s, self._before = now_s + self._pause_s, rest
             # Connections that have ended are cycles.
             gc.collect()
             self._release()
@@ -60,7 +63,6 @@ class Heap:
             self._trim(0)
             rest = resident_bytes() - self._charged()
         self._rest = rest if rest < self._rest else self._rest + (rest - self._rest) // 4
-        self._least = min(rest, self._least)
 
 
 def resident_bytes() -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from functools import lru_cache
 
 from ..contract import QueueStat
 from ..store.bulk_statements import run_values
@@ -37,7 +36,6 @@ def write_counts(connection: sqlite3.Connection, batch: WriteBatch) -> None:
     run_values(connection, COUNT_CONSUMER_STATS, 9, served)
 
 
-@lru_cache
 def _count_minutes(columns: tuple[int, ...]) -> str:
     """Increments of these columns alone: for one it takes a third less than for all."""
     names = [MINUTE_NAMES[column] for column in columns]
