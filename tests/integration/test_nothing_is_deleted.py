@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -26,6 +27,8 @@ PERSISTENT = pika.BasicProperties(delivery_mode=2)
 SECTIONS = ("limits", "broker", "journal", "address-settings", "addresses", "queues", "virtual-hosts", "policies", "users")
 #: All that a broker.yaml may have.
 KEYS = {field.alias for field in Config.model_fields.values()}
+#: Queues of messages that their consumers keep.
+HELD = ("held", "held.amqp")
 #: More often than any limit that holds without a configuration.
 OFTEN = 25
 
@@ -64,6 +67,18 @@ class Both(NamedTuple):
         peeked = [self.native.call("peek", queue=name, limit=1000)["messages"] for name in names]
         return Counter(bytes(message["body"]).decode() for messages in peeked for message in messages)
 
+    def figure(self, queue: str, what: str) -> int:
+        return int(self.native.call("queue", queue=queue)[what])
+
+    def hold(self) -> None:
+        """Two messages, for longer than consumers may: the broker looks at that once a second, so it is asked for at the end."""
+        native, amqp = HELD
+        self.native.call("create-queue", queue=native, consumer_timeout_ms=1)
+        self.send(native)
+        assert self.native.session(AckMode.INDIVIDUAL).consumer(native).receive(timeout_ms=10_000) is not None
+        self.publish(amqp, consumer_timeout=1)
+        self.take(amqp)
+
     def attempts(self, address: str) -> int:
         """Those of its limit, or many."""
         settings = {each["key"]: each["value"] for each in self.native.call("explain", address=address)["settings"]}
@@ -90,8 +105,11 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         server.start()
         with channel(server) as ch, blocking.connect(server.url) as native:
             before = Both(server, ch, native)
+            before.hold()
             yield before
+            wait_until("their time was over", lambda: all(before.figure(name, "failed") == 1 for name in HELD))
             kept = before.found()
+            assert [kept[name] for name in HELD] == [1, 1]
         server.kill()
         server.start()
         with channel(server) as ch, blocking.connect(server.url) as native:
@@ -172,6 +190,34 @@ def with_a_lost_connection(both: Both, address: str) -> None:
     lost.close()
 
 
+@way
+def raised_by_a_listener(both: Both, address: str) -> None:
+    called = threading.Event()
+
+    def handler(message: blocking.Message) -> None:
+        called.set()
+        raise TimeoutError(message.message_id)
+
+    both.send(address)
+    with both.native.session() as session:
+        listener = session.listen(address, handler)
+        assert called.wait(20)
+        listener.stop()
+
+
+@way
+def expired(both: Both, address: str) -> None:
+    both.native.call("create-queue", queue=f"{address}.late")
+    both.native.call("create-queue", queue=address, message_ttl_ms=1, expiry_address=f"{address}.late")
+    both.send(address)
+
+
+@way
+def without_room(both: Both, address: str) -> None:
+    both.native.call("create-queue", queue=address, max_length=0, overflow="drop-head", dead_letter_address="DLA")
+    both.send(address)
+
+
 # -- AMQP --------------------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +243,24 @@ def rejected_in_a_transaction(both: Both, queue: str) -> None:
         own.tx_select()
         own.basic_reject(get(own, queue, auto_ack=False)[0].delivery_tag, requeue=False)
         own.tx_commit()
+
+
+@way
+def expired_or_without_room(both: Both, queue: str) -> None:
+    both.amqp.queue_declare(f"{queue}.aside", durable=True)
+    for name, arguments in {"late": {"message_ttl": 1}, "full": {"max_length": 0}}.items():
+        both.publish(f"{queue}.{name}", **arguments, dead_letter_exchange="", dead_letter_routing_key=f"{queue}.aside")
+        wait_until("it left", lambda name=name: not both.figure(f"{queue}.{name}", "messages"))
+        wait_until("it is set aside", lambda name=name: both.found()[f"{queue}.{name}"] == 1)
+    both.publish(queue)
+
+
+@way
+def recovered_over_amqp(both: Both, queue: str) -> None:
+    both.publish(queue, delivery_limit=0)
+    with channel(both.server) as own:
+        get(own, queue, auto_ack=False)
+        own.basic_recover(requeue=True)
 
 
 @way
@@ -238,5 +302,5 @@ def consumed_over_a_lost_connection(both: Both, queue: str) -> None:
 def test_a_failed_message_is_there(both: Both, name: str) -> None:
     address = f"orders.{name}"
     WAYS[name](both, address)
-    wait_until("nobody holds it", lambda: not any(queue["delivering"] for queue in both.native.call("queues")))
+    wait_until("nobody holds it", lambda: not any(each["delivering"] for each in both.native.call("queues") if each["name"] not in HELD))
     wait_until("it is where it belongs", lambda: both.found()[address] == 1)
