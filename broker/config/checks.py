@@ -10,6 +10,7 @@ from ..core.redelivery import lifetime_warning, under
 from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository
 from ..core.settings.rules import DROP, REDELIVER, Rule
 from ..core.settings.units import counted
+from .models import QueueDeclaration
 from .source import ConfigProblem, KeyPath, show_path
 
 _ROOT: Final = "address-settings"
@@ -26,6 +27,7 @@ class _Layer:
         self.pattern = pattern
         self.own: dict[str, Any] = repository.layers.get(pattern, {})
         self.settings: AddressSettings = repository.resolve(pattern)
+        self._path: KeyPath = (_ROOT, pattern)
         self._repository = repository
         self._lines = lines
 
@@ -34,8 +36,18 @@ class _Layer:
 
     def problem(self, name: str, message: str, fix: str) -> ConfigProblem:
         """About field ``name``, at the line that sets it here, else at the pattern's; without a name about the pattern."""
-        path: KeyPath = (_ROOT, self.pattern, KEY_OF_FIELD[name]) if name in self.own else (_ROOT, self.pattern)
+        path: KeyPath = (*self._path, KEY_OF_FIELD[name]) if name in self.own else self._path
         return ConfigProblem(show_path(path), self._lines.get(path), message, fix)
+
+
+class _DeclaredQueue(_Layer):
+    """A queue of the file: what it is declared with lies over the settings of its address."""
+
+    def __init__(self, name: str, declared: QueueDeclaration, repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> None:
+        super().__init__(declared.address or name, repository, lines)
+        self.own = declared.settings
+        self.settings = repository.resolve(self.pattern, declared.settings)
+        self._path = ("queues", name)
 
 
 def _layers(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[_Layer]:
@@ -109,10 +121,13 @@ def _drop_head_problems(repository: AddressSettingsRepository, lines: Mapping[Ke
     return problems
 
 
-def settings_warnings(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[ConfigProblem]:
+def settings_warnings(
+    repository: AddressSettingsRepository, lines: Mapping[KeyPath, int], queues: Mapping[str, QueueDeclaration] | None = None
+) -> list[ConfigProblem]:
     """What is allowed but perhaps not meant, in the order of the file."""
     warnings: list[ConfigProblem] = []
-    for layer in _layers(repository, lines):
+    declared = [_DeclaredQueue(name, each, repository, lines) for name, each in (queues or {}).items()]
+    for layer in [*_layers(repository, lines), *declared]:
         warnings += _loss(layer)
         warnings += _short_life(layer)
         warnings += _without_effect(layer)

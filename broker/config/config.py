@@ -248,7 +248,7 @@ def default_config(directory: Path | None = None) -> Config:
 def check(config: Config | Path) -> list[str]:
     """What is valid but perhaps not meant, a sentence each, with line and path. A path is loaded first: raises ConfigError."""
     loaded = load(config) if isinstance(config, Path) else config
-    return [f"{warning} ({warning.fix})" for warning in settings_warnings(loaded.address_settings, loaded._lines)]
+    return [f"{warning} ({warning.fix})" for warning in settings_warnings(loaded.address_settings, loaded._lines, loaded.queues)]
 
 
 def _address_settings(layers: Any, read: Source, problems: list[ConfigProblem]) -> AddressSettingsRepository:

@@ -17,7 +17,7 @@ from benchmarks.analytics.truth import settings_of
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.what_if.policy import DEFAULTS, OTHERS, Policy, load_policies, parse_policies, regex_of
 from homing.broker.core.redelivery import ConsumerPolicy, attempts_allowed, schedule
-from homing.broker.core.settings.address_settings import AddressSettings
+from homing.broker.core.settings.address_settings import FIELD_OF_KEY, AddressSettings
 from homing.broker.core.settings.wildcard import pattern_matches, specificity
 
 WORDS = ("a", "b", "*", "#")
@@ -38,6 +38,8 @@ def test_the_more_specific_pattern_wins() -> None:
 def test_every_setting_of_the_broker_is_known_and_no_other() -> None:
     names = {each.name.removesuffix("_ms").replace("_", "-") for each in fields(AddressSettings) if each.metadata}
     assert (OTHERS | set(DEFAULTS)) - {"redelivery-policy"} == names
+    ours = {key: getattr(AddressSettings(), FIELD_OF_KEY[key]) for key in DEFAULTS if key != "redelivery-policy"}
+    assert ours | {"redelivery-delays": list(ours["redelivery-delays"]), "redelivery-policy": None} == DEFAULTS
     with pytest.raises(AnalyticsError) as raised:
         parse_policies({"#": {"max-delivery-attempt": 3}})
     assert (raised.value.message, raised.value.fix) == ("max-delivery-attempt of '#' is no setting.", "Did you mean max-delivery-attempts?")

@@ -388,6 +388,11 @@ def test_any_text_is_a_config_or_a_config_error(text: str) -> None:
             "all 10 attempts and is gone within 65ms",
         ),
         ('address-settings: {"#": {redelivery-delay: 0, max-delivery-attempts: 3}}', "uses up all 3 attempts at once"),
+        ("queues: {a: {redelivery-delay: 0, max-delivery-attempts: 5}}", "line 1, queues.a.redelivery-delay: .* all 5 attempts at once"),
+        (
+            "queues: {a: {dead-letter-address: null}}",
+            "line 1, queues.a.dead-letter-address: .* stays parked in its queue after 10 failed attempts",
+        ),
         ('address-settings: {"#": {max-delivery-attempts: 1}}', r"has one attempt: .* \(raise max-delivery-attempts;"),
         ('address-settings: {"#": {dead-letter-address: D, overflow: drop-head}}', "overflow has no effect"),
         (
