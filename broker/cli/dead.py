@@ -142,7 +142,7 @@ def delete(
 ) -> None:
     """Delete the messages of a queue that the filter takes and no consumer holds."""
     if not yes:
-        confirm(f"{of.how_many(url, queue, wanted)} of queue {queue} go for good", yes)
+        confirm(f"This removes {of.how_many(url, queue, wanted)} of queue {queue} for good", yes)
     _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", after, queue=queue, filter=wanted)
 
 

@@ -211,7 +211,7 @@ def delete(fault: Fault, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json
     found = call(url, "fault", fault=fault)
     queues, messages = _dead_in(found), counted(sum(each["dead"] for each in found["groups"]), "message")
     if queues:
-        confirm(f"{messages} dead of fault {found['fault']} go for good, from {', '.join(queues)}", yes)
+        confirm(f"This removes {messages} dead of fault {found['fault']} for good, from {', '.join(queues)}", yes)
     _acted(talk(url, lambda connection: _in_each(connection, "delete-dead-letters", found["fault"], queues)), "removed", as_json)
 
 

@@ -229,7 +229,7 @@ def purge(queue: Name, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json =
     from .client import call
 
     found = call(url, "queue", queue=queue)
-    confirm(f"{counted(found['messages'] - found['delivering'], 'message')} of queue {found['name']} go for good", yes)
+    confirm(f"This removes {counted(found['messages'] - found['delivering'], 'message')} of queue {found['name']} for good", yes)
     gone = call(url, "purge", queue=queue)
     _said(gone, f"{counted(gone['messages'], 'message')} removed from [bold]{escape(queue)}[/]", as_json)
 

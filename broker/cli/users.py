@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
-from .output import DEFAULT_URL, Json, Url, Yes, confirm, escape, print_json, stdout, wide
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, wide
 
 app = typer.Typer(help="Users, and what they may do.", no_args_is_help=True)
 
@@ -91,6 +91,8 @@ def passwd(name: Name, password_file: PasswordFile = None, data: Data = None, ur
 @app.command()
 def delete(name: Name, yes: Yes = False, data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Delete a user, whose connections end."""
+    if not yes and name not in {each["name"] for each in _all(url, data)}:
+        raise CommandError(ExitCode.NOT_FOUND, f"there is no user {name}", "homing user list shows all", code="no-such-user")
     confirm(f"The user {name} goes, and the user's connections end", yes)
     _show(_ask(url, data, "delete-user", name=name), as_json, "is gone")
 
@@ -121,12 +123,17 @@ _granting(
 )
 
 
+def _all(url: str, data: Path | None) -> list[dict[str, Any]]:
+    from .client import listing
+
+    found: list[dict[str, Any]] = listing(url, "users") if data is None else _ask(url, data, "users")
+    return found
+
+
 @app.command("list")
 def list_all(data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All users with what they may do."""
-    from .client import listing
-
-    found = listing(url, "users") if data is None else _ask(url, data, "users")
+    found = _all(url, data)
     if as_json:
         print_json(found)
         return

@@ -155,7 +155,7 @@ async def test_what_was_stopped_goes_on_where_it_was(connection: Connection, ser
     page = command("peek", queue, "--where", "n >= 0", "-n", "250")
     assert page.stderr == f"there may be more: {told[1]}\n"
     asked = command("dead", "delete", queue, "--where", "n >= 0")
-    assert (asked.returncode, f"at most {many} messages of queue {queue} go for good" in asked.stderr) == (2, True)
+    assert (asked.returncode, f"at most {many} messages of queue {queue} for good" in asked.stderr) == (2, True)
     assert command.json("dead", "delete", queue, "--where", "n >= 0", told[1], "--yes") == {"messages": 50, "looked_at": 50}
     assert len(command.json_lines("peek", queue, "--where", "n < 250", "-n", "300")) == 250
     assert command("peek", queue, "--after", "here").returncode == 2

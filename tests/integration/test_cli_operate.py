@@ -86,7 +86,7 @@ def test_a_queue_is_created_filled_paused_purged_and_deleted(shell: HomingComman
     assert "jobs goes on" in shell("queue", "resume", "jobs").stdout
     refused = shell("queue", "purge", "jobs")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert "3 messages of queue jobs go for good" in refused.stderr
+    assert "This removes 3 messages of queue jobs for good" in refused.stderr
     assert shell.json("queue", "purge", "jobs", "--yes") == {"messages": 3}
     assert (queue(shell, "jobs")["purged"], queue(shell, "jobs")["messages"]) == (3, 0)
     shell("send", "jobs", "--body", "x")
