@@ -126,7 +126,7 @@ def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for each in found:
         goes = "[magenta]on hold[/]" if each["state"] == "on-hold" else f"{_in(each['due_at_ms'])}  [dim]{clock(each['due_at_ms'])}[/]"
-        most = each["attempts_allowed"]
+        most = each["attempts_allowed_by_rule"].get((each["last_attempt"] or {}).get("rule"), each["attempts_allowed"])
         attempt = f"{each['failed']:,} of {most:,}" if most is not None else f"{each['failed']:,}"
         table.add_row(f"[bold cyan]{each['message_id']}[/]", goes, attempt, escape(_why(each)))
     return table

@@ -13,7 +13,7 @@ from ..core.fault import FaultGroup
 from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
 from ..core.queue import Queue
-from ..core.redelivery import MAX_DELAY_MS, attempts_allowed
+from ..core.redelivery import MAX_DELAY_MS, attempts_allowed, under
 from ..core.rights import Right
 from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
@@ -62,9 +62,17 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
 
 def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str, Any]:
     described = {name: value for name, value in describe(reference).items() if name != "body"}
-    allowed = attempts_allowed(reference.queue.settings, None)
+    settings = reference.queue.settings
+    allowed = attempts_allowed(settings, None)
+    by_rule = {rule.name: attempts_allowed(under(rule, settings, None).settings, None) for rule in settings.rules}
     fault = None if group is None else {"fault": group.fingerprint, "error_class": group.error_class, "text": group.text}
-    return {**described, "sequence": reference.sequence, "attempts_allowed": allowed, "fault": fault}
+    return {
+        **described,
+        "sequence": reference.sequence,
+        "attempts_allowed": allowed,
+        "attempts_allowed_by_rule": by_rule,
+        "fault": fault,
+    }
 
 
 @shown_only(Right.BROWSE)
