@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +32,7 @@ from homing.analytics.reports.survival import survival
 from homing.analytics.spark.java import find_java
 from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
+from tests.wheels import build, copy_of_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,21 +262,19 @@ def test_a_table_without_files(spark: SparkSession, dump: Path) -> None:
 
 
 @pytest.mark.campaign
-def test_with_spark_submit_and_the_package_as_an_archive(dump: Path, tmp_path: Path) -> None:
+@pytest.mark.timeout(330)
+def test_with_spark_submit_and_the_wheel_as_an_archive(dump: Path, tmp_path: Path) -> None:
     """As a cluster gets it: nothing of the package is a file on the machine that runs the job."""
-    package, java = tmp_path / "homing.zip", find_java()
-    with zipfile.ZipFile(package, "w") as archive:
-        for path in sorted((ROOT / "analytics").rglob("*.*")):
-            if path.suffix != ".pyc":
-                archive.write(path, f"homing/analytics/{path.relative_to(ROOT / 'analytics')}")
-        archive.write(ROOT / "homing" / "__init__.py", "homing/__init__.py")
+    java = find_java()
+    (tmp_path / "wheel").mkdir()
+    package = build("wheel", copy_of_source(tmp_path / "source"), tmp_path / "wheel").rename(tmp_path / "homing.zip")
     job = tmp_path / "job.py"
     shutil.copy(ROOT / "analytics" / "job.py", job)
     quick = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java.class_sharing(Path(pyspark.__file__).parent / 'jars')}"
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]", "--driver-java-options", quick]
     submit += ["--conf", "spark.ui.enabled=false", "--py-files", str(package), str(job), str(dump), "--out", str(tmp_path / "out")]
     variables = {"JAVA_HOME": str(java.quiet_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(submit, capture_output=True, text=True, timeout=150, cwd=tmp_path, env=os.environ | variables)
+    done = subprocess.run(submit, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=os.environ | variables)
     assert done.returncode == 0, done.stderr[-2000:]
     assert str(tmp_path / "out" / "report.html") in done.stdout
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000

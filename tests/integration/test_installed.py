@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.process import ROOT
+from tests.wheels import build, copy_of_source, run
 
-BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, 'build_' + sys.argv[1])(sys.argv[2])"
 FOLDERS = ("homing", "broker", "journal", "client", "analytics")
 #: What a user's own files would do to a program that takes them for ours.
 FOREIGN = "raise ImportError('a file of the user, by a name that is not ours to take')\n"
@@ -30,37 +30,9 @@ write_sample(Path("export"), messages=50)
 """
 
 
-def run(*command: str, cwd: Path, path: Path | None = None, timeout: float = 120) -> str:
-    # Spark's classes are not archived in the user's cache: for one start that takes longer than it saves.
-    environment = {**os.environ, "XDG_CACHE_HOME": os.devnull, **({"PYTHONPATH": str(path)} if path else {})}
-    program = [sys.executable, *command]
-    done = subprocess.run(program, cwd=cwd, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def build(kind: str, source: Path, out: Path) -> Path:
-    """The source is copied, since setuptools leaves its traces there."""
-    run("-c", BUILD, kind, str(out), cwd=source)
-    (made,) = out.iterdir()
-    return made
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tmp_path_factory.mktemp("source") / "homing"
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split("\0")
-    names = [name for name in tracked if name and os.path.lexists(ROOT / name)]
-    if not names:
-        pytest.skip("not a git checkout; enable: git clone")
-    for name in names:
-        target = copy / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_symlink():
-            target.symlink_to((ROOT / name).readlink())
-        else:
-            target.write_bytes((ROOT / name).read_bytes())
-    return copy
+    return copy_of_source(tmp_path_factory.mktemp("source") / "homing")
 
 
 @pytest.fixture(scope="module")
