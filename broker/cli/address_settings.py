@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, span, stderr, stdout, wide
+from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, span, stderr, stdout, unreadable, wide
 from .values import Settings, read_settings, settings_given, value_text
 
 app = typer.Typer(help="Address settings while the broker runs: kept in the journal, over broker.yaml.", no_args_is_help=True)
@@ -141,7 +141,9 @@ def _layers_in(file: Path, pattern: str | None) -> dict[str, dict[str, Any]]:
 
     try:
         found = YAML(typ="safe").load(file.read_text())
-    except (OSError, UnicodeDecodeError, YAMLError) as error:
+    except OSError as error:
+        raise unreadable(file, error) from None
+    except (UnicodeDecodeError, YAMLError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}") from None
     if pattern is not None:
         found = {pattern: {"rules": found} if isinstance(found, list) else found}

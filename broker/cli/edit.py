@@ -27,6 +27,7 @@ from .output import (
     note,
     print_json,
     stdout,
+    unreadable,
 )
 from .values import property_given
 
@@ -150,8 +151,7 @@ def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        code = ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED
-        raise CommandError(code, f"{file} cannot be read: {error.strerror}", "name a readable file", code="no-such-file") from None
+        raise unreadable(file, error) from None
 
 
 def _patch(file: Path | None) -> Any:

@@ -20,7 +20,6 @@ from .completion import queue_argument
 from .dead_letters import Death, deaths_of, hops_in
 from .output import (
     DEFAULT_URL,
-    CommandError,
     ExitCode,
     Json,
     Url,
@@ -32,6 +31,7 @@ from .output import (
     print_json,
     progress_bar,
     stdout,
+    unreadable,
 )
 from .values import property_given
 
@@ -149,12 +149,7 @@ def _lines(file: Path, count: int) -> Iterator[bytes]:
             with file.open("rb") as lines:
                 yield from (line.rstrip(b"\r\n") for line in lines if line.strip())
     except OSError as error:
-        raise CommandError(
-            ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED,
-            f"{file} cannot be read: {error.strerror}",
-            "name a readable file, or - for standard input",
-            code="no-such-file",
-        ) from None
+        raise unreadable(file, error, "name a readable file, or - for standard input") from None
 
 
 Timeout = Annotated[

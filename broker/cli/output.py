@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import IntEnum
+from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 import typer
@@ -88,6 +89,7 @@ _EXIT_CODE_OF: Final = {
     "bad-limit": ExitCode.USAGE,
     "no-table": ExitCode.USAGE,
     "no-export": ExitCode.NOT_FOUND,
+    "no-policy": ExitCode.NOT_FOUND,
     "journal-missing": ExitCode.NOT_FOUND,
     "no-such-message": ExitCode.NOT_FOUND,
     "no-such-queue": ExitCode.NOT_FOUND,
@@ -135,6 +137,11 @@ class CommandError(Exception):
         self.code = code
         self.message = message
         self.fix = fix
+
+
+def unreadable(file: Path, error: OSError, fix: str = "name a readable file") -> CommandError:
+    code = ExitCode.NOT_FOUND if isinstance(error, FileNotFoundError) else ExitCode.FAILED
+    return CommandError(code, f"{file} cannot be read: {error.strerror}", fix, code="no-such-file")
 
 
 def as_command_error(error: BaseException) -> CommandError | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, wide
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, unreadable, wide
 
 app = typer.Typer(help="Users, and what they may do.", no_args_is_help=True)
 
@@ -33,12 +33,14 @@ Keys = Annotated[str | None, typer.Option("--keys", help="On exchanges: under ro
 
 
 def password(file: Path | None) -> str:
-    """From the file, the environment or, twice, the terminal. Raises UserError, or BadParameter where it cannot be read."""
+    """From the file, the environment or, twice, the terminal. Raises UserError, CommandError or BadParameter."""
     if file is not None:
         try:
             text = sys.stdin.readline() if str(file) == "-" else file.read_text(encoding="utf-8")
             return text.partition("\n")[0].rstrip("\r")
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise unreadable(file, error) from None
+        except UnicodeDecodeError as error:
             raise typer.BadParameter(f"the password cannot be read: {error}") from None
     if PASSWORD_VARIABLE in os.environ:
         return os.environ[PASSWORD_VARIABLE]

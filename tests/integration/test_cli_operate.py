@@ -438,7 +438,7 @@ def test_of_one_pattern_the_commands_value_holds_and_what_it_covers_is_shown(she
         (["set", "a.#", "overflow=never"], 2, "one of page"),
         (["set", "a.#.b*", "overflow=page"], 2, "pattern"),
         (["set", "a.#", "redelivery-delay=1s", "redelivery-delays=[1s]"], 2, "cannot stand together"),
-        (["set", "--file", "missing.yaml"], 2, "missing.yaml"),
+        (["set", "--file", "missing.yaml"], 4, "missing.yaml cannot be read: No such file"),
         (["unset", "a.#"], 4, "no command has set"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
