@@ -140,12 +140,14 @@ _QUIET_S: Final = 2.0
 
 @dataclass(frozen=True)
 class Attack:
-    """``factor``: how much is sent at most, in limits. ``hangs``: while the disk takes its time over a sync."""
+    """``factor``: how much is sent at most, in limits. ``hangs``: while the disk takes its time over a sync. ``declared``: queues that stay,
+    with all that is bound to them, until they are deleted."""
 
     clients: Callable[[Server, int], list[Client]]
     factor: float = 8.0
     hangs: bool = False
     config: dict[str, Any] | None = None
+    declared: tuple[str, ...] = ()
 
 
 def _amqp(server: Server, channels: int = 1) -> Wire:
@@ -370,5 +372,5 @@ ATTACKS: Final[dict[str, Attack]] = {
     "connections": Attack(connections, 12.0),
     "never-read": Attack(never_read),
     "slow-queues": Attack(many_queues, 40.0),
-    "bindings": Attack(bindings),
+    "bindings": Attack(bindings, declared=("bound",)),
 }

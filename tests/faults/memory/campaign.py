@@ -2,8 +2,9 @@
 
 A broker of its own for each attack (attacks.py) and limit. Told are the most memory that the process had (RSS) and what it says of itself
 then (``statistics``); how long another client waited for its confirms while the attack went on; and what is left when everybody is gone and
-all queues are purged. Fails where RSS passes 1.25 times the limit and 100 MiB, where 99 of 100 confirms take longer than 200 ms (unless the
-disk did not answer), or where RSS stays above what it was at the start and 60 MiB for 30 s.
+all queues are purged, or deleted where something else stays with them. Fails where RSS passes 1.25 times the limit and 100 MiB, where 99
+of 100 confirms take longer than 200 ms (unless the disk did not answer), or where RSS stays above what it was at the start and 60 MiB for
+30 s.
 """
 
 from __future__ import annotations
@@ -127,6 +128,9 @@ def attacked(attack: Attack, limit: int, seconds: float, directory: Path, drain_
             peak = resident(server, "VmHWM")
             for client in clients:
                 client.opened.close()
+            for queue in attack.declared if lives else ():
+                watcher.send(Op.CALL, 7, "delete-queue", {"queue": queue})
+                watcher.until(Op.RESULT)
             left, left_said = drained(server, watcher, start, drain_s) if lives else (0, 0)
         lives = lives and server.stop() == 0
     finally:
