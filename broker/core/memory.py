@@ -35,19 +35,25 @@ class Kind(IntEnum):
 class Memory:
     """The sum. ``limit`` in bytes; ``unwritten``: what the journal holds until it is on disk."""
 
-    __slots__ = ("_unwritten", "by_kind", "charged", "limit")
+    __slots__ = ("_kinds", "_unwritten", "charged", "limit")
 
     def __init__(self, limit: int, unwritten: Callable[[], int] = lambda: 0) -> None:
         self.limit = limit
         self._unwritten = unwritten
-        #: All but what the journal holds.
+        #: All but what the journal holds. Queues, which every message passes, add to it themselves: what is of no other kind is theirs.
         self.charged = 0
-        self.by_kind = [0] * len(Kind)
+        self._kinds = [0] * len(Kind)
 
     def charge(self, kind: int, size: int) -> None:
-        """So many bytes more, or less, of owners of a kind that count their own."""
-        self.by_kind[kind] += size
+        """So many bytes more, or less, of owners of a kind, but queues, that count their own."""
+        self._kinds[kind] += size
         self.charged += size
+
+    @property
+    def by_kind(self) -> list[int]:
+        kinds = self._kinds.copy()
+        kinds[Kind.QUEUES] = self.charged - sum(kinds)
+        return kinds
 
     @property
     def bytes(self) -> int:
@@ -61,11 +67,11 @@ class Memory:
     def room(self) -> int:
         """What may still be taken by anything but messages, and fault groups, which have a share of their own; below 0 where it is too much
         already."""
-        return self.limit // 2 - (self.charged - self.by_kind[Kind.QUEUES] - self.by_kind[Kind.FAULTS])
+        return self.limit // 2 - (sum(self._kinds) - self._kinds[Kind.FAULTS])
 
     def describe(self) -> dict[str, Any]:
         """Bytes: the sum, and by kind of owner, the journal among them."""
-        kinds = {**{kind.name.lower(): self.by_kind[kind] for kind in Kind}, "journal": self._unwritten()}
+        kinds = {**{kind.name.lower(): size for kind, size in zip(Kind, self.by_kind, strict=True)}, "journal": self._unwritten()}
         return {"memory_bytes": sum(kinds.values()), "memory": kinds}
 
 

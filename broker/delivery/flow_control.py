@@ -145,10 +145,11 @@ class FlowControl:
 
     def _most(self) -> str:
         """Who holds most of the memory."""
-        kind = max(Kind, key=lambda each: self._memory.by_kind[each])
+        kinds = self._memory.by_kind
+        kind = max(Kind, key=kinds.__getitem__)
         queues = self._state.post_office.queues.values()
         if kind is not Kind.QUEUES or not queues:
-            return f"most is held by {kind.name.lower()}, {self._memory.by_kind[kind]} bytes: homing connections --by memory"
+            return f"most is held by {kind.name.lower()}, {kinds[kind]} bytes: homing connections --by memory"
         queue = max(queues, key=lambda each: each.memory_bytes)
         return f"most is held by queue {queue.name}, {queue.memory_bytes} bytes"
 

@@ -12,7 +12,7 @@ from typing import Final
 from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, ReferenceState
 
 from ..core.counts import MOVED_IN, SENT
-from ..core.memory import Kind, Memory
+from ..core.memory import Memory
 from ..core.message import GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where
 from ..core.queue import Queue
 from ..core.scheduled import Expiries
@@ -22,7 +22,6 @@ from ..recording.recorder import Recorder
 from ..recording.records import message_key, message_record
 
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
-_QUEUES: Final = int(Kind.QUEUES)
 #: A reference that ends, and the way of its message from here on.
 Moved = tuple[MessageReference, list[Hop]]
 #: Gives one that goes back what it is to have of the one that it was.
@@ -97,7 +96,7 @@ class References:
             cost = REFERENCE_BYTES * queues
             self.durable_bytes += size - transient_size + cost * durable
             self.transient_bytes += transient_size + cost * transient
-            self._memory.charge(_QUEUES, weight + cost * len(messages))
+            self._memory.charged += weight + cost * len(messages)
         return durable, weight - transient_weight, weight
 
     def join(
@@ -185,7 +184,7 @@ class References:
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
         charged = REFERENCE_BYTES * len(moved) + HOP_BYTES * hops_made
-        self._memory.charge(_QUEUES, charged)
+        self._memory.charged += charged
         queue.memory_bytes += charged + weight
         self._recorder.moved_in(queue, references)
         if back is None and moved[0][0].queue.settings.message_key_property is not None:
@@ -202,7 +201,7 @@ class References:
         self.expiries.add(reference)
         size = REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
         own = REFERENCE_BYTES + _hops_bytes(reference.hops)
-        self._memory.charge(_QUEUES, own if message.references else own + message.weight)
+        self._memory.charged += own if message.references else own + message.weight
         reference.queue.memory_bytes += own + message.weight
         message.references += 1
         if message.durable:
@@ -222,7 +221,7 @@ class References:
             size += message.size
             weight += message.weight + _hops_bytes(reference.hops)
         cost = REFERENCE_BYTES * len(references)
-        self._memory.charge(_QUEUES, weight + cost)
+        self._memory.charged += weight + cost
         queue.memory_bytes += weight + cost
         self.durable_bytes += size + cost
 
@@ -274,7 +273,7 @@ class References:
         cost = REFERENCE_BYTES * len(references)
         self.durable_bytes -= size + cost - transient
         self.transient_bytes -= transient
-        self._memory.charge(_QUEUES, -weight - cost)
+        self._memory.charged -= weight + cost
         queue.memory_bytes -= weight + cost + elsewhere
 
 

@@ -205,7 +205,7 @@ def test_owners_give_back_what_they_hold() -> None:
     first, second = Owner(memory, Kind.CONNECTIONS), Owner(memory, Kind.CACHES)
     first.charge(100)
     second.hold(450)
-    memory.charge(Kind.QUEUES, 400)
+    memory.charged += 400
     assert (memory.bytes, memory.room(), memory.full) == (957, -50, False)
     second.hold(50)
     kinds = {"queues": 400, "connections": 100, "sessions": 0, "caches": 50, "declarations": 0, "faults": 0, "journal": 7}

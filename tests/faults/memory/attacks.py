@@ -140,8 +140,8 @@ _QUIET_S: Final = 2.0
 
 @dataclass(frozen=True)
 class Attack:
-    """``factor``: how much is sent at most, in limits. ``hangs``: while the disk takes its time over a sync. ``declared``: queues that stay,
-    with all that is bound to them, until they are deleted."""
+    """``factor``: how much is sent at most, in limits. ``hangs``: while the disk takes its time over a sync. ``declared``: queues that
+    stay, with all that is bound to them, until they are deleted."""
 
     clients: Callable[[Server, int], list[Client]]
     factor: float = 8.0
