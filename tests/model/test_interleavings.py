@@ -516,7 +516,7 @@ def test_a_report_that_cannot_be_read_leaves_what_failed_with_its_consumer(monke
     consumer = life.subscribe(life.client(), "a", prefetch=5)
     life.send(life.client(), "a", "one", "two")
     life.world.commit()
-    monkeypatch.setattr("homing.broker.recording.recorder.keep", broken)
+    monkeypatch.setattr("homing.broker.recording.failure_report.keep", broken)
     with pytest.raises(MemoryError):
         life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "no"})
     life.world.check_balance()
