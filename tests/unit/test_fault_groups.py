@@ -106,20 +106,20 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
             groups.dead_lettered(source, [died], "delivery_limit")
             send(journal, sequence, hops=[hop(sequence - 9, queue=source)], cause=died.cause)
         await journal.flush()
-    reader = JournalReader(tmp_path)
-    dead = reader.fault_counts(NOW_MS)["dead"]
-    reported = [(each["fault_id"] == OTHER, each["source"]) for each in dead]
-    assert reported == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
-    settings = AddressSettings(dead_letter_quota=1)
-    assert [(each.source, each.number) for each in excess(dead, lambda name: settings, NOW_MS)] == [("orders", 2)]
-    state = cast(Any, SimpleNamespace(recorder=SimpleNamespace(faults=groups)))
-    wanted = [Filter(from_queue="orders"), Filter(fault="other"), Filter(fault="other", from_queue="stock")]
-    assert [reader.chosen(1, choice(state, each, 100), 0, 10) for each in wanted] == [[10, 12, 13], [10, 11], [11]]
-    numbers = reader.count_chosen(1, choice(state, Filter(), 100))
-    assert sorted((fault_id == OTHER, source, number) for (fault_id, source), number in numbers.items()) == [
-        *((False, "orders", 1), (False, "orders", 1)),
-        *((True, "orders", 1), (True, "stock", 1)),
-    ]
+    with JournalReader(tmp_path) as reader:
+        dead = reader.fault_counts(NOW_MS)["dead"]
+        reported = [(each["fault_id"] == OTHER, each["source"]) for each in dead]
+        assert reported == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
+        settings = AddressSettings(dead_letter_quota=1)
+        assert [(each.source, each.number) for each in excess(dead, lambda name: settings, NOW_MS)] == [("orders", 2)]
+        state = cast(Any, SimpleNamespace(recorder=SimpleNamespace(faults=groups)))
+        wanted = [Filter(from_queue="orders"), Filter(fault="other"), Filter(fault="other", from_queue="stock")]
+        assert [reader.chosen(1, choice(state, each, 100), 0, 10) for each in wanted] == [[10, 12, 13], [10, 11], [11]]
+        numbers = reader.count_chosen(1, choice(state, Filter(), 100))
+        assert sorted((fault_id == OTHER, source, number) for (fault_id, source), number in numbers.items()) == [
+            *((False, "orders", 1), (False, "orders", 1)),
+            *((True, "orders", 1), (True, "stock", 1)),
+        ]
 
 
 @pytest.mark.parametrize(
