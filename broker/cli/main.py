@@ -6,6 +6,7 @@ Every command starts light: what it needs is imported when it runs. Exit codes: 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -39,7 +40,7 @@ from . import tls as cli_tls
 from . import users as cli_users
 from . import vhosts as cli_virtual_hosts
 from .examples import EXAMPLES
-from .output import CommandError, Json, as_command_error, print_json, show_error
+from .output import CommandError, ExitCode, Json, as_command_error, print_json, show_error
 
 EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · "
@@ -152,7 +153,13 @@ def command_tree() -> TyperGroup:
 def main() -> None:
     """Entry point. Failures that were reckoned with end in a sentence and an exit code, never in a traceback."""
     try:
-        sys.exit(command_tree()(prog_name="homing", standalone_mode=False))
+        code = command_tree()(prog_name="homing", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
+    except BrokenPipeError:
+        # Who reads the output has left, as `head` does, and is not to be told so when the rest of it is flushed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.FAILED)
     except Exception as error:
         command_error = as_command_error(error)
         if command_error is None:

@@ -77,6 +77,19 @@ def test_each_line_of_a_file_is_a_message(shell: HomingCommand) -> None:
     assert bodies == ['{"n": 1}', '{"n": 2}', '{"n": "é"}'] * 2
 
 
+@pytest.mark.parametrize("arguments", [["peek", "orders"], ["peek", "orders", "--json"], ["queues"]])
+def test_who_leaves_a_pipe_is_told_nothing(shell: HomingCommand, arguments: list[str]) -> None:
+    shell("send", "orders", "--body", "x")
+    assert shell.url is not None
+    with (shell.directory / "errors").open("w+") as errors:
+        broken = fork_server.start([*arguments, "--url", shell.url], shell.directory, stdin=subprocess.DEVNULL, stdout=None, stderr=errors)
+        assert broken.stdout is not None
+        broken.stdout.close()
+        assert broken.wait(20) == 1
+        errors.seek(0)
+        assert errors.read() == ""
+
+
 def test_what_a_pipe_did_not_take_stays_in_the_queue(shell: HomingCommand) -> None:
     shell("send", "orders", "--body", "x" * 100, "--count", "2000")
     assert shell.url is not None
