@@ -237,8 +237,8 @@ def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[
     taken = [each.taken for each in found]
     latest = latest_of(taken)
     once = len(latest) == len(found)
-    frames = {table: read_table(spark, found, table) for table in TABLES}
-    tables = {table: frame.drop("exported_at_us") if once else merged(table, frame, latest) for table, frame in frames.items()}
+    frames = {table: read_table(spark, found, table, timed=not once) for table in TABLES}
+    tables = frames if once else {table: merged(table, frame, latest) for table, frame in frames.items()}
     rows = {table: sum(each.manifest.rows.get(table, 0) for each in found) for table in TABLES}
     manifest = Manifest(brokers[0], max(latest.values()), rows)
     export = Export(
@@ -247,8 +247,9 @@ def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[
     return within(export, window, covered_from(taken))
 
 
-def read_table(spark: SparkSession, found: Sequence[Found], table: str) -> DataFrame:
-    """One table of all ``found``, in the columns of schema.TABLES, and ``exported_at_us``: of the export that holds the row.
+def read_table(spark: SparkSession, found: Sequence[Found], table: str, *, timed: bool = True) -> DataFrame:
+    """One table of all ``found``, in the columns of schema.TABLES, and where it is ``timed`` ``exported_at_us``: of the export that holds
+    the row.
 
     Files with the same columns, version and time of export are read together, so a thousand part files are one scan.
     """
@@ -258,35 +259,37 @@ def read_table(spark: SparkSession, found: Sequence[Found], table: str) -> DataF
     for each in found:
         if table in each.files:
             groups.setdefault((each.manifest.schema_version, each.columns[table]), []).append(each)
-    frames = [_read_group(spark, table, version, dict(columns), members) for (version, columns), members in groups.items()]
+    frames = [_read_group(spark, table, version, dict(columns), members, timed) for (version, columns), members in groups.items()]
     if not frames:
-        fields = ", ".join(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in TABLES[table])
-        return spark.createDataFrame([], fields).withColumn("exported_at_us", F.lit(None).cast("long"))
+        empty = spark.createDataFrame([], schema.struct_of(TABLES[table]))
+        return empty.withColumn("exported_at_us", F.lit(None).cast("long")) if timed else empty
     whole = frames[0]
     for frame in frames[1:]:
         whole = whole.unionByName(frame)
     return whole
 
 
-def _read_group(spark: SparkSession, table: str, version: int, columns: dict[str, str], members: list[Found]) -> DataFrame:
+def _read_group(spark: SparkSession, table: str, version: int, columns: dict[str, str], members: list[Found], timed: bool) -> DataFrame:
     from pyspark.sql import functions as F
 
     paths = [path for each in members for path in each.files[table]]
-    # The columns are known from the footers: Spark need not look again.
-    fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-    frame = spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*paths)
     made = schema.VERSIONS[version].get(table, {})
-    shown = []
-    for name, kind in TABLES[table]:
-        if name in columns and name not in made:  # its type is known from the footers: nothing to parse
-            shown.append(F.col(name))
-        else:
-            shown.append(F.expr(f"CAST({made.get(name, 'NULL')} AS {SPARK_TYPES[kind]})").alias(name))
+    # The columns and their types are known from the footers: Spark need not look again.
+    plain = [(name, kind) for name, kind in TABLES[table] if name in columns and name not in made]
+    fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items()) if made else schema.struct_of(plain)
+    frame = spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*paths)
+    others = {
+        name: F.expr(f"CAST({made.get(name, 'NULL')} AS {SPARK_TYPES[kind]})") for name, kind in TABLES[table] if (name, kind) not in plain
+    }
+    if others:
+        frame = frame.withColumns(others).select(*(name for name, _ in TABLES[table]))
+    if not timed:
+        return frame
     times = {each.manifest.exported_at_us for each in members}
     if len(times) == 1:
-        return frame.select(*shown, F.lit(times.pop()).cast("long").alias("exported_at_us"))
+        return frame.withColumn("exported_at_us", F.lit(times.pop()).cast("long"))
     by_path = {_tail(path): each.manifest.exported_at_us for each in members for path in each.files[table]}
-    return _with_times(spark, frame.select(*shown, _tail_column().alias("_tail")), by_path)
+    return _with_times(spark, frame.withColumn("_tail", _tail_column()), by_path)
 
 
 def _tail(path: str) -> str:

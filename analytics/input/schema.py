@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 SCHEMA_VERSION = 2
 _NOBODY = dict.fromkeys(("producer", "client_id", "host", "version"), "NULL")
 #: version -> table -> column of version SCHEMA_VERSION -> Spark SQL over the columns of that version's files, where it is not the column
@@ -51,10 +57,13 @@ _COLUMNS = {
     "edits": f"{_SHARED} message_id:int64 original_id:int64 first_id:int64 queue_id:int64 queue:string at:time",
 }
 
+
+def _parsed(columns: str) -> list[tuple[str, str]]:
+    return [(name, kind) for name, _, kind in (column.partition(":") for column in columns.split())]
+
+
 #: table -> [(column, kind)]; a kind is a key of SPARK_TYPES.
-TABLES: dict[str, list[tuple[str, str]]] = {
-    table: [(name, kind) for name, _, kind in (column.partition(":") for column in columns.split())] for table, columns in _COLUMNS.items()
-}
+TABLES: dict[str, list[tuple[str, str]]] = {table: _parsed(columns) for table, columns in _COLUMNS.items()}
 
 #: kind -> how Spark writes the type
 SPARK_TYPES = {
@@ -64,9 +73,27 @@ SPARK_TYPES = {
     "int64": "bigint",
     "time": "timestamp",
     "strings": "array<string>",
-    "hops": "array<struct<sequence:bigint,queue:string,address:string,reason:string,at:timestamp,attempts:int,delivery_count:int,"
-    "expires_at:timestamp>>",
 }
+#: One of a message's earlier deaths.
+_HOP = _parsed("sequence:int64 queue:string address:string reason:string at:time attempts:int32 delivery_count:int32 expires_at:time")
+SPARK_TYPES["hops"] = f"array<struct<{','.join(f'{name}:{SPARK_TYPES[kind]}' for name, kind in _HOP)}>>"
+
+
+def struct_of(columns: Sequence[tuple[str, str]]) -> StructType:
+    """Columns (name, kind) as Spark's readers take them. Not as text: its parser takes half a second to read all of TABLES."""
+    from pyspark.sql import types as T
+
+    one: dict[str, T.DataType] = {
+        "string": T.StringType(),
+        "bool": T.BooleanType(),
+        "int32": T.IntegerType(),
+        "int64": T.LongType(),
+        "time": T.TimestampType(),
+        "strings": T.ArrayType(T.StringType()),
+    }
+    one["hops"] = T.ArrayType(T.StructType([T.StructField(name, one[kind]) for name, kind in _HOP]))
+    return T.StructType([T.StructField(name, one[kind]) for name, kind in columns])
+
 
 #: What names a row for good: of rows of overlapping exports with the same key, the one of the latest export counts.
 KEYS = {

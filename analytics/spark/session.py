@@ -28,6 +28,9 @@ _SMALL = {
     # Checks of what the optimizer does, and where a column was written down: for those who work on Spark.
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
+    # What is sorted to be cut off, and more than a few groups of arrays, would be compiled after all.
+    "spark.sql.execution.topKSortFallbackThreshold": "0",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",
 }
 #: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
 _LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}
@@ -117,11 +120,23 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
 
 
 def _remember_functions(session: SparkSession) -> None:
-    """pyspark asks Java for the class of functions by name, whenever one is used: thousands of times in a run."""
+    """pyspark asks Java for the class of functions and for the function by name, whenever one is used: thousands of times in a run."""
     java: Any = session.sparkContext._jvm
     name = "org.apache.spark.sql.functions"
-    vars(java)[name] = vars(java)["functions"] = getattr(java, name)
-    vars(java)["PythonUtils"] = java.PythonUtils
+    vars(java)[name] = vars(java)["functions"] = _Remembered(getattr(java, name))
+    vars(java)["PythonUtils"] = _Remembered(java.PythonUtils)
+
+
+class _Remembered:
+    """What a class of Java's has, each looked up at its first use."""
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._of, name)
+        setattr(self, name, found)
+        return found
 
 
 def _few_partitions() -> str:
@@ -172,6 +187,9 @@ def _settings(master: str | None, ui: bool, small: bool, submitted: bool, memory
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "true",
+        # Those that come with Spark, for machine learning: finding and making them takes most of a second. What is named in
+        # spark.sql.extensions is loaded all the same.
+        "spark.sql.extensions.test.loadFromCp": "false",
     }
     if _is_local(master):
         settings |= {
