@@ -47,6 +47,12 @@ TABLES = (
     ),
     *("settings_in_force", "advice", "consumers", "releases", "due_error", "flow", "journeys"),
 )
+#: table -> what it takes beside Spark.
+LIBRARIES = {
+    "survival": "statsmodels.duration.survfunc",
+    "poison_clusters": "scipy.sparse.csgraph",
+    "dead_letter_groups": "scipy.sparse.csgraph",
+}
 #: Longer than a small run needs for a step.
 BEAT_S = 10.0
 
@@ -98,8 +104,7 @@ def analyze(
     steps = _Steps(progress, len(wanted.tables) or len(TABLES))
     small = is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
-    if not wanted.tables:
-        Thread(target=_import_early, daemon=True).start()
+    Thread(target=_import_early, args=(wanted.tables,), daemon=True).start()
     with spark_session(master, ui=ui, small=small, memory=memory) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
@@ -110,9 +115,10 @@ def analyze(
             return _run(spark, source, export, out, wanted, steps)
 
 
-def _import_early() -> None:
+def _import_early(only: frozenset[str]) -> None:
     """What is needed later, while Java starts and Python waits for it."""
-    for name in ("pyarrow.parquet", "statsmodels.duration.survfunc", "jinja2"):
+    libraries = [name for table, name in LIBRARIES.items() if not only or table in only]
+    for name in ("pyarrow.parquet", *libraries, *(() if only else ("jinja2",))):
         with suppress(ImportError):  # reported where it is needed
             import_module(name)
 
