@@ -10,9 +10,13 @@ if TYPE_CHECKING:
 ENTRY = ("broker_id", "sequence")
 #: Reasons that are not the consumer's: the last error, if there was one, is not the cause. All others are, also the name of a rule.
 OTHERWISE = ("expired", "maxlen", "deleted", "dead-letter-retention", "dead-letter-quota")
+#: So many entries, of two numbers each, every machine can hold.
+FEW = 100_000
 
 
-def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
+def deaths(
+    dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, deliveries_by_minute: DataFrame, *, small: bool = False
+) -> DataFrame:
     """One row a death, and one for each queue and minute in which messages were dropped of which the broker keeps no more than the count.
 
     ``broker_id``, ``message_id`` (null: counted only), ``queue``, ``address``, ``died_at``; ``outcome``: ``dead-lettered``, ``expired``,
@@ -33,8 +37,9 @@ def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, de
     )
     nowhere = F.array().cast("array<string>")
     gone = messages.where("outcome IN ('expired', 'dropped')")
+    failed = gone.where(failing).select(*ENTRY)
     last = (
-        attempts.join(gone.where(failing).select(*ENTRY), list(ENTRY), "left_semi")
+        attempts.join(failed if small else _sent_to_all(failed), list(ENTRY), "left_semi")
         .groupBy(*ENTRY)
         .agg(F.max_by(F.struct("error_class", "error_text"), "attempt").alias("last"))
     )
@@ -58,3 +63,10 @@ def deaths(dead_letters: DataFrame, messages: DataFrame, attempts: DataFrame, de
         .select("broker_id", "queue", "died_at", F.lit("dropped").alias("outcome"), F.lit("maxlen").alias("reason"), "deaths")
     )
     return died.unionByName(removed).unionByName(counted, allowMissingColumns=True)
+
+
+def _sent_to_all(entries: DataFrame) -> DataFrame:
+    """``entries``, told to be FEW where they are: else every attempt would be moved and sorted to find theirs."""
+    from pyspark.sql import functions as F
+
+    return F.broadcast(entries) if entries.limit(FEW + 1).count() <= FEW else entries

@@ -112,7 +112,8 @@ class Shared:
         from .deaths import deaths
 
         export = self._export
-        return self._once("deaths", lambda: deaths(export.dead_letters, export.messages, export.attempts, export.deliveries_by_minute))
+        tables = export.dead_letters, export.messages, export.attempts, export.deliveries_by_minute
+        return self._once("deaths", lambda: deaths(*tables, small=export.manifest.is_small))
 
     def faults(self) -> DataFrame:
         from .clusters import error_kinds, faults

@@ -37,6 +37,7 @@ LARGE = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "64",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.execution.topKSortFallbackThreshold": str(2**31 - 16),
 }
 PLANS = {
     "fates": lambda e: fates(e.messages, e.attempts),
