@@ -196,8 +196,6 @@ class Journal:
     async def _read_page(self, read: Read) -> bool:
         """Whether what gathered until it was handed over is closed, and waits apart from what came of it."""
         (wanted, take, failed), closed = read, False
-        if not wanted.for_consumers:
-            self._writer_thread.note_step()
         quarantine_at_ms = self._writer_thread.writer.state.clock_ms if self._options.on_damage == "quarantine" else None
         try:
             page = await self._store.run(read_alone, wanted, quarantine_at_ms)

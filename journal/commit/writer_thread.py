@@ -32,10 +32,6 @@ log = logging.getLogger("homing.journal")
 #: Room kept for "one batch", however small the last ones were.
 _LEAST_BATCH_BYTES = 4 << 20
 _IDLE_CHECKPOINT_BYTES = 1 << 20
-#: Steps of work on many messages follow each other without a pause, and what comes beside them waits for their checkpoints: for so long
-#: after a step these are shorter, by this factor.
-_STEPS_S = 1.0
-_SHORTER = 4
 #: How long a checkpoint that a reader held up is not tried again.
 _HELD_UP_S = 0.25
 #: How often space is made while there is little of it.
@@ -113,7 +109,6 @@ class WriterThread:
         self._batch_bytes = _LEAST_BATCH_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
-        self._steps_until_s = 0.0
         self._put_off_s = 0.0
         #: The disk was found full, and history gives way until there is room.
         self._sparing = False
@@ -207,7 +202,7 @@ class WriterThread:
             self._low_look_s = time.monotonic() + _LOW_LOOK_S
             self._tidy(connection, idle)
             # Where space is low, the file gets shorter only by a checkpoint.
-            limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self._checkpoint_bytes(time.monotonic())
+            limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
             if self.meter.pending_bytes() >= limit and time.monotonic() >= self._checkpoint_next_s:
                 self._checkpoint(connection)
                 if self.meter.pending_bytes() >= limit:
@@ -215,14 +210,6 @@ class WriterThread:
         except sqlite3.DatabaseError as error:
             raise _failure(connection, error) from error
         return self.standing(connection, idle)
-
-    def note_step(self) -> None:
-        """A step of work on many messages begins."""
-        self._steps_until_s = time.monotonic() + _STEPS_S
-
-    def _checkpoint_bytes(self, now_s: float) -> int:
-        every = self.options.checkpoint_every_bytes
-        return every // _SHORTER if now_s < self._steps_until_s else every
 
     def _tidy(self, connection: sqlite3.Connection, idle: bool) -> None:
         for step in (self._sweep, self._forget):
@@ -306,7 +293,7 @@ class WriterThread:
                 self.statistics.history_dropped,
             )
         now_s = time.monotonic()
-        due = pending >= self._checkpoint_bytes(now_s) and now_s >= self._checkpoint_next_s
+        due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
         due = due or (space_low and now_s >= self._low_look_s) or self._vacuum_due(connection, idle)
         due = due or (not self._resting() and (self.retention.due() or self.sweep.due()))
         statistics, used = self.statistics, self.meter.used_bytes()

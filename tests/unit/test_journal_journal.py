@@ -8,7 +8,6 @@ import sqlite3
 import stat
 import threading
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -737,29 +736,3 @@ async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_
         *("1 written", "second confirmed"),
         *("3 written", "job's confirmed"),
     ]
-
-
-@pytest.mark.plain
-async def test_checkpoints_are_shorter_beside_work_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 1_000.0
-    async with opened(tmp_path, checkpoint_every_bytes=1 << 40) as (journal, _):
-        journal.batch.add(reference(1, of=message(1, body=bytes(1 << 20))))
-        await journal.flush()
-        writer = journal._writer_thread
-        writer.options = replace(writer.options, checkpoint_every_bytes=2 * writer.meter.pending_bytes())
-        monkeypatch.setattr("homing.journal.commit.writer_thread.time.monotonic", lambda: now_s)
-
-        async def due() -> bool:
-            return (await journal._store.run(writer.standing)).upkeep_due
-
-        assert not await due()
-        page: asyncio.Future[Page] = asyncio.get_running_loop().create_future()
-        journal.read(Wanted(1, "ready", priority=4), page.set_result, page.set_exception)
-        assert (await page).records
-        assert not await due(), "a page for consumers is no step"
-        page = asyncio.get_running_loop().create_future()
-        journal.read(Wanted(1, "chosen", on_disk=True), page.set_result, page.set_exception)
-        assert (await page).records
-        assert await due()
-        now_s += 1.0
-        assert not await due()
