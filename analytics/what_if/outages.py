@@ -36,6 +36,8 @@ def outages(entries: DataFrame) -> DataFrame:
     failures = F.transform("failures_ms", lambda ms, index: event(ms, index == 0, won=False))
     home = entries.where("success_ms IS NOT NULL AND NOT verdict")
     events = home.select(*FAULT, F.explode(F.array_append(failures, event(F.col("success_ms"), F.lit(False), won=True))).alias("each"))
+    # Runs take turns: of a fault with no more outages than OUTAGES these are all. Of others, millions would be collected for nothing.
+    an_up = F.col("won") & (F.col("run") <= 2 * OUTAGES)
     counts = [[F.sum(F.when(F.col("won") == won, F.col(count))) for count in ("count", "of_long")] for won in (False, True)]
     decided = [long >= MOSTLY * every for every, long in counts]
     runs = _runs(events).withColumn("of_long", F.when(F.col("count") >= ENOUGH, F.col("count")))
@@ -43,7 +45,7 @@ def outages(entries: DataFrame) -> DataFrame:
         runs.groupBy(*FAULT)
         .agg(
             (decided[0] & decided[1] & (F.count_if(~F.col("won")) <= OUTAGES)).alias("decided"),
-            F.collect_list(F.when(F.col("won"), F.struct("from_us", "to_us"))).alias("ups"),
+            F.collect_list(F.when(an_up, F.struct("from_us", "to_us"))).alias("ups"),
         )
         .where("decided")
     )
