@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .deaths import OTHERWISE
-from .settings_in_force import DECIDING
+from .policy_periods import DECIDING
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

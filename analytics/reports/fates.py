@@ -118,21 +118,24 @@ class Shared:
     def faults(self) -> DataFrame:
         from .clusters import error_kinds, faults
 
-        return self._once("faults", lambda: faults(error_kinds(self._export.attempts)))
+        return self._once("faults", lambda: faults(error_kinds(self._export.attempts)), here=True)
 
     def periods(self) -> DataFrame:
-        from .settings_in_force import policy_periods
+        from .policy_periods import policy_periods
 
         export = self._export
-        return self._once("periods", lambda: policy_periods(export.attempts, export.policies, export.settings, export.queues))
+        tables = export.attempts, export.policies, export.settings, export.queues
+        return self._once("periods", lambda: policy_periods(*tables), here=True)
 
     def release(self) -> None:
         for frame in self._kept.values():
             frame.unpersist()
         self._kept.clear()
 
-    def _once(self, name: str, make: Callable[[], DataFrame]) -> DataFrame:
+    def _once(self, name: str, make: Callable[[], DataFrame], *, here: bool = False) -> DataFrame:
+        """``here``: made of rows that are in memory already."""
         with self._locks[name]:
             if name not in self._kept:
-                self._kept[name] = kept(make(), small=self._export.manifest.is_small)
+                frame = make()
+                self._kept[name] = frame if here else kept(frame, small=self._export.manifest.is_small)
             return self._kept[name]

@@ -168,7 +168,7 @@ def load_policies(path: str | Path) -> Policies:
 
 def parse_policies(settings: Mapping[str, Mapping[str, Any]]) -> Policies:
     layers = []
-    for pattern in sorted(settings, key=_specificity):
+    for pattern in sorted(settings, key=specificity):
         given = {str(key).removesuffix("_ms").replace("_", "-"): value for key, value in settings[pattern].items()}
         for key in given.keys() - DEFAULTS.keys() - OTHERS:
             near = difflib.get_close_matches(key, [*DEFAULTS, *OTHERS], 1)
@@ -225,7 +225,7 @@ def duration_ms(pattern: str, key: str, value: Any) -> float:
     return float(match[1]) * _UNIT_MS[match[2]]
 
 
-def _specificity(pattern: str) -> tuple[int, ...]:
+def specificity(pattern: str) -> tuple[int, ...]:
     """Word by word from the left: a literal word, then ``*``, then the pattern's end, then ``#``."""
     return (*({"#": 0, "*": 2}.get(word, 3) for word in pattern.split(".")), 1)
 
