@@ -20,6 +20,7 @@ _DRAINED_BYTES: Final = 16 << 20
 _AGAIN_S: Final = 10.0
 _HELPS_BYTES: Final = 1 << 20
 _MOST_RARELY_S: Final = 640.0
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 class Heap:
@@ -69,6 +70,3 @@ def resident_bytes() -> int:
     """Of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * _PAGE_BYTES
-
-
-_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
