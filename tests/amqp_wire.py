@@ -253,14 +253,14 @@ class Ch:
 
     def wait(self, queue: str, no_ack: bool = True) -> Any:
         """The next message, waited for."""
-        return self._until(lambda: self.get(queue, no_ack))
+        return self.until(lambda: self.get(queue, no_ack))
 
     def count(self, queue: str) -> int:
         self.send(spec.Queue.Declare(0, queue, passive=True))
         return int(self.item().message_count)
 
     def wait_count(self, queue: str, wanted: int) -> None:
-        assert self._until(lambda: self.count(queue) == wanted), f"{queue} holds {self.count(queue)}, not {wanted}"
+        assert self.until(lambda: self.count(queue) == wanted), f"{queue} holds {self.count(queue)}, not {wanted}"
 
     def bodies(self, queue: str) -> list[str]:
         """Takes all there is."""
@@ -270,8 +270,9 @@ class Ch:
         return found
 
     @staticmethod
-    def _until(attempt: Callable[[], Any]) -> Any:
-        end = time.monotonic() + ANSWER_S
+    def until(attempt: Callable[[], Any], within_s: float = ANSWER_S) -> Any:
+        """What ``attempt`` gives as soon as that is something; else what it gave last."""
+        end = time.monotonic() + within_s
         while True:
             found = attempt()
             if found or time.monotonic() > end:

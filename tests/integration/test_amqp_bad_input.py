@@ -1,5 +1,5 @@
 """What somebody who has not logged in can cost the broker, measured at the process. (What each malformed frame is answered with, and that
-of RabbitMQ beside it, is in test_amqp_conformance.py.)"""
+of RabbitMQ beside it, is in tests/conformance.)"""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""Dead-letter exchanges: the well-known programs, side by side with RabbitMQ where it is asked for, and the rules one by one."""
+"""Dead-letter exchanges: the rules one by one, held against the documentation of RabbitMQ."""
 
 from __future__ import annotations
 
 import gc
-import json
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,9 +16,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from prometheus_client.parser import text_string_to_metric_families
 
 from homing.client.blocking import connect
-from tests import rabbitmq
-from tests.amqp_support import AMQP, amqp_port, channel, count, get, wait_for_count
-from tests.process import ROOT, Server, wait_until
+from tests.amqp_support import AMQP, channel, count, get, wait_for_count
+from tests.process import Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -42,70 +38,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def ch(broker: Server) -> Iterator[BlockingChannel]:
     with channel(broker) as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def rabbit_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int | None]:
-    """Where a real RabbitMQ listens; None where none is asked for, and then ours alone is held against the documentation."""
-    if not rabbitmq.asked_for():
-        yield None
-        return
-    server = rabbitmq.RabbitMQ(tmp_path_factory.mktemp("rabbitmq"))
-    try:
-        yield server.start().port
-    finally:
-        server.close()
-
-
-# -- the three programs ------------------------------------------------------------------------------------------------
-
-
-def run_program(name: str, port: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", f"examples.rabbitmq_dead_letters.{name}", "--port", str(port)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
-    assert done.returncode == 0, done.stderr
-    reported: dict[str, Any] = json.loads(done.stdout)
-    return reported
-
-
-@pytest.mark.parametrize(
-    ("name", "reason", "body", "left", "seconds"),
-    [
-        ("rejected", "rejected", "cannot be handled", 0, 0),
-        ("expired", "expired", "too late", 0, 5),
-        ("overflow", "maxlen", "message 1", 5, 0),
-    ],
-)
-def test_the_well_known_programs(
-    broker: Server, rabbit_port: int | None, name: str, reason: str, body: str, left: int, seconds: int
-) -> None:
-    ours = run_program(name, amqp_port(broker))
-    death = {
-        "count": 1,
-        "reason": reason,
-        "queue": "normal.queue.test",
-        "exchange": "normal.exchange.test",
-        "routing-keys": ["prefix.normal.routing.key"],
-    }
-    # Not before its time; the machine may add its own.
-    assert seconds <= ours.pop("seconds") < seconds + 30
-    assert ours == {
-        "body": body,
-        "exchange": "dl.exchange.test",
-        "routing_key": "dl.routing.key",
-        "x-death": [death],
-        "x-first-death-exchange": "normal.exchange.test",
-        "x-first-death-queue": "normal.queue.test",
-        "x-first-death-reason": reason,
-        "left": left,
-    }
-    if rabbit_port is not None:
-        theirs = run_program(name, rabbit_port)
-        theirs.pop("seconds")
-        assert ours == theirs
-
-
-# -- the rules ---------------------------------------------------------------------------------------------------------
 
 
 def deaths(properties: Any) -> list[tuple[str, str, int, str, list[str]]]:

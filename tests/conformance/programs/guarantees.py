@@ -7,7 +7,7 @@ from typing import Any
 from pika.spec import Basic, Confirm, Queue, Tx
 
 from tests.amqp_wire import Ch, reported
-from tests.integration.amqp_programs.stage import Stage, program
+from tests.conformance.programs.stage import Stage, program
 
 
 def settled(ch: Ch, wanted: int) -> list[Any]:

@@ -8,8 +8,8 @@ from typing import Any
 from pika.spec import Basic, Channel, Confirm, Connection, Tx
 
 from tests.amqp_wire import Ch, Gone, reported
-from tests.integration.amqp_programs.guarantees import settled
-from tests.integration.amqp_programs.stage import Stage, program
+from tests.conformance.programs.guarantees import settled
+from tests.conformance.programs.stage import Stage, program
 
 SINGLE = {"x-single-active-consumer": True}
 

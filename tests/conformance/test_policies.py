@@ -12,8 +12,8 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests import rabbitmq
 from tests.amqp_support import AMQP, amqp_port, count, get
+from tests.conformance import rabbitmq
 from tests.process import Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.

@@ -10,7 +10,7 @@ from pika import frame, spec
 from pika.spec import Basic, Channel, Connection, Queue
 
 from tests.amqp_wire import HEADER, Ch, Gone, Wire, reported
-from tests.integration.amqp_programs.stage import Stage, program
+from tests.conformance.programs.stage import Stage, program
 
 #: RabbitMQ takes three seconds to hang up on who has not logged in; and a machine may pause.
 LAST_S = 10.0

@@ -9,7 +9,7 @@ from pika import frame
 from pika.spec import Basic, Channel, Connection, Queue
 
 from tests.amqp_wire import Gone, Wire, reported
-from tests.integration.amqp_programs.stage import Stage, program
+from tests.conformance.programs.stage import Stage, program
 
 #: So long the socket is seen to stay open.
 OPEN_S = 0.3

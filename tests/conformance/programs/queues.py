@@ -8,7 +8,7 @@ from typing import Any
 from pika.spec import Basic, Exchange, Queue
 
 from tests.amqp_wire import ANSWER_S
-from tests.integration.amqp_programs.stage import Stage, program
+from tests.conformance.programs.stage import Stage, program
 
 
 def there(s: Stage, name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 from pika.spec import Basic, Exchange, Queue
 
 from tests.amqp_wire import plain
-from tests.integration.amqp_programs.stage import Stage, program
+from tests.conformance.programs.stage import Stage, program
 
 KINDS = ("direct", "topic", "fanout", "headers")
 

@@ -11,7 +11,7 @@ from pika import frame, spec
 from pika.spec import Basic, Channel, Queue
 
 from tests.amqp_wire import Ch, message_words
-from tests.integration.amqp_programs.stage import Stage, program
+from tests.conformance.programs.stage import Stage, program
 
 
 def fill(ch: Ch, queue: str, count: int) -> None:

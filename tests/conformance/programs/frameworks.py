@@ -10,7 +10,7 @@ from pika import frame
 from pika.spec import Basic, Connection, Exchange, Queue
 
 from tests.amqp_wire import Ch, message_words, words
-from tests.integration.amqp_programs.stage import Stage, program
+from tests.conformance.programs.stage import Stage, program
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 #: Stand in arguments for values of types that pika does not write.
@@ -151,7 +151,7 @@ def asking_for_a_queue_keeps_it(s: Stage) -> Any:
     queue, ch = s.queue("q", {"x-expires": 1000}), s.channel()
     asked = []
     for _ in range(8):
-        time.sleep(0.25)
+        time.sleep(0.25)  # in all twice as long as it would live
         asked.append(ch.ask(Queue.Declare(queue=queue, passive=True)))
     return asked
 
@@ -159,7 +159,7 @@ def asking_for_a_queue_keeps_it(s: Stage) -> Any:
 @program
 def a_queue_that_expires_soon(s: Stage) -> Any:
     queue = s.queue("q", {"x-expires": 100})
-    time.sleep(0.6)
+    time.sleep(0.6)  # asking for it meanwhile would be using it
     return s.one(Queue.Declare(queue=queue, passive=True))
 
 
@@ -285,7 +285,7 @@ def a_head_that_expired_is_gone_when_get_answers(s: Stage) -> Any:
     reported = []
     for number in range(60):
         ch.publish("", source, str(number), expiration="1", delivery_mode=2)
-        time.sleep(0.001 * (number % 6))
+        time.sleep(0.001 * (number % 6))  # about as long as it lives
         # Before its time the message itself comes, and then there is no death.
         if ch.get(source) is None:
             reported.append(ch.get(dead) is not None)

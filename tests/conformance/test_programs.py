@@ -1,6 +1,6 @@
 """Programs that ours and a real RabbitMQ play alike, but for the differences that docs/interoperability.md tells.
 
-What RabbitMQ 3.10 says is kept in amqp_programs/rabbitmq_3_10.json. ``scripts/check-system rabbitmq`` has it play too, and checks the
+What RabbitMQ 3.10 says is kept in programs/rabbitmq_3_10.json. ``scripts/check-system rabbitmq`` has it play too, and checks the
 recording; with ``HOMING_RECORD=1`` it writes it anew.
 """
 
@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests import rabbitmq
 from tests.amqp_support import AMQP, amqp_port
 from tests.amqp_wire import Wire
-from tests.integration.amqp_programs import PROGRAMS, Stage
-from tests.integration.amqp_programs.differences import DIFFERENCES
+from tests.conformance import rabbitmq
+from tests.conformance.programs import PROGRAMS, Stage
+from tests.conformance.programs.differences import DIFFERENCES
 from tests.pauses import TRIES, tried_again
 from tests.process import ROOT, Server
 
-RECORDING = Path(__file__).parent / "amqp_programs" / "rabbitmq_3_10.json"
+RECORDING = Path(__file__).parent / "programs" / "rabbitmq_3_10.json"
 #: What every dead letter of ours says beyond RabbitMQ 3.10.
 ADDED = ("_AMQ_", "x-last-death-")
 Outcomes = dict[str, Any]
