@@ -154,7 +154,7 @@ async def test_a_client_that_never_reads_costs_bounded_memory(start_server: Star
             with contextlib.suppress(OSError):
                 raw.socket.sendall(encode([Op.CALL, number + 1, "peek", {"queue": "unread", "limit": 10}]) * 200)
             raws.append(raw)
-        time.sleep(1)
+        time.sleep(1)  # for as long answers would pile up
         for raw in raws:
             raw.close()
 

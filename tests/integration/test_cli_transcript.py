@@ -117,7 +117,7 @@ def test_the_transcript(start_server: Callable[..., Server], homing: HomingComma
 def settled(shell: HomingCommand, head: str, names: dict[str, str], expected: str | None) -> str:
     """What it says in the end. ``expected`` None: whatever that is."""
     if expected is None:
-        time.sleep(0.3)
+        time.sleep(0.3)  # nobody knows yet what to wait for
     said = run(shell, head, names)
     end = time.monotonic() + 20
     while expected is not None and said != expected and head.split()[2] in LOOKS and time.monotonic() < end:

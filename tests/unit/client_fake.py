@@ -157,11 +157,6 @@ class FakeBroker:
         messages = [[1000 + tag, count, "orders", body, *tail] for tag, body in enumerate(bodies, first_tag)]
         self.peer.send([Op.DELIVER, consumer, first_tag, messages])
 
-    async def idle(self) -> None:
-        """Everything the client had to say in this turn has arrived: a call goes there and back behind it."""
-        for _ in range(5):
-            await asyncio.sleep(0.002)
-
 
 @asynccontextmanager
 async def fake_broker() -> AsyncIterator[FakeBroker]:
@@ -185,3 +180,8 @@ async def fake_broker() -> AsyncIterator[FakeBroker]:
 async def connected(**options: Any) -> AsyncIterator[tuple[FakeBroker, homing.Connection]]:
     async with fake_broker() as broker, homing.connect(broker.url, **options) as connection:
         yield broker, connection
+
+
+async def there_and_back(connection: homing.Connection) -> None:
+    """What either side had said before has arrived: a call goes there and back behind it."""
+    await connection.call("anything")

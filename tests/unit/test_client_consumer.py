@@ -11,7 +11,7 @@ import pytest
 import homing
 from homing.broker.protocols.native.codec import AckType, Op
 from homing.client import AckMode, ConsumerError, ReconnectPolicy, RedeliveryPolicy, SettleError, UsageError
-from tests.unit.client_fake import FakeBroker, Frame, connected, on_both_loops
+from tests.unit.client_fake import FakeBroker, Frame, connected, on_both_loops, there_and_back
 
 FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
 
@@ -95,9 +95,12 @@ async def test_the_report_is_with_the_kernel_before_the_message_is_with_the_appl
         assert wire is not None
         peer.pause_reading()
         filler = asyncio.create_task(connection.call("noise", data=b"x" * 12_000_000))  # more than the socket buffers hold
-        await broker.idle()
+        async with asyncio.timeout(10):
+            while not wire.unflushed(wire.written):  # noqa: ASYNC110 - the sockets' buffers fill
+                await asyncio.sleep(0)
         receiving = asyncio.create_task(consumer.receive(timeout_ms=20_000))
-        await broker.idle()
+        for _ in range(10):
+            await asyncio.sleep(0)
         assert not receiving.done()
         peer.resume_reading()
         assert await receiving is not None
@@ -215,7 +218,7 @@ async def test_a_second_waiting_receiver_is_told_when_the_window_fills() -> None
     async with connected() as (broker, connection), connection.session(AckMode.CLIENT) as session:
         consumer = await session.consumer("orders", prefetch=1).ready()
         tasks = [asyncio.create_task(consumer.receive()) for _ in range(2)]
-        await broker.idle()
+        await there_and_back(connection)
         broker.deliver(b"only")
         first, second = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(first, homing.Message)
@@ -318,7 +321,7 @@ async def test_a_cancelled_pull_is_used_by_the_next_receive() -> None:
                 async with asyncio.timeout(0.02):
                     await consumer.receive()
         await broker.seen(Op.PULL)
-        await broker.idle()
+        await there_and_back(connection)
         assert len(broker.of(Op.PULL)) == 1
         broker.deliver(b"a")
         assert (await take(consumer))[0].body == b"a"
@@ -386,7 +389,7 @@ async def test_refused_and_cancelled_consumers_say_so() -> None:
     async with connected() as (broker, connection), connection.session() as session:
         consumer = await session.consumer("orders").ready()
         waiting = asyncio.create_task(consumer.receive())
-        await broker.idle()
+        await there_and_back(connection)
         broker.peer.send([Op.CANCELLED, 1, "queue-deleted", "orders was deleted", "nothing"])
         with pytest.raises(ConsumerError) as caught:
             await waiting
@@ -415,7 +418,7 @@ async def test_late_acknowledgements_are_logged_not_lost(caplog: pytest.LogCaptu
     async with connected() as (broker, connection), connection.session(AckMode.CLIENT) as session:
         await session.consumer("orders").ready()
         broker.peer.send([Op.NOT_HELD, 1, [3, 4]])
-        await broker.idle()
+        await there_and_back(connection)
     assert "[3, 4]" in caplog.text
 
 

@@ -10,7 +10,7 @@ import pytest
 import homing
 from homing.broker.protocols.native.codec import AckType, Op
 from homing.client import AckMode, ConsumerError, UsageError
-from tests.unit.client_fake import connected, on_both_loops
+from tests.unit.client_fake import connected, on_both_loops, there_and_back
 
 
 @on_both_loops
@@ -31,7 +31,7 @@ async def test_async_handlers_are_given_as_many_as_start_now() -> None:
         listener = await session.listen("orders", handler, concurrency=3)
         broker.deliver(*[b"x"] * 7)
         await broker.until(lambda: broker.of(Op.GIVEN)[-1:] == [[Op.GIVEN, 1, 3]])
-        await broker.idle()
+        await there_and_back(connection)
         assert broker.of(Op.GIVEN)[-1] == [Op.GIVEN, 1, 3]
         go.set()
         await broker.until(lambda: sum(sum(f[3][1::2]) - sum(f[3][::2]) + len(f[3]) // 2 for f in broker.of(Op.ACK)) == 7)
@@ -45,7 +45,7 @@ async def test_single_async_handler_is_given_one_at_a_time() -> None:
         given_when_called: list[int] = []
 
         async def handler(message: homing.Message) -> None:
-            await broker.idle()
+            await there_and_back(connection)
             given_when_called.append(broker.of(Op.GIVEN)[-1][2])
 
         await session.listen("orders", handler)
@@ -87,7 +87,7 @@ async def test_a_worker_acknowledges_only_its_own_in_client_mode() -> None:
         await session.listen("orders", handler, concurrency=2)
         broker.deliver(b"a", b"b")
         await broker.seen(Op.ACK)
-        await broker.idle()
+        await there_and_back(connection)
         assert broker.of(Op.ACK) == [[Op.ACK, 1, AckType.STANDARD, [1, 1]]]
 
 
@@ -179,7 +179,7 @@ async def test_stop_waits_for_running_handlers_and_leaves_the_rest_unread() -> N
         broker.deliver(b"a", b"b")
         await started.wait()
         stopping = asyncio.create_task(listener.stop())
-        await broker.idle()
+        await there_and_back(connection)
         assert not stopping.done()
         finish.set()
         await stopping
@@ -202,7 +202,7 @@ async def test_a_handler_may_stop_its_own_listener() -> None:
         broker.deliver(b"a", b"b")
         await asyncio.wait_for(listener.wait(), 20)
         await broker.seen(Op.ACK)
-        await broker.idle()
+        await there_and_back(connection)
         assert seen == [b"a"]
         assert broker.of(Op.ACK) == [[Op.ACK, 1, AckType.STANDARD, [1, 1]]]
 

@@ -10,7 +10,7 @@ import pytest
 import homing
 from homing.broker.protocols.native.codec import Op
 from homing.client import AckMode, ReconnectPolicy, SendError, UsageError
-from tests.unit.client_fake import FakeBroker, Frame, Peer, connected, fake_broker, on_both_loops
+from tests.unit.client_fake import FakeBroker, Frame, Peer, connected, fake_broker, on_both_loops, there_and_back
 
 FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
 
@@ -82,7 +82,7 @@ async def test_send_returns_only_when_confirmed() -> None:
         broker.handlers[Op.SEND] = lambda peer, frame: held.append((peer, frame))
         task = asyncio.create_task(session.producer("orders").send(b"x"))
         await broker.seen(Op.SEND)
-        await broker.idle()
+        await there_and_back(connection)
         assert not task.done()
         broker.peer.send([Op.CONFIRM, 1, 1])
         await task
@@ -97,10 +97,10 @@ async def test_messages_wait_in_the_client_for_credit() -> None:
         for number in range(8):
             producer.send_nowait(b"%d" % number)
         await broker.seen(Op.SEND)
-        await broker.idle()
+        await there_and_back(connection)
         assert [len(frame[3]) for frame in broker.of(Op.SEND)] == [3]
         broker.peer.send([Op.CREDIT, 1, 0, 0, "disk-low"])
-        await broker.idle()
+        await there_and_back(connection)
         reasons = [producer.blocked_reason]
         broker.peer.send([Op.CREDIT, 1, 5, 0, None])
         frames = await broker.seen(Op.SEND, 2)
@@ -119,7 +119,7 @@ async def test_byte_credit_may_end_below_zero_by_one_message() -> None:
         for _ in range(5):
             producer.send_nowait(b"x" * 200)  # costs 600 each
         await broker.seen(Op.SEND)
-        await broker.idle()
+        await there_and_back(connection)
         assert [len(frame[3]) for frame in broker.of(Op.SEND)] == [2]
         broker.peer.send([Op.CREDIT, 1, 0, 10_000, None], [Op.CONFIRM, 1, 2])
         await broker.seen(Op.SEND, 2)

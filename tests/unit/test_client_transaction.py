@@ -10,7 +10,7 @@ import pytest
 import homing
 from homing.broker.protocols.native.codec import AckType, Op
 from homing.client import AckMode, ReconnectPolicy, SettleError, TransactionError, UsageError
-from tests.unit.client_fake import Frame, Peer, connected, on_both_loops
+from tests.unit.client_fake import Frame, Peer, connected, on_both_loops, there_and_back
 
 FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
 
@@ -146,7 +146,7 @@ async def test_a_cancelled_commit_tells_its_outcome_to_the_next_call() -> None:
                 await session.commit()
         await broker.seen(Op.COMMIT)
         later = producer.send_nowait(b"next transaction")
-        await broker.idle()
+        await there_and_back(connection)
         assert not later.done  # it waits for the commit
         broker.peer.send([Op.RESULT, commits[0][1], None])
         broker.handlers[Op.COMMIT] = broker.answer

@@ -127,7 +127,7 @@ async def test_flush_waits_for_the_batch_in_flight_too(tmp_path: Path, monkeypat
                 await asyncio.sleep(0)
         assert journal.busy()
         flushing = asyncio.create_task(journal.flush())
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)  # it has begun
         assert not flushing.done()
         released.set()
         await flushing
