@@ -27,6 +27,11 @@ class Allowance(NamedTuple):
     max_logins_per_minute: int | None = None
 
 
+#: What an allowance is of -> its field. The interpreter keeps the name of each attribute that it looked up: one that is made anew each
+#: time is kept each time.
+_FIELDS: Final = {name.removeprefix("max_"): name for name in Allowance._fields}
+
+
 class Share:
     """Of one user, or one address: what its connections have open together."""
 
@@ -41,7 +46,7 @@ class Share:
 
     def check(self, what: str, number: int) -> None:
         """``what``: connections, channels or queues. Raises Refused where it may not have so many."""
-        most: int | None = getattr(self.allowance, f"max_{what}")
+        most: int | None = getattr(self.allowance, _FIELDS[what])
         if most is not None and number > most:
             fix = f"close some, or raise max-{what} in {self._section}"
             raise Refused(f"too-many-{what}", f"{self._whose} may have {most} {what}, and has as many", fix)

@@ -29,6 +29,11 @@ DELETED: Final = "deleted"
 
 #: Properties that are the same for all that are dead-lettered together; a way that depends on nothing else is the same for all.
 SAID_BY_THE_DEATH: Final = frozenset({"_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE", "_HOMING_REASON", SHARED_QUEUE})
+#: Why, and the settings that give such a message's queue its name.
+_NAMED_BY: Final = (
+    (DELIVERY_LIMIT, "dead_letter_queue_prefix", "dead_letter_queue_suffix"),
+    (EXPIRED, "expiry_queue_prefix", "expiry_queue_suffix"),
+)
 
 
 class Target(NamedTuple):
@@ -70,9 +75,8 @@ def targets_named(queue: str, settings: AddressSettingsRepository) -> Iterator[T
     """Where dead letters and expired messages go for which a queue of this name would be made; of several sources that it could be named
     after the one first that more of the name speaks for.
     """
-    for reason, kind in ((DELIVERY_LIMIT, "dead_letter"), (EXPIRED, "expiry")):
-        prefixes, suffixes = settings.values_of(f"{kind}_queue_prefix"), settings.values_of(f"{kind}_queue_suffix")
-        for prefix, suffix in sorted(product(prefixes, suffixes), key=lambda pair: -len(pair[0] + pair[1])):
+    for reason, *fields in _NAMED_BY:
+        for prefix, suffix in sorted(product(*map(settings.values_of, fields)), key=lambda pair: -len(pair[0] + pair[1])):
             source = queue[len(prefix) : len(queue) - len(suffix)]
             if source and queue == f"{prefix}{source}{suffix}":
                 found = target(settings.resolve(source), source, reason)

@@ -42,8 +42,8 @@ class HighWatermarks:
         return known[at + 1] if at < len(known) and known[at] == number else 0
 
     def make_anew(self) -> None:
-        """In memory that was not among messages: an array keeps a MiB of theirs from the system."""
-        self._clients = {client: known[:] for client, known in self._clients.items()}
+        """In memory that was not among messages: an array keeps a MiB of theirs from the system, and so does a name."""
+        self._clients = {client.encode().decode(): known[:] for client, known in self._clients.items()}
 
     def forget(self, before_ms: int, still_open: Container[tuple[str, int]]) -> list[tuple[str, int]]:
         """Those that were used last before then are gone, unless their producer is open: whose they were."""

@@ -68,5 +68,5 @@ class Heap:
 
 def resident_bytes() -> int:
     """Of this process."""
-    with open("/proc/self/statm") as file:
+    with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * _PAGE_BYTES

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from homing.broker.core.dead_letter import targets_named
 from homing.broker.process import heap
+from homing.broker.shares import Share
 
 MIB = 1 << 20
 
@@ -71,3 +75,27 @@ def test_what_can_be_made_again_is_released_where_nothing_is_in_use_and_trimmed_
     assert looked(7).count("release") == 1
     process["rss"] = 60 * MIB
     assert looked(200) == []
+
+
+class Asked:
+    """Allowance and settings in one: what was asked of it, by name."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __getattr__(self, name: str) -> None:
+        self.names.append(name)
+
+    def values_of(self, field: str) -> set[str]:
+        self.names.append(field)
+        return set()
+
+
+def test_attributes_are_looked_up_under_names_that_are_there_anyway() -> None:
+    """The interpreter remembers lookups under their names: one that is made anew each time stays, where a message was, each time."""
+    asked: Any = Asked()
+    Share("somebody", "user-limits", asked).check("connections", 1)
+    assert not list(targets_named("DLQ.orders", asked))
+    assert asked.names[0] == "max_connections"
+    assert len(asked.names) == 5
+    assert all(name is sys.intern(name) for name in asked.names)
