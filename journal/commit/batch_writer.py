@@ -381,16 +381,20 @@ def _move_references(connection: sqlite3.Connection, moved: list[tuple[int, Refe
 
 def _moving_together(moved: list[tuple[int, ReferenceRecord]]) -> Iterator[list[tuple[int, ReferenceRecord]]]:
     """Cuts where one does not follow the one before, in the queue that it leaves and in the one that it joins, for the same reasons."""
-    start, before, next_old = 0, None, None
+    start = last_old = last_sequence = last_ended = 0
+    last: tuple[object, object] = ((), ())
+    last_death: object = None
     for number, (old, record) in enumerate(moved):
-        hops = record.hops or ()
+        hops, sequence = record.hops or (), record.sequence
         ended, detail = hops[0]
-        why = (record.cause, record.redrive, record.delivery_count, id(detail if len(hops) == 1 else hops))
-        way = (record.queue_id, record.priority, record.sequence - old, record.sequence - ended, record.entered_at_ms, *why)
-        if number and (way != before or old != next_old):
+        # Those dealt with together share what is said of their death, or all their hops: the same object.
+        death: object = detail if len(hops) == 1 else hops
+        alike = (record[:2], record[3:12])
+        follows = old == last_old + 1 and sequence == last_sequence + 1 and ended == last_ended + 1
+        if number and not (follows and death is last_death and alike == last):
             yield moved[start:number]
             start = number
-        before, next_old = way, old + 1
+        last_old, last_sequence, last_ended, last_death, last = old, sequence, ended, death, alike
     if moved:
         yield moved[start:]
 

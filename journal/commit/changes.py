@@ -30,8 +30,12 @@ def change_references(connection: sqlite3.Connection, changed: dict[int, Referen
     Where only counts change their own rows are not touched (store/returned.py). Returns how many were found.
     """
     alike: dict[ReferenceCounts, list[int]] = {}
+    before: ReferenceCounts | None = None
+    sequences: list[int] = []
     for sequence, counts in changed.items():
-        alike.setdefault(counts, []).append(sequence)
+        if counts is not before:  # those that changed together share one
+            before, sequences = counts, alike.setdefault(counts, [])
+        sequences.append(sequence)
     single: list[int | None] = []
     written, touched = 0, list[int]()
     for counts, sequences in alike.items():
