@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from ..errors import AnalyticsError
 #: The long-term releases that Spark 4 is tested with.
 SUPPORTED = (17, 21, 25)
 _VERSION = re.compile(r'version "(\d+)')
+_WRITTEN = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 _SHIM = """#!/bin/bash
 # Spark asks for what this Java warns of or does not have, and what Spark does not need.
 arguments=()
@@ -44,6 +46,8 @@ _INCUBATOR, _GONE_SINCE_24 = "--add-modules=jdk.incubator.vector", "--add-opens=
 _CLASSES_TOO = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 #: It says on standard output what it has done with a file of its own.
 _QUIET_OUTPUT = "+UnlockDiagnosticVMOptions -XX:-DisplayVMOutput -XX:AOTCacheOutput"
+#: Mapped where it says that it belongs. To put it elsewhere, as newer ones do, Java touches all of it: 130 MB, a quarter of a second.
+_UNMOVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: An archive begins with its kind; Java writes that last.
 _UNFINISHED = bytes(4)
 #: Archives that are kept, of other Javas and virtual environments too.
@@ -63,7 +67,7 @@ class Java:
         script = _SHIM.format(java=java, unwanted=unwanted)
         name = "java-" + _digest(script)
         try:
-            return _write_shim(_cache(os.environ if environ is None else environ) / name, script)
+            return _write_shim(cache(os.environ if environ is None else environ) / name, script)
         except OSError:  # a home that cannot be written: a private directory for this run
             return _write_shim(Path(tempfile.mkdtemp(prefix="homing-java-")), script)
 
@@ -76,7 +80,7 @@ class Java:
         environ = os.environ if environ is None else environ
         if any(environ.get(name) for name in _CLASSES_TOO):
             return ""
-        place = _cache(environ)
+        place = cache(environ)
         ours = f"{self.home.resolve()} {self.version} {spark} {spark.stat().st_mtime_ns}"
         # The packaged runtime has no archive of its own classes, on which the older kind builds.
         use, make, kind = ("AOTCache", _QUIET_OUTPUT, "aot") if self.packaged else ("SharedArchiveFile", "ArchiveClassesAtExit", "jsa")
@@ -91,7 +95,7 @@ class Java:
             finished = False
         except OSError:
             return ""
-        return f"-Xlog:disable -XX:{use if finished else make}={archive}"
+        return f"-Xlog:disable {_UNMOVED} -XX:{use if finished else make}={archive}"
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
@@ -130,7 +134,11 @@ def _homes(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version that ``java -version`` tells; None where it does not run."""
+    """The major version that its directory tells, or else ``java -version``; None where that does not run."""
+    with suppress(OSError):
+        written = _WRITTEN.search((java.parent.parent / "release").read_text(encoding="utf-8"))
+        if written is not None and os.access(java, os.X_OK):
+            return int(written[1])
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -149,7 +157,7 @@ def _packaged() -> Java | None:
     return None if version is None else Java(java.parent.parent, version, packaged=True)
 
 
-def _cache(environ: Mapping[str, str]) -> Path:
+def cache(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or tempfile.gettempdir(), ".cache"), "homing")
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
-from .java import Java, find_java
+from .java import Java, cache, find_java
+from .launch import Launched, launch
 from .memory import LEAST_MB, java_mb, no_memory, out_of_memory
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 #: For work so small that preparing it takes longer than doing it: one task a query, nothing compiled, no plan looked at twice.
@@ -52,6 +55,7 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-analytics, no-java,
     no-memory, spark-start.
     """
+    launched = _launch(ui, small, memory) if master is None and "pyspark" not in sys.modules else None
     try:
         from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
         from pyspark.sql import SparkSession
@@ -63,7 +67,7 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     if active is not None:
         yield active
         return
-    session = _start(master, ui, small, memory)
+    session = _start(master, ui, small, memory, launched)
     try:
         yield session
     finally:
@@ -90,19 +94,51 @@ def suited_to(spark: SparkSession, small: bool) -> AbstractContextManager[None]:
     return with_settings(spark, _SMALL if small else _LARGE)
 
 
-def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:
+def in_one_piece(frame: DataFrame) -> DataFrame:
+    """``frame``, of which Spark knows that it is in one piece, where all is (_SMALL).
+
+    After a full join, an expansion, and of rows of Python's it does not, and would move them to sort or group them.
+    """
+    return frame.coalesce(1) if _is_small(frame) else frame
+
+
+def settled(frame: DataFrame) -> DataFrame:
+    """``frame``, computed once where that is little (_SMALL), however often it is used: planning each use costs more than the use."""
+    return frame.coalesce(1).localCheckpoint(eager=False) if _is_small(frame) else frame
+
+
+def _is_small(frame: DataFrame) -> bool:
+    return frame.sparkSession.conf.get(_PARTITIONS) == _SMALL[_PARTITIONS]
+
+
+def _launch(ui: bool, small: bool, memory: str | None) -> Launched | None:
+    """Java, on its way while Python imports pyspark; None where pyspark is to start it."""
+    if find_spec("pyspark") is None:
+        return None
+    java, settings = find_java(), _settings(None, ui, small, submitted=False, memory=memory)
+    return launch(_installed_spark(), java.quiet_home(), _java_options(java, small, memory), settings, cache(os.environ))
+
+
+def _installed_spark() -> Path:
+    """Without importing it."""
+    found = find_spec("pyspark")
+    return Path((found and found.origin) or "").parent
+
+
+def _start(master: str | None, ui: bool, small: bool, memory: str | None, launched: Launched | None = None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("homing analyze").config(map={**_settings(master, ui, small, submitted, memory)})
-    variables = {}
-    if not submitted:
+    importing = Thread(target=_import_quietly, daemon=True)
+    importing.start()  # while Java starts
+    variables = None if launched is None else launched.gateway()
+    found = variables is not None
+    if not found and not submitted:
         java = find_java()
         variables = _variables(java, master)
         builder = builder.config("spark.driver.extraJavaOptions", _java_options(java, small, memory))
-    importing = Thread(target=_import_quietly, daemon=True)
-    with _environment(variables):
-        importing.start()  # while Java starts
+    with _environment(variables or {}):
         try:
             session = builder.getOrCreate()
         except Exception as error:  # py4j, pyspark and the launcher each raise their own
@@ -110,6 +146,8 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
                 raise no_memory("Spark did not start with so little memory.") from error
             first_line = (str(error).strip() or repr(error)).splitlines()[0]
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
+    if launched is not None and found:
+        session.sparkContext._gateway.proc = launched.process  # type: ignore[union-attr]
     importing.join()
     _remember_functions(session)
     # What goes wrong is raised here and reported once, in a sentence, instead of once for each task that it stopped.
@@ -163,10 +201,8 @@ def _variables(java: Java, master: str | None) -> dict[str, str]:
 
 
 def _java_options(java: Java, small: bool, memory: str | None) -> str:
-    import pyspark
-
     heap = _SMALL_HEAP if memory is None else ""
-    shared = java.class_sharing(Path(pyspark.__file__).parent / "jars")
+    shared = java.class_sharing(_installed_spark() / "jars")
     return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {shared}" + (_SMALL_JAVA + heap) * small
 
 
