@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..spark.session import in_one_piece, settled
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -39,7 +41,7 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    each = _each(attempts, served)
+    each = settled(_each(attempts, served))
     queue = Window.partitionBy("broker_id", "queue")
     several = F.count(F.lit(1)).over(queue) > 1
 
@@ -114,7 +116,7 @@ def _together(each: DataFrame) -> DataFrame:
 
     largest = Window.partitionBy("broker_id", "queue").orderBy(F.desc("deliveries"), *WHO)
     names = [*WHO, "deliveries", "from_us", "to_us"]
-    some = each.withColumn("rank", F.row_number().over(largest)).where(F.col("rank") <= COMPARED).select(*names)
+    some = settled(each.withColumn("rank", F.row_number().over(largest)).where(F.col("rank") <= COMPARED).select(*names))
     a, b = some.alias("a"), some.alias("b")
     shared_us = F.least("a.to_us", "b.to_us") - F.greatest("a.from_us", "b.from_us")
     longer_us = F.greatest(F.col("a.to_us") - F.col("a.from_us"), F.col("b.to_us") - F.col("b.from_us"))
@@ -140,5 +142,5 @@ def _joined(left: DataFrame, right: DataFrame, how: str) -> DataFrame:
 
     renamed = right.withColumnsRenamed({name: f"_{name}" for name in WHO})
     same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"_{name}")) for name in WHO))
-    both = left.join(renamed, same, how)
+    both = in_one_piece(left.join(renamed, same, how))
     return both.withColumns({name: F.coalesce(name, f"_{name}") for name in WHO}).drop(*(f"_{name}" for name in WHO))

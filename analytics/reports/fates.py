@@ -7,6 +7,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from ..spark.kept import kept
+from ..spark.session import in_one_piece
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -137,5 +138,5 @@ class Shared:
         with self._locks[name]:
             if name not in self._kept:
                 frame = make()
-                self._kept[name] = frame if here else kept(frame, small=self._export.manifest.is_small)
+                self._kept[name] = in_one_piece(frame) if here else kept(frame, small=self._export.manifest.is_small)
             return self._kept[name]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..spark.session import in_one_piece
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -30,22 +32,21 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
     from pyspark.sql import functions as F
 
     counts = deliveries_by_minute.groupBy("broker_id", "queue").agg(*(F.sum(name).alias(name) for name in COUNTS))
-    still = (
-        messages.where("state <> 'settled'")
-        .groupBy("broker_id", "queue")
-        .agg(*(F.count_if(F.col("state") == name).alias(name) for name in HERE))
-    )
     at_home = F.col("home_queue") == F.col("queue")
     # Who came from another queue, or is back, has a row, also where it succeeded at once.
     rows = messages.groupBy("broker_id", "queue").agg(
+        *(F.count_if(F.col("state") == name).alias(name) for name in HERE),
         F.count_if(~at_home).alias("guests"),
         F.count_if(~at_home & (F.col("outcome") == "succeeded")).alias("guests_succeeded"),
         F.count_if(at_home & (F.col("state") != "settled")).alias("waiting"),
         (F.count_if(at_home) - F.count_distinct(F.when(at_home, F.col("message_id")))).alias("back"),
     )
-    own = counts.join(rows, ["broker_id", "queue"], "full")
-    own = own.join(_here_before(deliveries_by_minute if before is None else before, began=before is None), ["broker_id", "queue"], "full")
-    joined = own.join(still, ["broker_id", "queue"], "full").fillna(0, [*COUNTS, *HERE, *ROWS, "here_before"])
+    own = in_one_piece(counts.join(rows, ["broker_id", "queue"], "full"))
+    if before is None:  # the window began with the queue
+        own = own.withColumn("here_before", F.lit(None).cast("long"))
+    else:
+        own = in_one_piece(own.join(_here_before(before), ["broker_id", "queue"], "full"))
+    joined = own.fillna(0, [*COUNTS, *HERE, *ROWS, "here_before"])
     ended = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
     if cut:
         counted = F.col("here_before") + F.col("sent") + F.col("moved_in") - ended - F.col("moved_out")
@@ -74,10 +75,9 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
     )
 
 
-def _here_before(counts: DataFrame, *, began: bool) -> DataFrame:
-    """Broker and queue -> ``here_before``: of ``counts``, what came and did not leave; 0 where the window ``began`` with the queue."""
+def _here_before(counts: DataFrame) -> DataFrame:
+    """Broker and queue -> ``here_before``: of ``counts``, what came and did not leave."""
     from pyspark.sql import functions as F
 
     left = sum((F.col(name) for name in ("succeeded", "dead_lettered", "expired", "dropped", "purged", "moved_out")), F.lit(0))
-    here = F.sum(F.col("sent") + F.col("moved_in") - left)
-    return counts.groupBy("broker_id", "queue").agg((F.lit(0).cast("long") if began else here).alias("here_before"))
+    return counts.groupBy("broker_id", "queue").agg(F.sum(F.col("sent") + F.col("moved_in") - left).alias("here_before"))

@@ -19,10 +19,18 @@ def time_to_success(fates: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
+    nobody = F.lit(None).cast("string")
+    # As rows, not as grouping sets, of which Spark no longer knows that they are in one piece, where all is.
+    groups = F.array(
+        F.struct("broker_id", "queue", "error_class"),
+        F.struct("broker_id", "queue", nobody.alias("error_class")),
+        F.struct(nobody.alias("broker_id"), nobody.alias("queue"), nobody.alias("error_class")),
+    )
     percentiles = F.percentile_approx("success_ms", [0.5, 0.9, 0.99], ACCURACY)
     return (
         fates.where("won AND success_ms IS NOT NULL")
-        .groupingSets([["broker_id", "queue", "error_class"], ["broker_id", "queue"], []], "broker_id", "queue", "error_class")
+        .select(F.explode(groups).alias("group"), "success_ms", "tries")
+        .groupBy("group.broker_id", "group.queue", "group.error_class")
         .agg(
             F.count(F.lit(1)).alias("messages"),
             percentiles.alias("p"),
@@ -31,7 +39,6 @@ def time_to_success(fates: DataFrame) -> DataFrame:
             F.avg("tries").alias("mean_attempts"),
             F.max("tries").alias("max_attempts"),
         )
-        .where("messages > 0")
         .selectExpr(
             *("broker_id", "queue", "error_class", "messages", "p[0] AS p50_ms", "p[1] AS p90_ms", "p[2] AS p99_ms", "mean_ms", "max_ms"),
             *("mean_attempts", "max_attempts"),
