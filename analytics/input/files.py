@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -125,10 +126,16 @@ class Files:
     def put(self, local: str, path: str) -> None:
         """Move a file of this machine to ``path``, replacing what was there.
 
-        As a stream: connectors have ways of their own for local files, which not every store that speaks S3 understands.
+        As a stream: connectors have ways of their own for local files, which not every store that speaks S3 understands. To a disk of
+        this machine without Java, which would start a process for the rights of each file and directory. Raises OSError there.
         """
-        here, source = self._open(f"file:{local}")
         file_system, hadoop_path = self._open(path)
+        if file_system.getScheme() == "file":
+            place = Path(hadoop_path.toUri().getPath())
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(local, place)
+            return
+        here, source = self._open(f"file:{local}")
         self._copies.copy(here, source, file_system, hadoop_path, True, True, self._configuration)
 
     def publish(self, path: str, text: str) -> bool:

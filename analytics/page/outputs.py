@@ -69,7 +69,9 @@ class Output:
 
         try:
             yield
-        except Py4JJavaError as error:
+        except (Py4JJavaError, OSError) as error:
+            if isinstance(error, ConnectionError):  # Java has ended
+                raise
             text = f"{self._out} cannot be written: {cause(error)}"
             raise AnalyticsError("out-io", text, "Check the address, the room and the rights there.") from error
 
