@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,6 +54,8 @@ LIBRARIES = {
     "poison_clusters": "scipy.sparse.csgraph",
     "dead_letter_groups": "scipy.sparse.csgraph",
 }
+#: Objects that Python makes before its collector looks for circles among them.
+MOST_UNCOLLECTED = 100_000
 #: Longer than a small run needs for a step.
 BEAT_S = 10.0
 
@@ -105,7 +108,7 @@ def analyze(
     small = is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
     Thread(target=_import_early, args=(wanted.tables,), daemon=True).start()
-    with spark_session(master, ui=ui, small=small, memory=memory) as spark:
+    with _collected_seldom(), spark_session(master, ui=ui, small=small, memory=memory) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
         with suited_to(spark, small=small):
@@ -113,6 +116,17 @@ def analyze(
         steps.done(source.describe())
         with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
             return _run(spark, source, export, out, wanted, steps)
+
+
+@contextmanager
+def _collected_seldom() -> Iterator[None]:
+    """Python's collector would look through every module again and again while they are imported, and find nothing."""
+    before = gc.get_threshold()
+    gc.set_threshold(MOST_UNCOLLECTED, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _import_early(only: frozenset[str]) -> None:
