@@ -57,7 +57,7 @@ def launch(spark: Path, java_home: Path, options: str, settings: Mapping[str, st
     for_java = {"spark.driver.memory": settings["spark.driver.memory"], "spark.driver.extraJavaOptions": options}
     try:
         command = _command(spark, java_home, for_java, {**os.environ, **environment}, cache)
-        told = Path(tempfile.mkdtemp(prefix="homing-java-"), "gateway")
+        told = Path(tempfile.mkdtemp(prefix="homing-gateway-"), "told")
         environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(told)
         process = subprocess.Popen(
             [*command, *_as_arguments({**settings, **for_java}), "pyspark-shell"],
