@@ -53,7 +53,7 @@ class Taker:
             loop = asyncio.get_running_loop()
             await behaviour(self, session, queue, loop.time() + worker.rng.uniform(0.2, 0.9))
             if mode is AckMode.DUPS_OK:
-                await asyncio.sleep((_LAZY_MS + 100) / 1000)
+                await asyncio.sleep((_LAZY_MS + 100) / 1000)  # what it holds back goes by time
             await worker.barrier(connection)
         finally:
             await close_quietly(worker, session)

@@ -100,7 +100,7 @@ class Clients:
             working = [asyncio.ensure_future(other) for other in others]
             try:
                 await asyncio.gather(*producers)
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.2)  # the others are in the middle of something
             finally:
                 self.over = True
                 for each in working:
