@@ -327,12 +327,11 @@ class Journal:
             self._close_batch()
         batch = self._in_flight = self._scheduler.take(loop.time(), self.batch)
         if batch is None:
-            if self._alarm is None:
-                self._alarm = loop.call_at(self._scheduler.look_again_s(), self._ring)
+            self._look_again(loop)
             if self._put_off:
                 await self._keep_up()
             elif close and not self._reads:
-                await self._wakeup.wait()
+                await self._woken()
             return
         reserve = self._reserve_wanted()
         self._reserving = reserve or self._reserved_up_to
@@ -385,6 +384,15 @@ class Journal:
                 flushed.set_result(None)
         self._flushed.clear()
 
+    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        """When the oldest batch has waited long enough, if nothing comes before."""
+        at_s = self._scheduler.look_again_s()
+        if self._alarm is not None and self._alarm.when() > at_s:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None:
+            self._alarm = loop.call_at(at_s, self._ring)
+
     def _ring(self) -> None:
         """Some batch may have waited long enough."""
         self._alarm = None
@@ -397,11 +405,14 @@ class Journal:
             return None
         return self._next_id + 2 * block
 
-    async def _rest(self) -> None:
+    async def _woken(self) -> None:
         await self._wakeup.wait()
         # What this turn of the loop delivers leaves before the writer's thread is woken: first it is dispatched, then it is flushed.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
+
+    async def _rest(self) -> None:
+        await self._woken()
         if not self.batch.touched:
             self._wakeup.clear()
             if self._idle_seconds > 1 and not self.failed.done():

@@ -123,6 +123,11 @@ class WriteBatch(LastStates):
         """Whether somebody waits for it."""
         return bool(self._after)
 
+    @property
+    def may_wait(self) -> bool:
+        """Nobody waits for it, and it only says what has left: acknowledgements without a confirm, and their counts."""
+        return not (self._after or self.added or self.changed or self.messages or self.has_states()) and self.writes()
+
     def add(self, record: ReferenceRecord) -> None:
         if not self.touched:
             self.touch()

@@ -3,7 +3,10 @@
 A message that is acknowledged before it was written costs no row. Where consumers follow closely, a batch is therefore better kept back for
 the few milliseconds in which its messages are acknowledged; a batch without messages goes at once, and one in which somebody waits for
 anything but the confirm of a send takes everything with it. Nothing is confirmed any earlier for that, and order stays: what goes is
-always a prefix. Whether waiting pays, and how long, is not guessed but counted (figures: docs/decisions/0003-batches-that-wait.md).
+always a prefix. Whether waiting pays, and how long, is not guessed but counted (figures: docs/decisions/0003-groups-that-wait.md).
+
+Acknowledgements that nobody waits for need no commit of their own either: a few wait a few milliseconds for the next batch that cannot
+(docs/decisions/0023-acknowledgements-wait-for-company.md).
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ from .batch import WriteBatch
 #: How long a batch waits for acknowledgements: the first where they come soon, up to the second where they were seen to take longer.
 PATIENCE_S = 0.010
 MOST_PATIENCE_S = 0.100
-#: Below so many messages a second nothing waits: then the disk is not what limits anybody, and a confirm is worth more than a row.
+#: How long acknowledgements that nobody waits for do so for a batch that goes to disk anyway, and how many.
+COMPANY_S = 0.005
+MOST_IN_COMPANY = 256
+#: Below so many messages a second no message waits: then the disk is not what limits anybody, and a confirm is worth more than a row.
 _BUSY_PER_S = 5000.0
 #: Waiting begins when this share of the messages was acknowledged before, or right after, they were written.
 _HOPE = 0.5
@@ -67,7 +73,7 @@ class CommitScheduler:
 
     def look_again_s(self) -> float:
         """When the oldest batch has waited long enough."""
-        return self.waiting[0].closed_s + self._patience_s
+        return self.waiting[0].closed_s + (self._patience_s if self._pays else COMPANY_S)
 
     @property
     def _pays(self) -> bool:
@@ -76,7 +82,7 @@ class CommitScheduler:
     def _due(self, now_s: float) -> int:
         """How many batches, from the oldest on."""
         if not self._pays:
-            return len(self.waiting)
+            return 0 if self._waits_for_company(now_s) else len(self.waiting)
         closed_before_s = now_s - self._patience_s + _TICK_S / 2
         count = 0
         for number, batch in enumerate(self.waiting, 1):
@@ -85,6 +91,13 @@ class CommitScheduler:
             if count == number - 1 and (not batch.added or batch.closed_s <= closed_before_s):
                 count = number
         return count
+
+    def _waits_for_company(self, now_s: float) -> bool:
+        """Few acknowledgements, that came just now and that nobody waits for. More would hold up whoever they go to disk with."""
+        waiting = self.waiting
+        if not waiting or waiting[0].closed_s <= now_s - COMPANY_S + _TICK_S / 2:
+            return False
+        return all(batch.may_wait for batch in waiting) and sum([len(batch.deleted) for batch in waiting]) <= MOST_IN_COMPANY
 
     def _learn(self, taken: WriteBatch, now_s: float, later: Iterable[WriteBatch]) -> None:
         """What came of the commit before this one, and how much there is to do."""

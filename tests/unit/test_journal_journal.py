@@ -736,3 +736,36 @@ async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_
         *("1 written", "second confirmed"),
         *("3 written", "job's confirmed"),
     ]
+
+
+@pytest.mark.plain
+async def test_acknowledgements_share_the_next_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.journal.commit.scheduler.COMPANY_S", 3600.0)
+    confirmed = asyncio.Event()
+    async with opened(tmp_path) as (journal, _):
+        send(journal, 1)
+        await journal.flush()
+        before = journal.statistics.groups
+        settle(journal, 1)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert journal.busy()
+        send(journal, 2)
+        journal.batch.confirms.append(confirmed.set)
+        await asyncio.wait_for(confirmed.wait(), 20)
+        assert journal.statistics.groups == before + 1
+        assert sequences(tmp_path) == [2]
+
+
+async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        send(journal, 1)
+        await journal.flush()
+        # Something else was to wait longer.
+        loop = asyncio.get_running_loop()
+        journal._alarm = loop.call_at(loop.time() + 3600, journal._ring)
+        committed = asyncio.Event()
+        journal.on_commit = committed.set
+        settle(journal, 1)
+        await asyncio.wait_for(committed.wait(), 20)
+        assert sequences(tmp_path) == []

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from homing.journal.commit.batch import WriteBatch
-from homing.journal.commit.scheduler import MOST_PATIENCE_S, PATIENCE_S, CommitScheduler
+from homing.journal.commit.scheduler import COMPANY_S, MOST_IN_COMPANY, MOST_PATIENCE_S, PATIENCE_S, CommitScheduler
 from homing.journal.contract import QueueStat
 from tests.unit.journal_support import attempt, counted, message, reference
 
@@ -260,6 +262,7 @@ def test_few_messages_are_few_however_close_their_acknowledgements_follow() -> N
     for _ in range(100):
         assert flow.step(0) is not None
         flow.batch.succeed(1, 1, {flow.unacknowledged.popleft()}, alone=True)
+        flow.batch.confirms.append(lambda: None)
         flow.scheduler.close(flow.batch, flow.now_s)
         flow.batch = WriteBatch(older=flow.scheduler.waiting)
         assert flow.scheduler.take(flow.now_s + 0.0001, flow.batch) is not None
@@ -287,3 +290,90 @@ def test_a_prefix_goes_and_confirms_leave_in_order() -> None:
             callback()
         flow.per_step = 0
     assert called == [0, 1, 2, 3, 4]
+
+
+class Row:
+    """Batches that are closed, and what of them goes at once; time is told."""
+
+    def __init__(self) -> None:
+        self.scheduler = CommitScheduler(elide=True)
+        self.now_s = 100.0
+
+    def closed(self, *what: Callable[[WriteBatch], object]) -> WriteBatch | None:
+        batch = WriteBatch(older=self.scheduler.waiting)
+        for each in what:
+            each(batch)
+        self.scheduler.close(batch, self.now_s)
+        return self.taken()
+
+    def taken(self) -> WriteBatch | None:
+        return self.scheduler.take(self.now_s, WriteBatch())
+
+
+def acknowledged(*sequences: int) -> Callable[[WriteBatch], object]:
+    return lambda batch: batch.succeed(1, 7, set(sequences), alone=True)
+
+
+COMPANY: dict[str, Callable[[WriteBatch], object]] = {
+    "a message": lambda batch: batch.add(reference(9)),
+    "a count": lambda batch: batch.change([9], counted(failed=1)),
+    "a body": lambda batch: batch.add_message(message(9)),
+    "an address": lambda batch: batch.delete_address("a"),
+    "a producer": lambda batch: batch.producer_high_watermark("p", 9, 9),
+    "a transaction": lambda batch: batch.committed("t", 9),
+    "who waits for an acknowledgement": lambda batch: batch.after.extend([print]),
+    "a producer's confirm": lambda batch: batch.confirms.extend([print]),
+}
+
+
+@pytest.mark.parametrize("company", COMPANY)
+def test_acknowledgements_wait_for_company_and_go_with_it(company: str) -> None:
+    row = Row()
+    assert row.closed(acknowledged(1, 2)) is None
+    row.now_s += COMPANY_S / 2
+    assert row.closed(acknowledged(3)) is None
+    taken = row.closed(COMPANY[company])
+    assert taken is not None
+    assert taken.deleted >= {1, 2, 3}
+    assert taken.queue_stats[1, 7][QueueStat.SUCCEEDED] == 3
+    assert not row.scheduler.waiting
+
+
+@pytest.mark.parametrize("company", COMPANY)
+def test_what_is_company_waits_for_nothing(company: str) -> None:
+    assert Row().closed(acknowledged(1), COMPANY[company]) is not None
+
+
+def test_without_company_they_go_when_the_first_has_waited_long_enough() -> None:
+    """At the very time that is named: the loop's clock has whole milliseconds."""
+    for start_ms in range(100, 200):
+        row = Row()
+        row.now_s = start_ms / 1000
+        assert row.closed(acknowledged(1)) is None
+        due_s = round(row.scheduler.look_again_s(), 3)
+        assert due_s == round(row.now_s + COMPANY_S, 3)
+        row.now_s = due_s - STEP_S
+        assert row.closed(acknowledged(2)) is None
+        row.now_s = due_s
+        taken = row.taken()
+        assert taken is not None
+        assert taken.deleted == {1, 2}
+
+
+def test_somebody_may_begin_to_wait_for_acknowledgements_that_wait() -> None:
+    row = Row()
+    assert row.closed(acknowledged(1)) is None
+    row.scheduler.waiting[-1].after.append(lambda: None)
+    assert row.taken() is not None
+
+
+def test_a_flood_of_acknowledgements_waits_for_nothing() -> None:
+    row = Row()
+    assert row.closed(acknowledged(*range(MOST_IN_COMPANY))) is None
+    assert row.closed(acknowledged(MOST_IN_COMPANY)) is not None
+
+
+def test_a_batch_without_anything_in_it_reserves_numbers_and_goes() -> None:
+    row = Row()
+    assert row.closed(acknowledged(1)) is None
+    assert row.closed(WriteBatch.touch) is not None
