@@ -172,7 +172,7 @@ class SocketTransport(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._last_in = self._loop.time()
         much = len(data) > _LITTLE
-        if self._unread or (much and self._turns.full() and not self._gathering.short):
+        if self._unread or (much and self._turns.full() and not self._gathering.short and not self._settles_only(data)):
             self._unread += data
             self._charge()
             self.wait_turn()
@@ -187,6 +187,10 @@ class SocketTransport(asyncio.Protocol):
     def _take_in(self, data: bytes) -> None:
         """Acts on what came."""
         raise NotImplementedError
+
+    def _settles_only(self, data: bytes) -> bool:
+        """Whether it is acknowledgements and nothing else: these wait for no turn, as what is acknowledged sooner need not be written."""
+        return False
 
     def _go_on(self) -> None:
         """With what came before and had to wait."""

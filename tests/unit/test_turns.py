@@ -3,8 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
+import pytest
+
+from homing.broker.protocols.amqp091.codec import FrameReader, method_frame
+from homing.broker.protocols.amqp091.options import AmqpOptions
+from homing.broker.protocols.amqp091.session import AmqpSession
+from homing.broker.protocols.amqp091.transport import AmqpTransport
+from homing.broker.protocols.gathering import Gathering
+from homing.broker.protocols.handshakes import Admission, AdmissionLimits
+from homing.broker.protocols.transport import TransportContext, TransportLimits
 from homing.broker.protocols.turns import TURN_S, Turns
+from tests.model.world import World
+from tests.unit.test_goodbyes import LOGIN
+
+ACKNOWLEDGED: Final = b"".join([method_frame(1, "basic.ack", tag, False) for tag in range(1, 300)])
+REFUSED: Final = method_frame(1, "basic.nack", 7, False, True)
 
 
 class Loop:
@@ -81,3 +96,54 @@ def test_who_waits_again_comes_behind_the_others() -> None:
     loop.turns.wait(go_on)
     loop.turns.wait(lambda: loop.work("b", 0.1))
     assert [loop.turn() for _ in range(5)] == [["a"], [], ["b", "a"], [], ["a"]]
+
+
+class Socket:
+    """The peer's side of a connection: what was written to it."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str) -> Any:
+        return None
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None: ...
+
+
+def test_acknowledgements_alone_are_seen_as_such() -> None:
+    reader = FrameReader({1, 2}, 1 << 20)
+    assert reader.acknowledges_only(ACKNOWLEDGED)
+    assert not reader.acknowledges_only(ACKNOWLEDGED[:-1])
+    assert not reader.acknowledges_only(ACKNOWLEDGED[:-21] + REFUSED)
+    reader.feed(ACKNOWLEDGED[:10])
+    assert not reader.acknowledges_only(ACKNOWLEDGED), "that is in the middle of a frame"
+
+
+@pytest.mark.parametrize(("behind", "at_once"), [(b"", True), (REFUSED, False)], ids=["alone", "with something else"])
+async def test_acknowledgements_wait_for_no_turn(behind: bytes, at_once: bool) -> None:
+    loop, socket, world = Loop(), Socket(), World({})
+
+    def make(output: Any) -> AmqpSession:
+        return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
+
+    gathering = Gathering(world.broker.memory, lambda: loop.now_s)
+    transport = AmqpTransport(make, TransportContext(TransportLimits(), set(), Admission(AdmissionLimits()), gathering, loop.turns))
+    transport.connection_made(socket)  # type: ignore[arg-type]
+    transport.data_received(LOGIN + method_frame(1, "channel.open", ""))
+    assert not loop.turns.full()
+    loop.work("something else", 2)
+    transport.data_received(ACKNOWLEDGED + behind)
+    transport.flush()
+    assert (b"unknown delivery tag" in socket.written) is at_once
+    transport.connection_lost(None)

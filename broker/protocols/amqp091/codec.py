@@ -49,6 +49,8 @@ _ACK_BYTES: Final = ACK.to_bytes(4, "big")
 _SETTLING: Final = (_ACK_BYTES, _REJECT_BYTES)
 #: A whole frame with an acknowledgement, or a refusal; and some of them: head with method, tag, bits, end of frame.
 _ACK_BYTES_IN_ALL: Final = 21
+#: What is the same in each of them, whatever its channel and tag: where, and which byte.
+_SAME_IN_ACKS: Final = ((0, FRAME_METHOD), *enumerate(b"\x00\x00\x00\x0d" + _ACK_BYTES, 3), (20, FRAME_END))
 _SOME: Final = 16
 _SOME_ACKS: Final = struct.Struct(">" + _SOME * "11sQBB")
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -185,6 +187,13 @@ class FrameReader:
     def wanted(self) -> int:
         """Bytes that these will take, as far as they have said."""
         return sum([content.size for content in self._content.values() if content.chunks is not None]) + len(self._rest)
+
+    def acknowledges_only(self, data: bytes) -> bool:
+        """Whether what comes next is acknowledgements, all of them whole, and nothing else."""
+        number, cut = divmod(len(data), _ACK_BYTES_IN_ALL)
+        if cut or self.buffered:
+            return False
+        return all(data[at::_ACK_BYTES_IN_ALL] == number * bytes((byte,)) for at, byte in _SAME_IN_ACKS)
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that are whole, oldest first. After an ErrorEvent nothing more is read."""

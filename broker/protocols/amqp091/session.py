@@ -127,6 +127,10 @@ class AmqpSession(AmqpConnection):
         """What those of messages that are not whole will come to."""
         return self._reader.wanted
 
+    def settles_only(self, data: bytes) -> bool:
+        """Whether ``data`` is acknowledgements and nothing else, and nothing before it waits."""
+        return not self._waiting and self._reader.acknowledges_only(data)
+
     def drop_input(self) -> None:
         """What was half sent is let go; nothing more is read."""
         self._reader, self._waiting, self._header = FrameReader(set(), 0), None, b""

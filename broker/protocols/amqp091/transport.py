@@ -27,6 +27,9 @@ class AmqpTransport(SocketTransport):
         if partial or self._partial:
             self._note_partial(partial, session.wanted, whole=partial < len(data))
 
+    def _settles_only(self, data: bytes) -> bool:
+        return self._session.settles_only(data)
+
     def _drop_input(self) -> None:
         self._session.drop_input()
 
