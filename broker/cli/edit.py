@@ -188,10 +188,10 @@ async def _samples(
     connection: Any, queue: str, wanted: dict[str, Any], after: str | None, change: _Change, number: int
 ) -> list[tuple[int, list[str]]]:
     """Of the first so many their numbers and differences. Raises CommandError where there are none."""
-    scan = of.Scan(connection, "peek-dead-letters", after, page=number, most=number, queue=queue, filter=wanted)
-    async for page in scan:
-        if page["messages"]:
-            return [(each["message_id"], change.difference(each)) for each in page["messages"]]
+    with of.Scan(connection, "peek-dead-letters", after, page=number, most=number, queue=queue, filter=wanted) as scan:
+        async for page in scan:
+            if page["messages"]:
+                return [(each["message_id"], change.difference(each)) for each in page["messages"]]
     raise CommandError(
         ExitCode.NOT_FOUND,
         f"no durable message of {queue} fits",

@@ -137,8 +137,8 @@ def how_many(url: str, queue: str, wanted: Filter) -> str:
 class Scan:
     """A verb's answers, each begun where the one before left off; how far it is is shown on a terminal.
 
-    What ends it before its time leaves behind how far it was and where to go on. Ctrl-C ends what only shows at once, and what ``acts``
-    when its step is done.
+    What ends it before its time leaves behind how far it was and where to go on, Ctrl-C also that nothing was done yet. Ctrl-C ends what
+    only shows at once, and what ``acts`` when its step is done.
     """
 
     def __init__(
@@ -207,6 +207,8 @@ class Scan:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self.rest is not None:
             note(f"stopped after {self._far}" + (f"; {self.rest} goes on from there" if self._goes_on else ""))
+        elif kind is not None and not self.looked_at and issubclass(kind, asyncio.CancelledError):
+            note("stopped before anything was done: the same command begins again")
 
 
 async def done(connection: Any, verb: str, after: str | None = None, **arguments: Any) -> dict[str, int]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import homing
+from homing.broker.cli.letter_filter import Scan
 from homing.client import AckMode, Connection
 from tests.acceptance.semantics_support import holds, name, receive, send
 from tests.process import ROOT, HomingCommand, Server
@@ -159,6 +160,23 @@ async def test_what_was_stopped_goes_on_where_it_was(connection: Connection, ser
     assert command.json("dead", "delete", queue, "--where", "n >= 0", told[1], "--yes") == {"messages": 50, "looked_at": 50}
     assert len(command.json_lines("peek", queue, "--where", "n < 250", "-n", "300")) == 250
     assert command("peek", queue, "--after", "here").returncode == 2
+
+
+async def test_what_had_not_begun_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    class Silent:
+        async def call(self, *_: object, **__: object) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    async def look() -> None:
+        with Scan(Silent(), "peek-dead-letters") as scan:
+            async for _ in scan:
+                pass
+
+    looking = asyncio.create_task(look())
+    await asyncio.sleep(0)
+    looking.cancel()
+    await asyncio.wait([looking])
+    assert capsys.readouterr().err == "stopped before anything was done: the same command begins again\n"
 
 
 async def test_the_command_line(connection: Connection, server: Server, tmp_path: Path) -> None:
