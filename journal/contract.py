@@ -317,12 +317,14 @@ class Attempts(NamedTuple):
     entries: list[tuple[int, int]]
 
 
+#: (message_id, sequence, sent_at_ms, entered_at_ms) of a queue entry that ended; None: not known.
+EndedEntry = tuple[int, int, int | None, int | None]
+
+
 class OutcomeDetail(NamedTuple):
     """What entries that ended alike have in common. None: not known, or there is none."""
 
     address: str | None
-    sent_at_ms: int | None
-    entered_at_ms: int | None
     #: Deliveries that failed.
     attempts: int
     delivery_count: int
@@ -344,8 +346,7 @@ class Outcomes(NamedTuple):
     #: succeeded | dead-lettered | expired | dropped | purged | redriven | moved | edited
     outcome: str
     detail: OutcomeDetail
-    #: (message_id, sequence)
-    entries: list[tuple[int, int]]
+    entries: list[EndedEntry]
 
 
 class EditRecord(NamedTuple):

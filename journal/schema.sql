@@ -1,4 +1,4 @@
--- The journal, version 13. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 14. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (
@@ -115,7 +115,8 @@ CREATE INDEX failure_at ON failure (at_ms);
 CREATE INDEX failure_message ON failure (first_message, last_message);
 CREATE INDEX failure_several ON failure (first_message, last_message) WHERE last_message > first_message;
 
--- How entries in a queue ended, of messages that failed at least once (history: full keeps every one); those alike together, as above.
+-- How entries in a queue ended, of messages that failed at least once (history: full keeps every one); those alike together, as above,
+-- but in no order.
 CREATE TABLE outcome (
   outcome_id    INTEGER PRIMARY KEY,
   queue_id      INTEGER NOT NULL,
@@ -123,7 +124,7 @@ CREATE TABLE outcome (
   outcome       TEXT NOT NULL,             -- succeeded | dead-lettered | expired | dropped | purged | redriven | moved | edited
   first_message INTEGER NOT NULL,
   last_message  INTEGER NOT NULL,
-  stays         TEXT NOT NULL,             -- JSON: [[message_id, sequence], …]
+  stays         TEXT NOT NULL,             -- JSON: [[message_id, sequence, sent_at_ms, entered_at_ms], …]; without times: they stand in the map
   outcome_blob  BLOB NOT NULL              -- map, see records.Outcomes
 ) STRICT;
 CREATE INDEX outcome_at ON outcome (at_ms);

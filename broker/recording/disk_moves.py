@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from homing.journal.contract import DEATH_BITS, HopRecord, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make
+from homing.journal.contract import DEATH_BITS, EndedEntry, HopRecord, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make
 
 from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
 from ..core.queue import Queue
@@ -40,13 +40,13 @@ def move_back(
     batch, minute, number = recorder.batch, now_ms // _MINUTE_MS, len(records)
     key_name = queue.settings.message_key_property
     moved: dict[int, ReferenceRecord] = {}
-    by_detail: dict[OutcomeDetail, list[tuple[int, int]]] = {}
-    entries: list[tuple[int, int]] = []
+    by_detail: dict[OutcomeDetail, list[EndedEntry]] = {}
+    entries: list[EndedEntry] = []
     before, priority, deliveries, cause = None, 0, 0, 0
     for sequence, record in enumerate(records, recorder.next_ids(number)):
         hops, message = record.hops or (), record.message
         # Most in a row are alike, and what follows from that is worked out once.
-        alike = (*record[9:12], record.delivery_count, message.priority, message.address, message.sent_at_ms, message.producer, hops[0][1])
+        alike = (record.cause, record.delivery_count, message.priority, message.address, message.producer, hops[0][1])
         if alike != before or len(hops) > 1 or key_name is not None:
             before, priority, deliveries = alike, target.priority_of(message.priority), deliveries_at(hops, target)
             cause = cause_when_back(record.cause)
@@ -57,7 +57,7 @@ def move_back(
             entries = by_detail[detail]
         values = (target.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
         moved[sequence] = make(ReferenceRecord, values)
-        entries.append((message.message_id, record.sequence))
+        entries.append((message.message_id, record.sequence, message.sent_at_ms, record.entered_at_ms))
     left = [record.sequence for record in records]
     recorder.faults.sent_back(Counter([record.cause for record in records]))
     batch.add_fresh(moved, sum([record.message.weight for record in records]), dict(zip(moved, left, strict=True)))
@@ -74,8 +74,6 @@ def _outcome(record: ReferenceRecord, queue: Queue, target: Queue, key: str | No
     message, died_in = record.message, (record.hops or ())[-1][1]["queue"]
     return OutcomeDetail(
         message.address,
-        message.sent_at_ms,
-        record.entered_at_ms,
         0,
         record.delivery_count,
         None,

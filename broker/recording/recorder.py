@@ -15,6 +15,7 @@ from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
     Attempts,
+    EndedEntry,
     MessageRecord,
     OutcomeDetail,
     Outcomes,
@@ -60,6 +61,7 @@ COLUMN_OF_OUTCOME: Final = {
 _Verdicts = list[tuple[MessageReference, Decision]]
 #: What queue entries have in common -> (message_id, sequence) of each.
 _QueueEntries = dict[tuple[Any, ...], list[tuple[int, int]]]
+_EndedEntries = dict[tuple[Any, ...], list[EndedEntry]]
 
 
 class Recorder:
@@ -271,7 +273,7 @@ class Recorder:
         keep_all = self._keep_all
         recorded: list[int] = []
         untried = recorded_ms = 0
-        alike: _QueueEntries = {}
+        alike: _EndedEntries = {}
         for reference in references:
             if not reference.durable:
                 if reference.failed:
@@ -318,7 +320,7 @@ class Recorder:
         batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
         dead_lettered = outcome == "dead-lettered"
-        alike: _QueueEntries = {}
+        alike: _EndedEntries = {}
         gone: list[int] = []
         number = 0
         for reference in references:
@@ -350,21 +352,19 @@ class Recorder:
         now_ms: int,
         reason: str | None,
         target_queues: tuple[str, ...],
-        alike: _QueueEntries,
+        alike: _EndedEntries,
         consumer: Consumer | None = None,
     ) -> None:
         """``alike``: entries of the same queue that ended in the same way and went to the same queues, as most do."""
         message, failed, counted = reference.message, reference.failed, reference.delivery_count
         name = message_key(reference) if reference.queue.settings.message_key_property else None
         home = home_of(reference) if reference.hops else None
-        key = (message.address, message.sent_at_ms, reference.entered_at_ms, failed, counted, name, message.producer, home)
+        key = (message.address, failed, counted, name, message.producer, home)
         entries = alike.get(key)
         if entries is None:
             entries = alike[key] = []
             detail = OutcomeDetail(
                 message.address,
-                message.sent_at_ms,
-                reference.entered_at_ms,
                 failed,
                 counted,
                 reason,
@@ -375,7 +375,7 @@ class Recorder:
                 home,
             )
             self._journal.batch.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, entries))
-        entries.append((message.message_id, reference.sequence))
+        entries.append((message.message_id, reference.sequence, message.sent_at_ms, reference.entered_at_ms))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..contract import Outcomes
 from ..store.bulk_statements import run_keys, run_values
-from ..store.history_rows import NEAR, VALID_ENTRIES, as_json, close_together, one_as_json, rows
+from ..store.history_rows import NEAR, VALID_ENTRIES, as_json, close_together, one_as_json, outcome_rows, rows
 from ..store.packing import outcome_map, packer
 from .batch import WriteBatch
 from .writer_state import WriterState
@@ -60,7 +60,7 @@ def write_outcomes(connection: sqlite3.Connection, outcomes: Iterable[Outcomes],
     pack_one = packer()
     for queue_id, at_ms, outcome, detail, entries in outcomes:
         blob = bytearray(pack_one(outcome_map(detail)))
-        for first, last, text in rows(entries):
+        for first, last, text in outcome_rows(entries):
             state.history_bytes += len(blob) + len(text)
             flat += (queue_id, at_ms, outcome, first, last, text, blob)
     run_values(connection, INSERT_OUTCOME, 7, flat)

@@ -37,7 +37,8 @@ WHERE r.sequence = ? AND {THERE}
 """
 _OF_MESSAGE = f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE}"
 _DEATHS = (
-    f"SELECT message_id, sequence, outcome_id FROM {OUTCOMES} WHERE {OUTCOMES_OF_MESSAGE} AND outcome = 'dead-lettered' ORDER BY sequence"
+    f"SELECT message_id, sequence, outcome_id, sent_at_ms FROM {OUTCOMES} WHERE {OUTCOMES_OF_MESSAGE} AND outcome = 'dead-lettered'"
+    " ORDER BY sequence"
 )
 _BODIES = "message_id:int64 sequence:int64 queue_id:int64 queue:string address:string properties_json:string body:binary"
 

@@ -89,12 +89,13 @@ SELECT r.queue_id, r.rank, r.sequence, r.message_id, {returned.DELIVERY_COUNT}, 
 FROM reference r {returned.JOIN} LEFT JOIN message m ON m.message_id = r.message_id AND r.message_blob IS NULL
 WHERE {THERE} ORDER BY r.sequence
 """
+_SETTLED = f"SELECT message_id, sequence, queue_id, at_ms, outcome, outcome_blob, sent_at_ms, entered_at_ms FROM {OUTCOMES}"
 
 
 def messages(snapshot: Snapshot) -> Iterator[Row]:
     for row in snapshot.select(_HERE):
         yield _message_here(snapshot, row)
-    for row in snapshot.select(f"SELECT message_id, sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES}"):
+    for row in snapshot.select(_SETTLED):
         yield _message_settled(snapshot, row)
 
 
@@ -120,13 +121,13 @@ def client(program: Program | None) -> tuple[str | None, ...]:
 
 
 def _message_settled(snapshot: Snapshot, row: Row) -> Row:
-    message_id, sequence, queue_id, at_ms, outcome, blob = row
-    detail = unpack_outcome(blob)
+    message_id, sequence, queue_id, at_ms, outcome, *ended = row
+    detail, sent_at_ms, entered_at_ms = unpack_outcome(*ended)
     failed = detail.attempts
     return (
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.address, "settled", outcome,
         failed + (outcome == "succeeded"), failed, detail.delivery_count, detail.reason, None, None, None, None,
-        us(detail.sent_at_ms), us(detail.entered_at_ms), None, None, us(at_ms), list(detail.target_queues), detail.key,
+        us(sent_at_ms), us(entered_at_ms), None, None, us(at_ms), list(detail.target_queues), detail.key,
         detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),
     )  # fmt: skip
 
@@ -166,7 +167,9 @@ def failure_row(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blo
 
 # Both sides are read in the order of message_id, so that one message's deaths and copies meet without a table in memory;
 # SQLite sorts both through its own temporary file where they are long.
-_DEATHS = f"SELECT message_id, sequence, outcome_id FROM {OUTCOMES} WHERE outcome = 'dead-lettered' ORDER BY message_id, sequence"
+_DEATHS = (
+    f"SELECT message_id, sequence, outcome_id, sent_at_ms FROM {OUTCOMES} WHERE outcome = 'dead-lettered' ORDER BY message_id, sequence"
+)
 _DEATH = "SELECT queue_id, at_ms, outcome_blob FROM outcome WHERE outcome_id = ?"
 _COPIES = (
     "SELECT message_id, queue_id, sequence, overlay_blob FROM reference r"
@@ -208,15 +211,17 @@ class _Death:
     queue_id: int | None = None
     #: None: the outcome is not on record any more.
     detail: OutcomeDetail | None = None
+    sent_at_ms: int | None = None
     lies_in: list[str] = field(default_factory=list)
     hops: list[HopRecord] = field(default_factory=list)
 
 
 def deaths_of_one(snapshot: Snapshot, attempts: LastAttempts, dead: list[Row], remaining: list[Row]) -> Iterator[Row]:
     deaths: dict[int, _Death] = {}
-    for _, sequence, outcome_id in dead:
+    for _, sequence, outcome_id, sent_ms in dead:
         queue_id, at_ms, blob = snapshot.connection.execute(_DEATH, (outcome_id,)).fetchone()
-        deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, unpack_outcome(blob))
+        detail, sent_at_ms, _ = unpack_outcome(blob, sent_ms, None)
+        deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, detail, sent_at_ms)
     message_id = dead[0][0] if dead else remaining[0][0]
     for _, queue_id, sequence, overlay in remaining:
         try:
@@ -247,7 +252,7 @@ def _death_row(snapshot: Snapshot, attempts: LastAttempts, message_id: int, deat
     return (
         message_id, death.sequence, death.queue_id, death.queue, detail.address, us(death.died_at_ms), detail.reason, detail.attempts,
         error_class(last.outcome, fault) if last else None, fault.get("error_type"), fault.get("error_text"),
-        us(detail.sent_at_ms), list(detail.target_queues) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
+        us(death.sent_at_ms), list(detail.target_queues) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
         death.hops[-1][1]["queue"] if death.hops else detail.home or death.queue, last.producer if last else detail.producer,
         *client(last.client if last else None),
     )  # fmt: skip
@@ -256,7 +261,7 @@ def _death_row(snapshot: Snapshot, attempts: LastAttempts, message_id: int, deat
 def _as_the_hops_say(hops: list[HopRecord]) -> OutcomeDetail:
     """Of a death whose outcome is not on record any more."""
     newest, first = hops[0][1], hops[-1][1]
-    return OutcomeDetail(first["address"], None, None, newest["attempts"], newest["delivery_count"], newest["reason"])
+    return OutcomeDetail(first["address"], newest["attempts"], newest["delivery_count"], newest["reason"])
 
 
 def _hop(sequence: int, detail: HopDetail) -> dict[str, Any]:

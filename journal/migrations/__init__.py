@@ -13,7 +13,7 @@ from ..store.packing import counts_checksum
 from ..store.sqlite import APPLICATION_ID
 
 #: The version that schema.sql makes.
-VERSION = 13
+VERSION = 14
 
 
 def bring_up(connection: sqlite3.Connection) -> int:

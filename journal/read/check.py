@@ -275,7 +275,7 @@ def _history_rows(connection: sqlite3.Connection, table: str, name: str, finding
 
 def _messages(entries: str) -> list[int]:
     try:
-        return [int(message_id) for message_id, _ in json.loads(entries)]
+        return [int(message_id) for message_id, _, *_ in json.loads(entries)]
     except (ValueError, TypeError):
         return []
 

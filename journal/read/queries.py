@@ -58,7 +58,10 @@ _LAST_ATTEMPT = (
     f"SELECT message_id, sequence, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
     f" WHERE {ATTEMPTS_OF_MESSAGE} AND sequence = :sequence ORDER BY attempt DESC LIMIT 1"
 )
-_OUTCOMES = f"SELECT sequence, queue_id, at_ms, outcome, outcome_blob FROM {OUTCOMES} WHERE {OUTCOMES_OF_MESSAGE} ORDER BY +at_ms, sequence"
+_OUTCOMES = (
+    f"SELECT sequence, queue_id, at_ms, outcome, outcome_blob, sent_at_ms, entered_at_ms FROM {OUTCOMES} WHERE {OUTCOMES_OF_MESSAGE}"
+    " ORDER BY +at_ms, sequence"
+)
 
 
 def open_read_only(directory: Path) -> sqlite3.Connection:
@@ -332,9 +335,11 @@ def _attempt(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
 
 
 def _outcome(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
-    sequence, queue_id, at_ms, outcome, blob = row
+    sequence, queue_id, at_ms, outcome, blob, sent_at_ms, entered_at_ms = row
     detail: dict[str, Any] = _unpack(blob, f"the outcome of entry {sequence}")
-    return {"sequence": sequence, "queue_id": queue_id, "queue": names[queue_id], "at_ms": at_ms, "outcome": outcome} | detail
+    times = {"sent_at_ms": sent_at_ms, "entered_at_ms": entered_at_ms}
+    known = {name: ms for name, ms in times.items() if ms is not None}
+    return {"sequence": sequence, "queue_id": queue_id, "queue": names[queue_id], "at_ms": at_ms, "outcome": outcome, **known} | detail
 
 
 def _edit(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from ..contract import EndedEntry
+
+#: (message_id, sequence, …)
+_Entry = TypeVar("_Entry", bound=Sequence[Any])
 
 #: Message ids in one row are no further apart, so that a look for one message passes over few that are of others.
 NEAR: Final = 1023
 _EACH: Final = (
-    "(SELECT json_extract(entry.value, '$[0]') AS message_id, json_extract(entry.value, '$[1]') AS sequence, {0}.*"
+    "(SELECT json_extract(entry.value, '$[0]') AS message_id, json_extract(entry.value, '$[1]') AS sequence, {1}{0}.*"
     " FROM {0}, json_each({0}.stays) AS entry)"
 )
 #: A row for each entry, with the columns of its table. No views: a schema that is not trusted may not call JSON functions.
-ATTEMPTS: Final = _EACH.format("failure")
-OUTCOMES: Final = _EACH.format("outcome")
+ATTEMPTS: Final = _EACH.format("failure", "")
+OUTCOMES: Final = _EACH.format(
+    "outcome", "json_extract(entry.value, '$[2]') AS sent_at_ms, json_extract(entry.value, '$[3]') AS entered_at_ms, "
+)
 #: Rows of table {0} that may be of message :message_id: of it alone, or of several. Without this every row would be looked into.
 _MAY_BE: Final = (
     "{0}_id IN (SELECT {0}_id FROM {0} WHERE first_message = :message_id AND last_message = :message_id UNION ALL SELECT {0}_id FROM {0}"
@@ -35,6 +43,13 @@ def rows(entries: list[tuple[int, int]]) -> Iterable[tuple[int, int, str]]:
     return _rows(entries)
 
 
+def outcome_rows(entries: list[EndedEntry]) -> Iterable[tuple[int, int, str]]:
+    """``rows`` of outcomes, which have no order of their own."""
+    if len(entries) == 1:
+        return ((entries[0][0], entries[0][0], ended_as_json(entries)),)
+    return [(near[0][0], near[-1][0], ended_as_json(near)) for near in close_together(sorted(entries))]
+
+
 def one_as_json(message_id: int, sequence: int) -> str:
     """What ``as_json`` makes of one entry; most that fail at times of their own are alone."""
     return f"[[{message_id},{sequence}]]"
@@ -50,9 +65,17 @@ def as_json(entries: Sequence[Sequence[int]]) -> str:
     return "[" + ("[%d,%d]," * len(entries))[:-1] % tuple(chain.from_iterable(entries)) + "]"
 
 
-def close_together(entries: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Cuts pairs (message_id, sequence) where a message_id is below the first of its part, or more than NEAR above it."""
-    part: list[tuple[int, int]] = []
+def ended_as_json(entries: Sequence[EndedEntry]) -> str:
+    """Likewise, where every time is known."""
+    numbers = tuple(chain.from_iterable(entries))
+    if None in numbers:
+        return json.dumps(entries, separators=(",", ":"))
+    return "[" + ("[%d,%d,%d,%d]," * len(entries))[:-1] % numbers + "]"
+
+
+def close_together(entries: Iterable[_Entry]) -> Iterator[list[_Entry]]:
+    """Cuts entries where a message_id is below the first of its part, or more than NEAR above it."""
+    part: list[_Entry] = []
     least = 0
     for entry in entries:
         if not part or not 0 <= entry[0] - least <= NEAR:

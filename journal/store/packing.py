@@ -15,8 +15,6 @@ from ..contract import AttemptDetail, HopDetail, HopRecord, MessageRecord, Outco
 _MESSAGE_FIELDS = len(MessageRecord._fields)
 _NO_OUTCOME: dict[str, Any] = {
     "address": None,
-    "sent_at_ms": None,
-    "entered_at_ms": None,
     "attempts": 0,
     "delivery_count": 0,
     "target_queues": (),
@@ -66,14 +64,17 @@ def unpack_attempt(blob: bytes) -> AttemptDetail:
         raise Damaged("a row of table failure is not a packed attempt") from error
 
 
-def unpack_outcome(blob: bytes) -> OutcomeDetail:
-    """Raises Damaged. What an outcome does not say is unknown; counts that it does not say are 0."""
+def unpack_outcome(blob: bytes, sent_at_ms: int | None, entered_at_ms: int | None) -> tuple[OutcomeDetail, int | None, int | None]:
+    """With the times of one of its entries, which stood here before they stood with the entries (0014). Raises Damaged. What an outcome
+    does not say is unknown; counts that it does not say are 0.
+    """
     found = unpack(blob)
     try:
         detail = _NO_OUTCOME | found
+        sent_at_ms, entered_at_ms = detail.pop("sent_at_ms", sent_at_ms), detail.pop("entered_at_ms", entered_at_ms)
         # A list since it was packed, which the compiled build takes for no OutcomeDetail's.
         detail["target_queues"] = tuple(detail["target_queues"])
-        return OutcomeDetail(**detail)
+        return OutcomeDetail(**detail), sent_at_ms, entered_at_ms
     except TypeError as error:
         raise Damaged("holds no packed outcome") from error
 

@@ -102,14 +102,14 @@ class Sweep:
 def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> Outcomes:
     """The outcome of a message with a history."""
     sequence, _, message_id, failed, _, _, entered_at_ms, delivery_count, blob, checksum = row
-    detail = OutcomeDetail(None, None, entered_at_ms, failed, delivery_count)
+    detail, sent_at_ms = OutcomeDetail(None, failed, delivery_count), None
     try:
         message = unpack_message(blob or b"", checksum or 0, message_id)
-        detail = detail._replace(address=message.address, sent_at_ms=message.sent_at_ms)
+        detail, sent_at_ms = detail._replace(address=message.address), message.sent_at_ms
     except Damaged as error:
         # It goes either way; what is readable of it stays in its history.
         log.warning("message-unreadable: message %d, which went with its queue, %s", message_id, error)
-    return Outcomes(queue_id, now_ms, "purged", detail, [(message_id, sequence)])
+    return Outcomes(queue_id, now_ms, "purged", detail, [(message_id, sequence, sent_at_ms, entered_at_ms)])
 
 
 def _delete_bodies(connection: sqlite3.Connection, message_ids: list[int]) -> None:

@@ -179,7 +179,7 @@ class DictJournal:
                 self.addresses[name] = record
         self.producers.update({key: mark for key, mark in batch.producers.items() if mark is not None})
         self.transactions.update(batch.transactions)
-        self.outcomes.update({entry: each.outcome for each in batch.outcomes for entry in each.entries})
+        self.outcomes.update({entry[:2]: each.outcome for each in batch.outcomes for entry in each.entries})
         for (queue_id, _), counts in batch.queue_stats.items():
             total = self.queue_stats.setdefault(queue_id, [0] * len(counts))
             for column, count in enumerate(counts):

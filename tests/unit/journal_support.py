@@ -11,6 +11,7 @@ from typing import Any, cast
 from homing.journal.contract import (
     AttemptDetail,
     Attempts,
+    EndedEntry,
     HopDetail,
     HopRecord,
     MessageRecord,
@@ -72,8 +73,8 @@ def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **
 
 
 def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> Outcomes:
-    entries = [(message_id, sequence)]
-    return Outcomes(1, at_ms, "succeeded", OutcomeDetail("orders", None, None, 1, 1), entries)._replace(**fields)
+    entries: list[EndedEntry] = [(message_id, sequence, at_ms - 7, at_ms - 5)]
+    return Outcomes(1, at_ms, "succeeded", OutcomeDetail("orders", 1, 1), entries)._replace(**fields)
 
 
 def send(journal: Journal, sequence: int, queue_id: int = 1, **fields: Any) -> ReferenceRecord:

@@ -22,14 +22,14 @@ import pytest
 
 from homing.broker.cli.output import write_privately
 from homing.broker.core.redrive_job import RedriveJob
-from homing.journal.contract import AttemptDetail, Fault, MessageRecord, RedriveContent
+from homing.journal.contract import AttemptDetail, EndedEntry, Fault, MessageRecord, RedriveContent
 from homing.journal.errors import JournalError
 from homing.journal.export import export as export_module
 from homing.journal.export.export import MANIFEST_NAME, ExportError, export
 from homing.journal.export.parquet import TABLES
 from homing.journal.migrations import bring_up
 from homing.journal.store.directory import DATABASE_NAME
-from homing.journal.store.history_rows import as_json
+from homing.journal.store.history_rows import as_json, ended_as_json
 from homing.journal.store.packing import pack, pack_message
 
 T0 = 1_790_000_000_000
@@ -109,9 +109,12 @@ def a_hop(queue: str, sequence: int, reason: str, at_ms: int, attempts: int) -> 
 def add_outcome(
     journal: sqlite3.Connection, message_id: int, sequence: int, outcome: str, at_ms: int, together: QueueEntries = (), **detail: Any
 ) -> None:
-    blob = pack({"address": "orders", "sent_at_ms": T0, "entered_at_ms": T0, "attempts": 1, "delivery_count": 1} | detail)
-    entries = [(message_id, sequence), *together]
-    values = (ORDERS, at_ms, outcome, message_id, max(entries)[0], as_json(entries), blob)
+    """One of ``together`` was sent, and came, a millisecond later than the one before. ``sent_at_ms``: of all, as before version 14."""
+    blob = pack({"address": "orders", "attempts": 1, "delivery_count": 1} | detail)
+    pairs = [(message_id, sequence), *together]
+    timed: list[EndedEntry] = [(*pair, T0 + ms, T0 + ms) for ms, pair in enumerate(pairs)]
+    entries = as_json(pairs) if "sent_at_ms" in detail else ended_as_json(timed)
+    values = (ORDERS, at_ms, outcome, message_id, max(pairs)[0], entries, blob)
     journal.execute("INSERT INTO outcome VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values)
 
 
@@ -216,16 +219,21 @@ def test_what_ended_together_is_told_of_each(journal: sqlite3.Connection, tmp_pa
     add_attempt(journal, 10, 100, 1, T0, together=[(11, 101), (12, 102)], error_type="Timeout")
     add_attempt(journal, 10, 100, 2, T0 + 5, together=[(12, 102)], error_type="ValueError")
     add_outcome(journal, 10, 100, "dead-lettered", T0 + 6, together=[(11, 101), (12, 102)], target_queues=["DLQ.orders"])
+    old = {"sent_at_ms": T0 + 3, "entered_at_ms": T0 + 3}
+    add_outcome(journal, 13, 103, "dead-lettered", T0 + 6, together=[(14, 104)], target_queues=["DLQ.orders"], **old)
     export(tmp_path / "data", tmp_path / "out")
     reported = [(row["message_id"], row["sequence"], row["attempt"], row["error_type"]) for row in table(tmp_path / "out", "attempts")]
     first = [(10, 100, 1, "Timeout"), (11, 101, 1, "Timeout"), (12, 102, 1, "Timeout")]
     assert sorted(reported, key=lambda each: (each[2], each[0])) == [*first, (10, 100, 2, "ValueError"), (12, 102, 2, "ValueError")]
-    deaths = {
-        row["message_id"]: (row["sequence"], row["error_class"], row["target_queues"]) for row in table(tmp_path / "out", "dead_letters")
+    dead = table(tmp_path / "out", "dead_letters")
+    assert [row["target_queues"] for row in dead] == [["DLQ.orders"]] * 5
+    deaths = {row["message_id"]: (row["sequence"], row["error_class"], row["sent_at"]) for row in dead}
+    known = {10: (100, "ValueError", at(T0)), 11: (101, "Timeout", at(T0 + 1)), 12: (102, "ValueError", at(T0 + 2))}
+    assert deaths == {**known, 13: (103, None, at(T0 + 3)), 14: (104, None, at(T0 + 3))}
+    messages = table(tmp_path / "out", "messages")
+    assert {row["message_id"]: (row["outcome"], row["sent_at"], row["entered_at"]) for row in messages} == {
+        number: ("dead-lettered", sent_at, sent_at) for number, (_, _, sent_at) in deaths.items()
     }
-    targets = ["DLQ.orders"]
-    assert deaths == {10: (100, "ValueError", targets), 11: (101, "Timeout", targets), 12: (102, "ValueError", targets)}
-    assert [row["outcome"] for row in table(tmp_path / "out", "messages")] == ["dead-lettered"] * 3
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.unit.journal_support import NOW_MS, OPTIONS, message, opened, query, 
 
 #: The tables as they were before versions counted.
 VERSION_0 = Path(__file__).with_name("journal_version_0.sql")
-NACK, DETAIL = msgpack.packb({"outcome": "nack"}), msgpack.packb({"address": "a"})
+NACK, DETAIL = msgpack.packb({"outcome": "nack"}), msgpack.packb({"address": "a", "sent_at_ms": 5})
 
 
 def _make_version_0(directory: Path) -> None:
@@ -68,7 +68,9 @@ async def test_version_0_comes_up_with_everything_in_it(tmp_path: Path) -> None:
     ]
     assert gone is not None
     assert (len(gone["attempts"]), gone["references"]) == (1, [])
-    assert gone["outcomes"] == [{"sequence": 7, "queue_id": 1, "queue": "q1", "at_ms": NOW_MS + 9, "outcome": "succeeded", "address": "a"}]
+    assert gone["outcomes"] == [
+        {"sequence": 7, "queue_id": 1, "queue": "q1", "at_ms": NOW_MS + 9, "outcome": "succeeded", "address": "a", "sent_at_ms": 5}
+    ]
 
 
 def test_a_migrated_schema_is_the_schema(tmp_path: Path) -> None:

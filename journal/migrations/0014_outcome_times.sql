@@ -1,0 +1,3 @@
+-- When a message was sent, and when it came to the queue, stands with its entry in outcome.stays, no longer in outcome_blob: so one row is of
+-- many that ended together. Outcomes as they were are read as well (packing.py), so that nothing has to be changed here; an older Homing
+-- would know none of these times.
