@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .backup.backup import Backups
 from .commit.batch import WriteBatch
-from .commit.scheduler import CommitScheduler
+from .commit.scheduler import TICK_S, CommitScheduler
 from .commit.writer_thread import Standing, Statistics, is_full
 from .contract import Recovered
 from .errors import JournalError, io_failure
@@ -387,7 +387,7 @@ class Journal:
     def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
         """When the oldest batch has waited long enough, if nothing comes before."""
         at_s = self._scheduler.look_again_s()
-        if self._alarm is not None and self._alarm.when() > at_s:
+        if self._alarm is not None and self._alarm.when() > at_s + TICK_S:
             self._alarm.cancel()
             self._alarm = None
         if self._alarm is None:

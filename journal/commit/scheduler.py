@@ -32,7 +32,7 @@ _TOO_SOON = 0.1
 #: How much one commit says about the next.
 _WEIGHT = 0.3
 #: The loop's clock has milliseconds.
-_TICK_S = 0.001
+TICK_S = 0.001
 
 
 class CommitScheduler:
@@ -83,7 +83,7 @@ class CommitScheduler:
         """How many batches, from the oldest on."""
         if not self._pays:
             return 0 if self._waits_for_company(now_s) else len(self.waiting)
-        closed_before_s = now_s - self._patience_s + _TICK_S / 2
+        closed_before_s = now_s - self._patience_s + TICK_S / 2
         count = 0
         for number, batch in enumerate(self.waiting, 1):
             if batch.urgent:
@@ -95,7 +95,7 @@ class CommitScheduler:
     def _waits_for_company(self, now_s: float) -> bool:
         """Few acknowledgements, that came just now and that nobody waits for. More would hold up whoever they go to disk with."""
         waiting = self.waiting
-        if not waiting or waiting[0].closed_s <= now_s - COMPANY_S + _TICK_S / 2:
+        if not waiting or waiting[0].closed_s <= now_s - COMPANY_S + TICK_S / 2:
             return False
         return all(batch.may_wait for batch in waiting) and sum([len(batch.deleted) for batch in waiting]) <= MOST_IN_COMPANY
 
