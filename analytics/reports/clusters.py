@@ -55,7 +55,9 @@ def _of_kind() -> tuple[Column, Column]:
 
 
 def faults(kinds: DataFrame) -> DataFrame:
-    """``error_kinds``, each with its ``cluster``: the number of the fault that it is a form of. At most KINDS rows, here."""
+    """``error_kinds``, each with its ``cluster``: the number of the fault that it is a form of, which is that of one of its forms; and of
+    that fault, ``fault``: the example that most messages met, and ``texts``: how many forms it has. At most KINDS rows, here.
+    """
     import pyarrow as pa
 
     table = kinds.toArrow()
@@ -65,7 +67,17 @@ def faults(kinds: DataFrame) -> DataFrame:
     least: dict[int, int] = {}
     for one, kind in zip(group, number, strict=True):
         least[one] = min(kind, least.get(one, kind))
-    return kinds.sparkSession.createDataFrame(table.append_column("cluster", pa.array([least[one] for one in group], pa.int64())))
+    forms: dict[int, list[tuple[int, int, str]]] = {}
+    for one, form in zip(group, zip(*(table[name].to_pylist() for name in ("messages", "kind", "example")), strict=True), strict=True):
+        forms.setdefault(one, []).append(form)
+    added = {
+        "cluster": pa.array([least[one] for one in group], pa.int64()),
+        "fault": pa.array([max(forms[one])[2] for one in group], pa.string()),
+        "texts": pa.array([len(forms[one]) for one in group], pa.int64()),
+    }
+    for name, values in added.items():
+        table = table.append_column(name, values)
+    return kinds.sparkSession.createDataFrame(table)
 
 
 def near_duplicates(sets: Sequence[Set[Hashable]]) -> list[int]:
@@ -118,11 +130,8 @@ def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, d
         )
         .withColumn("seen", _seen())
     )
-    described = faults.groupBy("broker_id", "cluster").agg(
-        F.max_by("error_class", "messages").alias("error_class"),
-        F.max_by("example", F.struct("messages", "kind")).alias("example"),
-        F.count(F.lit(1)).alias("texts"),
-    )
+    # Of one class, for that counts among the words.
+    described = faults.where("kind = cluster").select("broker_id", "cluster", "error_class", F.col("fault").alias("example"), "texts")
     died = (
         deaths.where("error_text IS NOT NULL")
         .select("broker_id", *_of_kind(), "queue", "message_id", F.date_trunc("minute", "died_at").alias("minute"))
@@ -176,18 +185,19 @@ def _seen() -> Column:
 
 def _deaths_amid(died: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
     """Broker and cluster -> ``down``: whether in the minutes of its deaths far less succeeded than is usual of as much that was sent."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     counts = deliveries_by_minute.groupBy("broker_id", "queue", "minute").agg(
         F.sum(F.col("sent") + F.col("moved_in")).alias("came"), F.sum("succeeded").alias("succeeded")
     )
-    usual = counts.groupBy("broker_id", "queue").agg(F.try_divide(F.sum("succeeded"), F.sum("came")).alias("usual"))
+    queue = Window.partitionBy("broker_id", "queue")
+    usual = F.try_divide(F.sum("succeeded").over(queue), F.sum("came").over(queue))
     expected = F.sum(F.col("came") * F.col("usual"))
     return (
         died.select("broker_id", "cluster", "queue", "minute")
         .distinct()
-        .join(counts, ["broker_id", "queue", "minute"], "left")
-        .join(F.broadcast(usual), ["broker_id", "queue"], "left")
+        .join(counts.withColumn("usual", usual), ["broker_id", "queue", "minute"], "left")
         .groupBy("broker_id", "cluster")
         .agg(((F.sum("came") >= ENOUGH) & (F.sum("succeeded") < DOWN * expected)).alias("down"))
     )

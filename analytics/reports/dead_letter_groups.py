@@ -29,8 +29,7 @@ def dead_letter_groups(deaths: DataFrame, faults: DataFrame, exported_at_us: int
     rank = F.lit(len(AGES) - 1)
     for index, (_, below_s) in reversed(list(enumerate(AGES[:-1]))):
         rank = F.when(age_s < below_s, index).otherwise(rank)
-    of_cluster = faults.groupBy("broker_id", "cluster").agg(F.max_by("example", F.struct("messages", "kind")).alias("fault"))
-    described = faults.select("broker_id", "error_class", "plain", "cluster").join(F.broadcast(of_cluster), ["broker_id", "cluster"])
+    described = faults.select("broker_id", "error_class", "plain", "cluster", "fault")
     plain = F.when(F.col("error_text").isNotNull(), plain_text(F.col("error_text")))
     each = (
         deaths.withColumns({"plain": plain, "error_class": F.coalesce("error_class", F.lit(""))})
