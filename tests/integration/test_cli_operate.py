@@ -171,6 +171,7 @@ async def test_connections_tell_who_holds_what_and_one_can_be_closed(shell: Homi
         closed = await asyncio.to_thread(shell.json, "connection", "close", first["connection"])
         assert closed == {"connection": first["connection"], "given_back": 3}
         # The client comes back by itself, and gets them again: counted as delivered, not as failed.
+        await asyncio.to_thread(wait_until, "it is back", lambda: [each["unsettled"] for each in shell.json("consumers", "held")] == [3])
         again = await consumer.receive(timeout_ms=20_000)
         assert again is not None
         assert again.delivery_count == 2
