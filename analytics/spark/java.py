@@ -9,6 +9,7 @@ The classes of Spark, read from an archive that is mapped instead of loaded and 
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -69,7 +70,9 @@ class Java:
         try:
             return _write_shim(cache(os.environ if environ is None else environ) / name, script)
         except OSError:  # a home that cannot be written: a private directory for this run
-            return _write_shim(Path(tempfile.mkdtemp(prefix="homing-java-")), script)
+            private = tempfile.mkdtemp(prefix="homing-java-")
+            atexit.register(shutil.rmtree, private, ignore_errors=True)
+            return _write_shim(Path(private), script)
 
     def class_sharing(self, spark: Path, environ: Mapping[str, str] | None = None) -> str:
         """Options that map the archive of this Java and the installed ``spark``, or have Java write it when it ends: some 200 MB.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -13,13 +14,16 @@ from ..errors import AnalyticsError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Spark refuses to start with less than 450 MB; more than the greatest helps little, what does not fit is put on disk.
+#: More than the greatest helps little: what does not fit is put on disk.
 LEAST_MB, GREATEST_MB = 1_024, 6_144
 #: A laptop has other things to do: Java gets this part of its memory.
 PART = 4
 _CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 _EXHAUSTED = ("OutOfMemoryError", "Java heap space", "GC overhead limit", "UNABLE_TO_ACQUIRE_MEMORY", "System memory", "object heap")
 _KILLED, _OUT_OF_MEMORY = (-9, 137), 52
+_SIZE = re.compile(r"(\d+)([kmgt])", re.IGNORECASE)
+#: Spark refuses to start with less.
+_SPARK_MB = 450
 
 
 def machine_mb() -> int:
@@ -36,6 +40,17 @@ def machine_mb() -> int:
 def java_mb(machine: int | None = None) -> int:
     """The heap where nothing else is asked for."""
     return min(max((machine_mb() if machine is None else machine) // PART, LEAST_MB), GREATEST_MB)
+
+
+def check_memory(memory: str | None) -> None:
+    """Raises AnalyticsError: bad-memory for what is no size of Java's, no-memory where that is too little for Spark."""
+    if memory is None:
+        return
+    size = _SIZE.fullmatch(memory)
+    if size is None:
+        raise AnalyticsError("bad-memory", f"--memory {memory} is no size.", "Write it as 4g or 900m.")
+    if int(size[1]) << 10 * ("kmgt".index(size[2].lower()) + 1) < _SPARK_MB << 20:
+        raise no_memory(f"Spark does not start with less than {_SPARK_MB}m.")
 
 
 def fault(spark: SparkSession, name: str, error: Exception) -> AnalyticsError:

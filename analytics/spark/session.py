@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AnalyticsError
 from .java import Java, cache, find_java
 from .launch import Launched, launch
-from .memory import LEAST_MB, java_mb, no_memory, out_of_memory
+from .memory import LEAST_MB, check_memory, java_mb, no_memory, out_of_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,8 +53,9 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     ``small``: the work takes less time than Java's second compiler and its parallel collectors need to pay, so they stay off.
 
     Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-analytics, no-java,
-    no-memory, spark-start.
+    no-memory, bad-memory, spark-start.
     """
+    check_memory(memory)
     launched = _launch(ui, small, memory) if master is None and "pyspark" not in sys.modules else None
     try:
         from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]

@@ -87,6 +87,7 @@ _EXIT_CODE_OF: Final = {
     "invalid-policy": ExitCode.USAGE,
     "invalid-setting": ExitCode.USAGE,
     "bad-limit": ExitCode.USAGE,
+    "bad-memory": ExitCode.USAGE,
     "no-table": ExitCode.USAGE,
     "no-export": ExitCode.NOT_FOUND,
     "no-policy": ExitCode.NOT_FOUND,

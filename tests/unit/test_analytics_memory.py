@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from homing.analytics.spark.memory import GREATEST_MB, LEAST_MB, fault, java_mb, machine_mb
+from homing.analytics.errors import AnalyticsError
+from homing.analytics.spark.memory import GREATEST_MB, LEAST_MB, check_memory, fault, java_mb, machine_mb
 
 pytest.importorskip("py4j")
 
@@ -42,3 +43,15 @@ def test_what_went_wrong_has_a_name() -> None:
     assert reported(ConnectionRefusedError("refused"), None) == "spark-lost"
     assert reported(RuntimeError("java.io.IOException: No space left on device"), None) == "no-disk"
     assert reported(RuntimeError("page 3 is not Parquet"), None) == "export-damaged"
+
+
+@pytest.mark.parametrize(("memory", "code"), [("10x", "bad-memory"), ("4", "bad-memory"), ("449m", "no-memory"), ("460000k", "no-memory")])
+def test_a_size_that_spark_would_not_start_with_is_refused_before(memory: str, code: str) -> None:
+    with pytest.raises(AnalyticsError) as raised:
+        check_memory(memory)
+    assert raised.value.code == code
+
+
+@pytest.mark.parametrize("memory", [None, "450m", "4g", "1T", "460800K"])
+def test_sizes_that_spark_starts_with(memory: str | None) -> None:
+    check_memory(memory)
