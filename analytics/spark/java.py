@@ -90,12 +90,12 @@ class Java:
         archive = place / f"spark-{_digest(ours)}.{kind}"
         try:
             place.mkdir(parents=True, exist_ok=True)
-            if not archive.exists():
+            finished = archive.exists()
+            if finished:
+                with archive.open("rb") as file:
+                    finished = file.read(4) not in (b"", _UNFINISHED)
+            else:
                 _remove_oldest(place)
-            with archive.open("rb") as file:
-                finished = file.read(4) not in (b"", _UNFINISHED)
-        except FileNotFoundError:
-            finished = False
         except OSError:
             return ""
         return f"-Xlog:disable {_UNMOVED} -XX:{use if finished else make}={archive}"
