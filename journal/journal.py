@@ -331,7 +331,8 @@ class Journal:
             if self._put_off:
                 await self._keep_up()
             elif close and not self._reads:
-                await self._woken()
+                # Where there is much to do, what is delivered meanwhile is no reason to wait.
+                await (self._wakeup.wait() if self._scheduler.pays else self._woken())
             return
         reserve = self._reserve_wanted()
         self._reserving = reserve or self._reserved_up_to

@@ -73,15 +73,16 @@ class CommitScheduler:
 
     def look_again_s(self) -> float:
         """When the oldest batch has waited long enough."""
-        return self.waiting[0].closed_s + (self._patience_s if self._pays else COMPANY_S)
+        return self.waiting[0].closed_s + (self._patience_s if self.pays else COMPANY_S)
 
     @property
-    def _pays(self) -> bool:
+    def pays(self) -> bool:
+        """Whether batches wait for what they hold to be acknowledged."""
         return self._elide and self._hope > _HOPE and self._per_s > _BUSY_PER_S
 
     def _due(self, now_s: float) -> int:
         """How many batches, from the oldest on."""
-        if not self._pays:
+        if not self.pays:
             return 0 if self._waits_for_company(now_s) else len(self.waiting)
         closed_before_s = now_s - self._patience_s + TICK_S / 2
         count = 0
@@ -105,7 +106,7 @@ class CommitScheduler:
         before = written + self._elided
         if before:
             in_vain = sum(len(self._written & batch.deleted) for batch in (taken, *later))
-            if self._pays:
+            if self.pays:
                 too_soon = in_vain > _TOO_SOON * before
                 self._patience_s = min(MOST_PATIENCE_S, 2 * self._patience_s) if too_soon else max(PATIENCE_S, 0.97 * self._patience_s)
             self._hope += _WEIGHT * ((self._elided + in_vain) / before - self._hope)
