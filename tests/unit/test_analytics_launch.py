@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path,
     (java / "bin" / "java").write_text(JAVA)
     (java / "bin" / "java").chmod(0o755)
     monkeypatch.setenv("COUNTED", str(tmp_path / "counted"))
-    for name in ("SPARK_HOME", "SPARK_CONF_DIR", "HADOOP_CONF_DIR"):
-        monkeypatch.delenv(name, raising=False)
+    for name in list(os.environ):  # pyspark leaves some behind in a process that has had a session
+        if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")):
+            monkeypatch.delenv(name)
     return spark, java, cache
 
 
