@@ -389,6 +389,7 @@ def _moving_together(moved: list[tuple[int, ReferenceRecord]]) -> Iterator[list[
         ended, detail = hops[0]
         # Those dealt with together share what is said of their death, or all their hops: the same object.
         death: object = detail if len(hops) == 1 else hops
+        # All that a row says but its sequence, its hops and the message.
         alike = (record[:2], record[3:12])
         follows = old == last_old + 1 and sequence == last_sequence + 1 and ended == last_ended + 1
         if number and not (follows and death is last_death and alike == last):
