@@ -15,6 +15,32 @@ SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 CLIENT: Final = ROOT / "benchmarks" / "build" / "rabbitmq_client"
 
 
+def node_environment(directory: Path, name: str, port: int, epmd_port: int, dist_port: int) -> dict[str, str]:
+    """What keeps a node to loopback and to this directory, with ``rabbitmq.conf`` and ``plugins`` in it."""
+    return {
+        "HOME": str(directory),
+        "ERL_EPMD_PORT": str(epmd_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"{name}{port}@localhost",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_DIST_PORT": str(dist_port),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "RABBITMQ_MNESIA_BASE": str(directory / "data"),
+        "RABBITMQ_LOG_BASE": str(directory / "log"),
+        "RABBITMQ_PID_FILE": str(directory / "pid"),
+        "RABBITMQ_CONFIG_FILE": str(directory / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(directory / "advanced.config"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(directory / "plugins"),
+        "RABBITMQ_CONF_ENV_FILE": os.devnull,
+    }
+
+
+def epmd_command(port: int) -> list[str]:
+    """The node's name server, in the foreground: it must outlive the node, which would start another one."""
+    return ["epmd", "-port", str(port), "-address", "127.0.0.1"]
+
+
 class _RabbitMQ(Peer):
     family = "rabbitmq"
     kind: ClassVar[str]
@@ -36,10 +62,7 @@ class _RabbitMQ(Peer):
     def command(self) -> list[str]:
         if self._epmd is None:
             self._epmd = subprocess.Popen(
-                ["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,  # it must outlive the broker, which would start another one
+                epmd_command(self._epmd_port), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True
             )
         # frame_max lets bodies of a megabyte travel in one frame; what a connection uses is agreed with its client.
         (self.directory / "rabbitmq.conf").write_text(
@@ -50,24 +73,7 @@ class _RabbitMQ(Peer):
         return [str(SERVER)]
 
     def environment(self) -> dict[str, str]:
-        base = self.directory
-        return {
-            "HOME": str(base),
-            "ERL_EPMD_PORT": str(self._epmd_port),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
-            "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_DIST_PORT": str(self._dist_port),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            "RABBITMQ_MNESIA_BASE": str(self.data),
-            "RABBITMQ_LOG_BASE": str(base / "log"),
-            "RABBITMQ_PID_FILE": str(base / "pid"),
-            "RABBITMQ_CONFIG_FILE": str(base / "rabbitmq.conf"),
-            "RABBITMQ_ADVANCED_CONFIG_FILE": str(base / "advanced.config"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(base / "plugins"),
-            "RABBITMQ_CONF_ENV_FILE": os.devnull,
-        }
+        return node_environment(self.directory, "bench", self.port, self._epmd_port, self._dist_port)
 
     def client(self) -> list[str]:
         return [str(CLIENT)]

@@ -16,13 +16,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.peer import free_port
+from benchmarks.peers.rabbitmq import SERVER, epmd_command, node_environment
 from tests.pauses import TRIES
 
-#: The script behind the packaged wrapper, which would insist on the service's own folders.
-SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_TIMEOUT_S = 60.0
-
-
 #: In the environment: the tests that compare start one.
 ASKED = "HOMING_RABBITMQ"
 
@@ -33,12 +31,6 @@ def installed() -> bool:
 
 def asked_for() -> bool:
     return bool(os.environ.get(ASKED))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _guest() -> dict[str, Any]:
@@ -55,8 +47,8 @@ class RabbitMQ:
         """``definitions``: what it begins with beside the user guest and the virtual host ``/``, in RabbitMQ's own form."""
         self.directory = directory
         self._definitions = definitions
-        self.port = _free_port()
-        self._epmd_port = _free_port()
+        self.port = free_port()
+        self._epmd_port = free_port()
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> RabbitMQ:
@@ -67,7 +59,7 @@ class RabbitMQ:
             except AssertionError:
                 self.close()
                 self._processes.clear()
-                self.port, self._epmd_port = _free_port(), _free_port()
+                self.port, self._epmd_port = free_port(), free_port()
         return self._start()
 
     def _start(self) -> RabbitMQ:
@@ -78,25 +70,8 @@ class RabbitMQ:
             (base / "definitions.json").write_text(json.dumps({**_guest(), **self._definitions}))
         (base / "rabbitmq.conf").write_text(configuration)
         (base / "plugins").write_text("[].\n")
-        environment = {
-            **os.environ,
-            "HOME": str(base),
-            "ERL_EPMD_PORT": str(self._epmd_port),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"compare{self.port}@localhost",
-            "RABBITMQ_NODE_PORT": str(self.port),
-            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
-            "RABBITMQ_DIST_PORT": str(_free_port()),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            "RABBITMQ_MNESIA_BASE": str(base / "data"),
-            "RABBITMQ_LOG_BASE": str(base / "log"),
-            "RABBITMQ_PID_FILE": str(base / "pid"),
-            "RABBITMQ_CONFIG_FILE": str(base / "rabbitmq.conf"),
-            "RABBITMQ_ADVANCED_CONFIG_FILE": str(base / "advanced.config"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(base / "plugins"),
-            "RABBITMQ_CONF_ENV_FILE": os.devnull,
-        }
-        self._run(["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"], environment)
+        environment = {**os.environ, **node_environment(base, "compare", self.port, self._epmd_port, free_port())}
+        self._run(epmd_command(self._epmd_port), environment)
         self._run([str(SERVER)], environment)
         end = time.monotonic() + START_TIMEOUT_S
         while True:
