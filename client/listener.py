@@ -1,6 +1,6 @@
 """Listener: messages pushed into a handler.
 
-A slice that is reported as given is never more than what is handed out in this turn: one message, as many as workers start now, or,
+A slice that is reported as delivered is never more than what is handed out in this turn: one message, as many as workers start now, or,
 for a plain function, as many calls as fit into a few milliseconds (at most 64).
 """
 
@@ -86,7 +86,7 @@ class Listener:
             self._pump.result()
 
     def cancel(self) -> None:
-        """Stop at once: running handlers are cancelled, their messages go back as given but not failed."""
+        """Stop at once: running handlers are cancelled, their messages go back as delivered but not failed."""
         self._stopping = True
         for task in (self._pump, *self._workers):
             if task is not None:

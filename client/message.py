@@ -127,7 +127,7 @@ class Message:
         return copy
 
     def acknowledge(self, confirm: bool = False) -> Awaitable[None]:
-        """Settle it. INDIVIDUAL: this one. CLIENT: everything the session was given (a worker's own with ``concurrency``).
+        """Settle it. INDIVIDUAL: this one. CLIENT: everything delivered to the session (a worker's own with ``concurrency``).
 
         AUTO, DUPS_OK and TRANSACTED acknowledge by themselves; there it does nothing unless ``confirm`` is asked for. With
         ``confirm`` it returns once the broker has it on disk. Raises SettleError ``not-held`` when the message went back meanwhile.

@@ -172,7 +172,7 @@ class Session:
         return self._settlement.acknowledge_all(None, confirm)
 
     def recover(self) -> Awaitable[None]:
-        """Return everything given and not settled: counted as failed, coming again by the redelivery rules."""
+        """Return everything delivered and not settled: counted as failed, coming again by the redelivery rules."""
         self._refuse_when_transacted("recover")
         for subscription in list(self._subscriptions.values()):
             subscription.settlement.recover()
@@ -183,7 +183,7 @@ class Session:
         await self._in_transaction("commit").commit()
 
     async def rollback(self, reason: str | None = None, error: BaseException | str | None = None) -> None:
-        """Undo them: sends are dropped, given messages come back counted as failed, unread ones uncounted.
+        """Undo them: sends are dropped, delivered messages come back counted as failed, unread ones uncounted.
 
         ``reason`` and ``error`` are kept with the message last handed out, whose handling led here; the others only went back with it.
         """

@@ -182,7 +182,7 @@ def decide(
     """What becomes of a message after ``failed`` failed attempts, this one counted in if it counts.
 
     Delay: the failure's own, then the consumer's policy, then the settings. ``apply_limit=False`` (a connection
-    was lost with more than one given message) suspends the limit only; poison and not-retryable are the application's own verdicts
+    was lost with more than one delivered message) suspends the limit only; poison and not-retryable are the application's own verdicts
     and always stand.
     """
     if not failure.retryable:

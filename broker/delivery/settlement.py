@@ -145,19 +145,19 @@ class Settlement:
     # -- consumers that end ------------------------------------------------------------------------------------------
 
     def closed(self, consumer: Consumer) -> None:
-        """A clean end: given messages come back counted but not blamed, unread ones as if nothing had been."""
+        """A clean end: delivered messages come back counted but not blamed, unread ones as if nothing had been."""
         delivered, unread = consumer.split_unsettled()
         self.give_back(consumer, unread)
         self.fail(consumer, delivered, UNCOUNTED, "closed")
 
     def rolled_back(self, consumer: Consumer) -> None:
-        """The session's transaction was undone: given messages failed once more, unread ones are released."""
+        """The session's transaction was undone: delivered messages failed once more, unread ones are released."""
         delivered, unread = consumer.split_unsettled()
         self.give_back(consumer, unread)
         self.fail(consumer, delivered, COUNTED, "rollback")
 
     def lost(self, consumers: Iterable[Consumer]) -> None:
-        """Their connection is gone. Given messages failed; the limit is applied only to one that was its queue's only given one."""
+        """Their connection is gone. Delivered messages failed; the limit is applied only to one that was delivered alone of its queue."""
         by_queue: dict[Queue, list[tuple[Consumer, list[MessageReference]]]] = {}
         for consumer in consumers:
             delivered, unread = consumer.split_unsettled()
@@ -170,7 +170,7 @@ class Settlement:
                 self.fail(consumer, delivered, COUNTED, "connection-lost", apply_limit=alone)
 
     def time_out(self, consumer: Consumer, now_ms: int) -> list[MessageReference]:
-        """Messages given longer ago than ``consumer-timeout`` fail by themselves; the rest stays with the consumer."""
+        """Messages delivered longer ago than ``consumer-timeout`` fail by themselves; the rest stays with the consumer."""
         timeout_ms = consumer.queue.settings.consumer_timeout_ms
         if consumer.oldest_delivered_ms is None or now_ms - consumer.oldest_delivered_ms < timeout_ms:
             return []

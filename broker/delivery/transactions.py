@@ -213,7 +213,7 @@ class Transactions:
                 queue.expect(1, message.size)
 
     def roll_back(self, connection: Connection, session: int) -> None:
-        """Held sends vanish; what the session was given comes back counted, what it had not read uncounted."""
+        """Held sends vanish; what was delivered to the session comes back counted, what it had not read uncounted."""
         undone = connection.transactions.pop(session, None)
         if undone is not None:
             self.release(undone)
