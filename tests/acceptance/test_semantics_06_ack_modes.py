@@ -260,19 +260,23 @@ async def test_a_consumer_with_a_listener_refuses_receive(connection: Connection
 
 
 async def test_listen_returns_a_handle_that_stops_and_waits(connection: Connection) -> None:
-    address, started, ended = name(), asyncio.Event(), list[bytes]()
+    address, started, release, ended = name(), asyncio.Event(), asyncio.Event(), list[bytes]()
     await send(connection, address, 1, 2, 3)
 
     async def handler(message: Message) -> None:
         started.set()
-        await asyncio.sleep(0.05)
+        await release.wait()
         ended.append(message.body)
 
     async with connection.session(AckMode.AUTO) as session:
         listener = await session.listen(address, handler)
         waiting = asyncio.create_task(listener.wait())
         await started.wait()
-        await listener.stop()
+        stopping = asyncio.create_task(listener.stop())
+        assert len(await look(connection, address)) == 3
+        assert not stopping.done(), "it waits for the handler that runs"
+        release.set()
+        await stopping
         await waiting
         assert ended == [b"1"], "the handler that ran has ended, no other was begun"
         assert [each["delivery_count"] for each in await settled(connection, address, 2)] == [0, 0]
