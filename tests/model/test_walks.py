@@ -78,7 +78,7 @@ def test_messages_walk_as_the_page_says() -> None:
     say(Op.SUBSCRIBE, 2, 1, "orders", {"prefetch": 9})
     world.commit()
     walks = {
-        "Send": called(lambda: say(Op.SEND, 1, 1, [[b"one"], [b"two"]]), world.journal.commit),
+        "Send": called(lambda: say(Op.SEND_BODIES, 1, 1, [], [b"one", b"two"]), world.journal.commit),
         "Receive": called(turn),
         "Acknowledge": called(lambda: say(Op.ACK, 1, int(AckType.STANDARD), [1, 1])),
         "Fail": called(lambda: say(Op.ACK, 1, int(AckType.REDELIVERED), [2, 2], {"reason": "busy"}), world.journal.commit),
@@ -88,3 +88,9 @@ def test_messages_walk_as_the_page_says() -> None:
         assert len(steps) > 5
         for step in steps:
             assert step in names, f"{title}: {step} is not called, or not after the one before it"
+
+
+def test_the_page_says_how_long_its_walks_are() -> None:
+    said = re.search(r"a send passes (\d+) functions, an acknowledgement (\d+), a failure (\d+) and a delivery (\d+)", PAGE)
+    assert said is not None
+    assert [int(number) for number in said.groups()] == [len(walk_of(title)) for title in ("Send", "Acknowledge", "Fail", "Receive")]
