@@ -197,7 +197,7 @@ class LogWriter(logging.Handler):
 
     def take_up(self, options: LogOptions, sink: Sink) -> None:
         """From the next line on."""
-        logging.getLogger().setLevel(options.level.upper())
+        _write_from(logging.getLevelNamesMapping()[options.level.upper()])
         self.setFormatter(Lines(options.as_json, options.utc))
         self._lines.put(sink)
 
@@ -259,11 +259,16 @@ class LogWriter(logging.Handler):
         return [visible(each, 500) for each in lines]
 
 
+def _write_from(level: int) -> None:
+    """Of what the broker uses only warnings: what a library thinks of this machine is nobody's business here."""
+    logging.getLogger("homing").setLevel(level)
+    logging.getLogger().setLevel(max(level, logging.WARNING))
+
+
 def start_logging() -> LogWriter:
     """The process's log from here on, warnings of Python's included; close it in the end."""
     writer = LogWriter(_Descriptor(2))
-    root = logging.getLogger()
-    root.addHandler(writer)
-    root.setLevel(logging.INFO)
+    logging.getLogger().addHandler(writer)
+    _write_from(logging.INFO)
     logging.captureWarnings(True)
     return writer

@@ -83,6 +83,19 @@ def test_a_line_is_an_object_with_the_name_of_its_event(pipe: tuple[int, int]) -
     assert theirs["exception"].endswith("OSError: a fault")
 
 
+@pytest.mark.parametrize(("level", "library"), [("debug", "WARNING"), ("info", "WARNING"), ("error", "ERROR")])
+def test_of_libraries_only_warnings_are_written(pipe: tuple[int, int], level: str, library: str) -> None:
+    before = [(logger, logger.level) for logger in (logging.getLogger(), logging.getLogger("homing"))]
+    try:
+        with contextlib.closing(LogWriter(_Descriptor(pipe[1]))) as writer:
+            writer.take_up(LogOptions(level=level), _Descriptor(os.dup(pipe[1])))
+        levels = [logging.getLevelName(logging.getLogger(name).getEffectiveLevel()) for name in ("homing.journal", "numexpr.utils")]
+        assert levels == [level.upper(), library]
+    finally:
+        for logger, was in before:
+            logger.setLevel(was)
+
+
 def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
