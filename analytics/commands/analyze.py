@@ -15,6 +15,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
+from ..input.export import ADD_AN_EXPORT
 from ..input.source import Source
 from ..input.window import Window
 from ..reports.fates import Shared, in_order
@@ -73,6 +74,8 @@ class AnalysisSummary:
     findings: tuple[Finding, ...] = ()
     #: The limits of ``fail_if`` that do not hold, each with what it came to.
     broken: tuple[str, ...] = ()
+    #: What there was besides is not known (Export.archives_only).
+    archives_only: bool = False
 
 
 def analyze(
@@ -113,6 +116,8 @@ def analyze(
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
         with suited_to(spark, small=small):
             export = source.open()
+        if wanted.limits:
+            export.check_whole("limits")
         steps.done(source.describe())
         with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
             return _run(spark, source, export, out, wanted, steps)
@@ -172,7 +177,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: 
         shared = Shared(export)
         try:
             tables = _write_tables(export, shared, output, wanted.tables, steps)
-            found = () if wanted.tables else tuple(ranked(labelled(tables, export.brokers), source.name))
+            found = () if wanted.tables or export.archives_only else tuple(ranked(labelled(tables, export.brokers), source.name))
             if not wanted.tables:
                 output.write_report(render(export, tables, found, source.name), [each.as_json() for each in found])
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
@@ -188,7 +193,9 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: 
         steps.done("read the tables" if wanted.tables else "wrote the page")
         rows = {name: table.num_rows for name, table in tables.items()}
         broken = tuple(text for limit in wanted.limits if (text := limit.broken(tables)) is not None)
-        return AnalysisSummary(out, None if wanted.tables else output.report_path, rows, export.skipped, found, broken)
+        return AnalysisSummary(
+            out, None if wanted.tables else output.report_path, rows, export.skipped, found, broken, export.archives_only
+        )
 
 
 def _write_tables(export: Export, shared: Shared, output: Output, only: frozenset[str], steps: _Steps) -> dict[str, Any]:
@@ -349,6 +356,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for each in summary.skipped:
         print(f"left out: {each.path} ({each.code}): {each.message}", file=sys.stderr)
+    if summary.archives_only:
+        print(f"archives alone: they hold what was removed, and nothing else. {ADD_AN_EXPORT}", file=sys.stderr)
     for text in summary.broken:
         print(f"limit: {text}", file=sys.stderr)
     print(summary.report or summary.out)

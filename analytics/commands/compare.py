@@ -48,6 +48,8 @@ def compare_periods(
     names, windows = [str(dump) for dump in dumps], (Window.parse(None, until), Window.parse(since, None))
     with spark_session(master, memory=memory) as spark:
         exports = [Source(spark, [name], skip=skip, store=None, window=window).open() for name, window in zip(names, windows, strict=True)]
+        for export in exports:
+            export.check_whole("a comparison")
         _check_apart(*exports)
         output = Output(spark, str(out))
         before, after = ((export, Shared(export)) for export in exports)

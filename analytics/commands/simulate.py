@@ -63,6 +63,7 @@ def simulate(
         spark = stack.enter_context(spark_session(master, small=small, memory=memory))
         with suited_to(spark, small=small):
             export = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store)).open()
+        export.check_whole("a simulation")
         stack.enter_context(suited_to(spark, small=export.manifest.is_small))
         output = None if out is None else Output(spark, str(out))
         try:

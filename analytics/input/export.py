@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..errors import AnalyticsError
 from .schema import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: What to do about archives without an export.
+ADD_AN_EXPORT = "Name an export of their broker, too (homing journal export --out DIR)."
 #: Below this many rows a run is over before Java has warmed up.
 SMALL_ROWS = 1_000_000
 
@@ -62,3 +65,12 @@ class Export:
     before: DataFrame | None = None
     #: Where all of it ends before it was exported (window.py).
     until_us: int | None = None
+    #: Dead letters that were removed, and nothing of what was sent or succeeded beside them.
+    archives_only: bool = False
+
+    def check_whole(self, what: str) -> None:
+        """Raises AnalyticsError archives-only where there is no more than archives, of which ``what`` cannot be said."""
+        if self.archives_only:
+            raise AnalyticsError(
+                "archives-only", f"Archives alone hold dead letters that were removed, which is not enough for {what}.", ADD_AN_EXPORT
+            )

@@ -242,7 +242,15 @@ def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[
     rows = {table: sum(each.manifest.rows.get(table, 0) for each in found) for table in TABLES}
     manifest = Manifest(brokers[0], max(latest.values()), rows)
     export = Export(
-        manifest, **tables, brokers=tuple(brokers), exports=len(found), skipped=tuple(skipped), begins={}, before=None, until_us=None
+        manifest,
+        **tables,
+        brokers=tuple(brokers),
+        exports=len(found),
+        skipped=tuple(skipped),
+        begins={},
+        before=None,
+        until_us=None,
+        archives_only=all(each.is_archive for each in taken),
     )
     return within(export, window, covered_from(taken))
 
@@ -255,11 +263,14 @@ def read_table(spark: SparkSession, found: Sequence[Found], table: str, *, timed
     """
     from pyspark.sql import functions as F
 
-    groups: dict[tuple[int, tuple[tuple[str, str], ...]], list[Found]] = {}
+    groups: dict[tuple[int, bool, tuple[tuple[str, str], ...]], list[Found]] = {}
     for each in found:
         if table in each.files:
-            groups.setdefault((each.manifest.schema_version, each.columns[table]), []).append(each)
-    frames = [_read_group(spark, table, version, dict(columns), members, timed) for (version, columns), members in groups.items()]
+            groups.setdefault((each.manifest.schema_version, each.manifest.is_archive, each.columns[table]), []).append(each)
+    frames = [
+        _read_group(spark, table, schema.made_in(version, table, is_archive), dict(columns), members, timed)
+        for (version, is_archive, columns), members in groups.items()
+    ]
     if not frames:
         empty = spark.createDataFrame([], schema.struct_of(TABLES[table]))
         return empty.withColumn("exported_at_us", F.lit(None).cast("long")) if timed else empty
@@ -269,11 +280,12 @@ def read_table(spark: SparkSession, found: Sequence[Found], table: str, *, timed
     return whole
 
 
-def _read_group(spark: SparkSession, table: str, version: int, columns: dict[str, str], members: list[Found], timed: bool) -> DataFrame:
+def _read_group(
+    spark: SparkSession, table: str, made: dict[str, str], columns: dict[str, str], members: list[Found], timed: bool
+) -> DataFrame:
     from pyspark.sql import functions as F
 
     paths = [path for each in members for path in each.files[table]]
-    made = schema.VERSIONS[version].get(table, {})
     # The columns and their types are known from the footers: Spark need not look again.
     plain = [(name, kind) for name, kind in TABLES[table] if name in columns and name not in made]
     fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items()) if made else schema.struct_of(plain)

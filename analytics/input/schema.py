@@ -79,6 +79,12 @@ _HOP = _parsed("sequence:int64 queue:string address:string reason:string at:time
 SPARK_TYPES["hops"] = f"array<struct<{','.join(f'{name}:{SPARK_TYPES[kind]}' for name, kind in _HOP)}>>"
 
 
+def made_in(version: int, table: str, is_archive: bool) -> dict[str, str]:
+    """Column -> the expression it is made of. What an archive has was where it says until it was removed."""
+    made = VERSIONS[version].get(table, {})
+    return made | {"lies_in": "array()"} if is_archive and table == "dead_letters" else made
+
+
 def struct_of(columns: Sequence[tuple[str, str]]) -> StructType:
     """Columns (name, kind) as Spark's readers take them. Not as text: its parser takes half a second to read all of TABLES."""
     from pyspark.sql import types as T

@@ -175,12 +175,13 @@ class Store:
         export = Export(
             manifest,
             **tables,
-            begins={},
-            before=None,
-            until_us=None,
             brokers=tuple(sorted(latest)),
             exports=len(self._state.exports),
             skipped=tuple(skipped),
+            begins={},
+            before=None,
+            until_us=None,
+            archives_only=all(each.is_archive for each in taken),
         )
         return within(export, window, covered_from(taken))
 

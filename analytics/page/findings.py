@@ -43,6 +43,11 @@ def headline(total: Row) -> str:
     return f"{text}; {number(total['given_up'])} did not" if total["given_up"] else f"{text}; none was given up"
 
 
+def removed(number_of: int) -> str:
+    """Over archives alone."""
+    return f"{plural(number_of, 'dead letter')} that {'was' if number_of == 1 else 'were'} removed"
+
+
 def balance(total: Row, whole: Row) -> str:
     if whole["wrong_queues"]:
         return (

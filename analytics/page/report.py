@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .. import words
+from ..input.export import ADD_AN_EXPORT
 from ..reports.dead_letters import AGES
 from ..reports.recent_load import REACH_S
 from . import charts, findings
@@ -42,12 +43,14 @@ def render(export: Export, results: Results, found: Sequence[Finding], dump: str
         brokers=export.brokers,
         exports=export.exports,
         skipped=export.skipped,
+        archives_only=export.archives_only,
+        what_to_add=ADD_AN_EXPORT,
         begins=_begins(export),
         until=None if export.until_us is None else datetime.fromtimestamp(export.until_us / 1_000_000, UTC),
         exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
         findings=headlines(found, FINDINGS),
         findings_in_all=len(found),
-        **_overview(results["overview"]),
+        **_overview(results["overview"]) | _removed(export, results["dead_letters"]),
         attempts=_attempts(results["attempts_to_success"]),
         deaths=_deaths(results["dead_letters"]),
         load=_load(results["retry_load"], results["recent_load"]),
@@ -112,6 +115,15 @@ def _overview(table: Any) -> Row:
         "headline": findings.headline(sold),
         "balance": findings.balance(sold, whole),
     }
+
+
+def _removed(export: Export, table: Any) -> Row:
+    """Another headline, where only what was removed is known."""
+    import pyarrow.compute as pc
+
+    if not export.archives_only:
+        return {}
+    return {"headline": findings.removed(total(table.filter(pc.field("outcome") == "dropped"), ["deaths"])["deaths"])}
 
 
 def _attempts(table: Any) -> Row:

@@ -41,6 +41,7 @@ def analyze(
     from homing.analytics.commands.analyze import analyze as run_analysis
     from homing.analytics.commands.analyze import shown_progress
     from homing.analytics.commands.compare import compare_periods
+    from homing.analytics.input.export import ADD_AN_EXPORT
 
     write_privately()
     if compare:
@@ -71,10 +72,12 @@ def analyze(
         skipped = [{"path": each.path, "code": each.code, "message": each.message} for each in summary.skipped]
         found = [each.as_json() for each in summary.findings]
         document = {"out": summary.out, "report": summary.report, "rows": summary.rows, "findings": found, "limits_broken": summary.broken}
-        print_json(document | {"skipped": skipped})
+        print_json(document | {"skipped": skipped, "archives_only": summary.archives_only})
     else:
         for each in summary.skipped:
             note(f"left out: {each.path}: {each.message}")
+        if summary.archives_only:
+            note(f"archives alone: they hold what was removed, and nothing else. {ADD_AN_EXPORT}")
         for limit in summary.broken:
             note(f"limit: {limit}")
         stdout.print(f"report: [bold]{escape(summary.report or summary.out)}[/]")

@@ -24,6 +24,7 @@ import pytest
 from homing.analytics.commands.analyze import AnalysisSummary, analyze
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input import inputs
+from homing.analytics.input.export import ADD_AN_EXPORT
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.analytics.page.outputs import Output
 from homing.analytics.reports.clusters import error_kinds, faults, poison_clusters
@@ -225,6 +226,25 @@ def refused(spark: SparkSession, dump: Path) -> AnalyticsError:
 def dump(tmp_path: Path) -> Path:
     sample.write_sample(tmp_path / "dump", messages=60)
     return tmp_path / "dump"
+
+
+def test_archives_alone_tell_why_what_was_removed_had_died_and_no_more(spark: SparkSession, dump: Path, tmp_path: Path) -> None:
+    """Of those that died alone every fault would look like poison, and no limit could be broken."""
+    manifest = json.loads((dump / MANIFEST_NAME).read_text())
+    (dump / MANIFEST_NAME).write_text(json.dumps(manifest | {"rows": manifest["rows"] | {"bodies": 0}}))
+    summary = analyze(dump, tmp_path / "out")
+    assert summary.archives_only
+    assert summary.findings == ()
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "These are archives alone" in page
+    assert ADD_AN_EXPORT in page
+    assert [text for text in ("messages sent", 'class="flag">poison', "No delivery was a retry") if text in page] == []
+    groups = pq.read_table(tmp_path / "out" / "parquet" / "dead_letter_groups").to_pylist()
+    assert sum(row["deaths"] for row in groups) > 0
+    assert sum(row["remaining"] for row in groups) == 0, "they are in no queue any more"
+    with pytest.raises(AnalyticsError) as raised:
+        analyze(dump, tmp_path / "limited", fail_if=["dead_letters > 3"])
+    assert (raised.value.code, raised.value.fix) == ("archives-only", ADD_AN_EXPORT)
 
 
 def test_a_lost_part_file(spark: SparkSession, dump: Path) -> None:
