@@ -298,7 +298,7 @@ class Connection(Operations):
                 wire.flush()
                 options = await self._welcome
         except TimeoutError:
-            wire.abort(ConnectionLost("connect-timeout", "no answer", ""))
+            self._give_up(wire, ConnectionLost("connect-timeout", "no answer", ""))
             raise ConnectError(
                 "connect-timeout", f"no answer from {where} in time", f"{NATIVE_PORT}, or raise connect_timeout_ms"
             ) from None
@@ -306,13 +306,19 @@ class Connection(Operations):
             said = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             raise ConnectError("no-broker", f"nobody answers at {where} ({said})", "start the broker (homing serve)") from error
         except BaseException:
-            wire.abort(ConnectionLost("connection-lost", "connecting was given up", ""))
+            self._give_up(wire, ConnectionLost("connection-lost", "connecting was given up", ""))
             raise
         finally:
             self._dialling = self._welcome = None
         if wire.lost is not None:
             raise ConnectError(wire.lost.code, wire.lost.message, wire.lost.fix)
         self._adopt(wire, options)
+
+    def _give_up(self, wire: Wire, why: HomingError) -> None:
+        """End a dial. Nobody waits for its answer any more, so asyncio is not to complain that nobody has seen it."""
+        if self._welcome is not None and not self._welcome.cancel() and not self._welcome.cancelled():
+            self._welcome.exception()
+        wire.abort(why)
 
     def _tls_context(self) -> ssl.SSLContext:
         """Made anew for each attempt: the files may have changed. Raises ConnectError."""

@@ -19,6 +19,7 @@ import pika
 import pytest
 
 import homing as client
+from homing.__main__ import main as homing_command
 from homing.journal.read.queries import JournalReader
 from tests.process import ROOT, HomingCommand, Server, wait_until
 
@@ -204,6 +205,21 @@ def test_who_waits_for_a_redrive_may_leave_it(shell: HomingCommand, broker: Serv
     (job,) = [each for each in shell.json("redrives") if each["queue"] == "DLQ.left.alone"]
     assert (code, f"redrive {job['job_id']} goes on by itself" in shown, job["state"]) == (130, True, "running")
     assert shell.json("redrives", "cancel", str(job["job_id"]))["state"] == "cancelled"
+
+
+def test_ctrl_c_while_a_command_is_imported_is_an_end_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "homing.broker.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "homing.broker.cli.main", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    with pytest.raises(SystemExit) as ended:
+        homing_command()
+    assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
 
 
 def test_watched_as_json_is_one_document_a_line(broker: Server) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -93,6 +95,23 @@ async def test_silence_at_login_times_out() -> None:
         with pytest.raises(ConnectError) as caught:
             await homing.connect(broker.url, connect_timeout_ms=50)
         assert caught.value.code == "connect-timeout"
+
+
+@on_both_loops
+@pytest.mark.parametrize("turns", [1, 2])
+async def test_connecting_that_is_given_up_leaves_nothing_to_complain_of(turns: int) -> None:
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connecting = asyncio.create_task(_connect(f"homing://127.0.0.1:{silent.getsockname()[1]}"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+        del connecting
+        gc.collect()
+    assert complaints == []
 
 
 @on_both_loops
