@@ -259,10 +259,15 @@ class DeadLetterOffice:
             self._warn(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
             return []
 
+    def _takes_all(self, address: str) -> bool:
+        """Whether somebody has made a queue of the address's own name for what comes to it: another one beside it would be a second copy."""
+        own = self._state.post_office.queues.get(address)
+        return own is not None and own.address == address and own.selector is None and not own.auto_created and not is_temporary(own)
+
     def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         """The queues that match; empty when none does. ``asked`` gets the names of what that depended on."""
         post_office = self._state.post_office
-        if target.queue is not None and target.queue not in post_office.queues:
+        if target.queue is not None and target.queue not in post_office.queues and not self._takes_all(target.address):
             self._resources.make_dead_letter_queue(target.queue, target, shared=target.source != reference.queue.address)
         address = post_office.addresses.get(target.address)
         if address is None or address.name == EVENTS:

@@ -44,6 +44,7 @@ SETTINGS: dict[str, Any] = {
     "ring.two": {"dead-letter-address": "ring.one", "auto-create-dead-letter-resources": False},
     "self": {"dead-letter-address": "self", "max-length": 2, "overflow": "drop-head", "allow-drop-head-on-dead-letter-queue": True},
     "short.#": {"max-length": 2, "overflow": "drop-head", "dead-letter-address": "DLA"},
+    "meant.#": {"dead-letter-address": "meant"},
     "named.#": {"dead-letter-queue-prefix": "rest.", "dead-letter-queue-suffix": ".in.peace"},
 }
 
@@ -127,6 +128,20 @@ async def test_prefix_and_suffix(connection: Connection) -> None:
     await send(connection, address, 1)
     await fail(connection, address, 1)
     await settled(connection, f"rest.{address}.in.peace")
+
+
+async def test_beside_a_declared_queue_of_the_address_none_makes_itself(connection: Connection) -> None:
+    """It would be a second copy of every dead letter, and sent back both would be handled."""
+    address = name("meant")
+    await connection.call("create-queue", queue="meant")
+    await send(connection, address, b"x")
+    await fail(connection, address, 1)
+    (dead,) = await settled(connection, "meant")
+    assert dead["hops"][0]["queue"] == address
+    assert [each["name"] for each in await connection.listing("queues") if each["address"] == "meant"] == ["meant"]
+    assert [each["messages"] for each in await connection.call("dead-letters") if each["queue"] == "meant"] == [1]
+    await connection.call("redrive", queue="meant")
+    await holds(connection, address, pending=1)
 
 
 async def test_a_dead_letter_queue_goes_like_any_other_but_never_with_messages_in_it(connection: Connection) -> None:
