@@ -33,6 +33,9 @@ _FRAME: Final = re.compile(r'File "([^"]{1,512})", line \d+, in (\S{1,128})')
 _NOT_THE_PROGRAM: Final = re.compile(
     r"^<frozen |/lib(?:64)?/python\d[\d.]*t?/(?!(?:site|dist)-packages/)|/python\d*/lib/(?!site-packages/)|/homing/client/", re.I
 )
+#: Our client was imported as ``client`` once, and faults on record of then name its errors and its files so.
+_OLD_ERROR: Final = re.compile(r"^(?=client\.)")
+_OLD_FRAME: Final = re.compile(r"(?<=[/\\](?:site|dist)-packages[/\\])(?=client[/\\])")
 #: Up to Python 3.11 these had frames of their own.
 _COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
@@ -50,7 +53,8 @@ def of_fault(outcome: str, fault: Mapping[str, object] | None) -> str:
     if given.startswith(_PREFIX):
         return given
     reported = {name: str(fault.get(name) or "") for name in ("error_type", "error_text", "reason", "traceback")}
-    return fingerprint(reported["error_type"] or outcome, reported["error_text"] or reported["reason"], reported["traceback"])
+    error_class = _OLD_ERROR.sub("homing.", reported["error_type"]) or outcome
+    return fingerprint(error_class, reported["error_text"] or reported["reason"], _OLD_FRAME.sub("homing/", reported["traceback"]))
 
 
 def plain(text: str) -> str:

@@ -103,3 +103,11 @@ def test_faults_on_record_from_before_are_mapped() -> None:
     assert of_fault("nack", {**old, "fingerprint": "2-00f067aa0ba902b7"}) == "2-00f067aa0ba902b7"
     assert of_fault("connection-lost", None) == fingerprint("connection-lost", "", "")
     assert of_fault("nack", {"reason": "out of stock"}) == fingerprint("nack", "out of stock", "")
+
+
+def test_faults_recorded_when_our_client_was_imported_as_client_group_with_todays() -> None:
+    def traceback(ours: str) -> str:
+        return f'File "/venv/lib/python3.12/site-packages/{ours}/listener.py", line 9, in _handle\nFile "/srv/app.py", line 3, in work\n'
+
+    old = {"error_type": "client.errors.UsageError", "error_text": "closed", "traceback": traceback("client"), "fingerprint": "0" * 16}
+    assert of_fault("nack", old) == fingerprint("homing.client.errors.UsageError", "closed", traceback("homing/client"))
