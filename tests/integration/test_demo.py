@@ -15,7 +15,7 @@ from tests.process import ROOT
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_demo_accounts_for_every_line(tmp_path: Path) -> None:
     lines = [*sample_lines(60, seed=3), json.dumps({"no": "event"})]
     source = tmp_path / "events.jsonl"
@@ -34,7 +34,7 @@ def test_the_demo_accounts_for_every_line(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=220,
+        timeout=580,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
