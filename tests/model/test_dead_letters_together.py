@@ -12,7 +12,7 @@ from homing.broker.core.message import MessageReference, Properties
 from homing.broker.core.queue import Queue
 from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.dead_lettering import DeadLetterOffice
-from tests.model.test_interleavings import Life
+from tests.model.life import Life
 
 _together = DeadLetterOffice.dead_letter_all
 

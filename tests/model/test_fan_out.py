@@ -13,7 +13,7 @@ from homing.broker.delivery import publish as broker_sending
 from homing.broker.delivery.fan_out import fan_out
 from homing.broker.delivery.state import BrokerState
 from homing.broker.limits import BrokerLimits
-from tests.model.test_interleavings import Life
+from tests.model.life import Life
 from tests.model.world import World
 from tests.unit.test_amqp_methods import declared, opened, published
 

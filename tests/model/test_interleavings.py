@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import Message, Where
-from homing.broker.core.queue import Queue
 from homing.broker.core.redelivery import ConsumerPolicy, Failure
 from homing.broker.core.reserved import EVENTS
 from homing.broker.core.routing import RoutingTypes
@@ -18,82 +16,8 @@ from homing.broker.errors import Refused
 from homing.broker.management.queues import describe
 from homing.broker.steps import at_once
 from homing.journal.upkeep.leftovers import POLICIES
-from tests.model.world import ANYBODY, Client, Delivery, World
-
-#: What failed is there again at once.
-AT_ONCE = {"redelivery-delay": 0}
-
-
-def _ignore(delivery: Delivery) -> None: ...
-
-
-class Life:
-    """A world with the few steps that most of these lives are made of."""
-
-    def __init__(self, settings: dict[str, Any] | None = None, **layers: dict[str, Any]) -> None:
-        self.world = World({"#": {**AT_ONCE, **(settings or {})}, **layers})
-        self.seen: list[Delivery] = []
-        self.number = 0
-
-    def client(self) -> Client:
-        self.number += 1
-        return self.world.client(f"client-{self.number}", self.seen.append)
-
-    def send(self, client: Client, address: str, *bodies: str, **more: Any) -> None:
-        assert client.connection is not None
-        producer = client.producers.get(address)
-        if producer is None:
-            producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
-            client.producers[address] = producer
-        messages = [Message(0, address, body.encode(), **more) for body in bodies]
-        assert self.world.send(producer, messages) is None
-
-    def subscribe(self, client: Client, queue: str, **options: Any) -> Consumer:
-        assert client.connection is not None
-        number = len(client.consumers) + 1
-        consumer = client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, options)
-        return consumer
-
-    def queue(self, name: str) -> Queue:
-        return self.world.broker.state.post_office.queues[name]
-
-    def keys(self) -> list[str]:
-        """What was delivered since the last look."""
-        keys = [delivery.key for delivery in self.seen]
-        self.seen.clear()
-        return keys
-
-    def lose(self, client: Client) -> None:
-        """Everything held was given, and then the connection breaks."""
-        assert client.connection is not None
-        for consumer in client.consumers.values():
-            consumer.delivered(consumer.next_tag - 1, self.world.time_ms)
-        self.world.broker.disconnect(client.connection, lost=True)
-
-
-def test_a_suspect_is_not_found_at_the_place_it_once_had_in_the_queue() -> None:
-    life = Life({"max-delivery-attempts": 2})
-    sender, first, second, third = (life.client() for _ in range(4))
-    for client in (second, third):
-        life.subscribe(client, "a", prefetch=10)
-    life.send(sender, "a", "x", "y")
-    life.world.commit()
-    second.writable = third.writable = False
-    consumer = life.subscribe(first, "a", prefetch=2)
-    life.send(sender, "a", "one", "two")
-    life.world.commit()
-    # Given back without blame: the second time they come from among the returned ones.
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(counts=False), "nack", {})
-    life.world.commit()
-    life.lose(first)
-    second.writable = third.writable = True
-    life.world.commit()
-    assert len(life.queue("a").suspects) == 2
-    life.keys()
-    life.send(sender, "a", "three", "four")
-    life.world.commit()
-    assert sorted(life.keys()) == ["four", "three"], "suspects wait for a consumer of their own"
-    assert len(life.queue("a").suspects) == 2
+from tests.model.life import Life
+from tests.model.world import ANYBODY
 
 
 def test_a_body_is_stored_again_when_only_a_queue_that_is_not_durable_still_has_the_message() -> None:
@@ -219,28 +143,6 @@ def test_a_message_that_was_redriven_and_then_succeeds_leaves_its_outcome() -> N
     assert sorted(life.world.journal.outcomes.values()) == ["dead-lettered", "redriven", "succeeded"]
 
 
-def test_pull_consumers_that_hold_nothing_are_not_kept_waiting_for_a_suspect() -> None:
-    life = Life({"max-delivery-attempts": 2})
-    sender, first, second = life.client(), life.client(), life.client()
-    life.send(sender, "a", "one", "two")
-    life.world.commit()
-    life.subscribe(first, "a", prefetch=10)
-    life.world.commit()
-    life.lose(first)
-    life.world.commit()
-    life.keys()
-    life.send(sender, "a", "three")
-    consumer = life.subscribe(second, "a", prefetch=0)
-    life.world.commit()
-    assert second.connection is not None
-    for _ in range(3):
-        life.world.broker.pull(second.connection, consumer, -1)
-        life.world.commit()
-        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
-        life.world.commit()
-    assert life.keys() == ["one", "two", "three"]
-
-
 def test_a_length_limit_that_became_smaller_is_reached_without_another_arrival() -> None:
     life = Life({"max-length": 1000, "overflow": "drop-head"})
     client = life.client()
@@ -275,39 +177,6 @@ def test_a_message_that_went_back_and_was_acknowledged_again_makes_the_transacti
     life.world.commit()
     assert "b" not in broker.state.post_office.queues
     life.world.check_balance()
-
-
-def test_a_suspect_that_no_consumer_takes_does_not_hold_up_the_others() -> None:
-    life = Life({"max-delivery-attempts": 2})
-    sender, first, second = life.client(), life.client(), life.client()
-    life.send(sender, "a", "red", properties={"colour": "red"})
-    life.send(sender, "a", "blue", properties={"colour": "blue"})
-    life.world.commit()
-    life.subscribe(first, "a", prefetch=10)
-    life.world.commit()
-    life.lose(first)
-    life.world.commit()
-    assert len(life.queue("a").suspects) == 2
-    life.keys()
-    life.subscribe(second, "a", selector="colour = 'blue'")
-    life.world.commit()
-    assert life.keys() == ["blue"]
-
-
-def test_suspects_keep_their_priority() -> None:
-    life = Life({"max-delivery-attempts": 2})
-    sender, first, second = life.client(), life.client(), life.client()
-    life.send(sender, "a", "low", priority=1)
-    life.send(sender, "a", "high", priority=9)
-    life.world.commit()
-    life.subscribe(first, "a", prefetch=10)
-    life.world.commit()
-    life.lose(first)
-    life.world.commit()
-    life.keys()
-    life.subscribe(second, "a")
-    life.world.commit()
-    assert life.keys() == ["high"]
 
 
 def test_thousands_of_parked_messages_look_again_in_steps() -> None:

@@ -11,7 +11,7 @@ from homing.broker.core.consumer import Consumer, SharedWindow
 from homing.broker.core.message import MessageReference
 from homing.broker.core.redelivery import Failure
 from homing.broker.steps import at_once
-from tests.model.test_interleavings import Life
+from tests.model.life import Life
 from tests.model.world import ANYBODY, Client
 
 AT_ONCE = {"redelivery-delay": 0, "max-delivery-attempts": -1}

@@ -6,7 +6,7 @@ import pytest
 
 from homing.broker.core.lifecycle import TRANSITIONS, check
 from homing.broker.core.message import Where
-from tests.model.test_interleavings import Life
+from tests.model.life import Life
 
 
 def test_each_state_has_a_row_and_what_is_gone_stays_gone() -> None:

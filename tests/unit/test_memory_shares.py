@@ -20,7 +20,7 @@ from homing.broker.protocols.native.transport import NativeTransport
 from homing.broker.protocols.transport import TransportContext, TransportLimits
 from homing.broker.protocols.turns import Turns
 from homing.broker.steps import at_once
-from tests.model.test_throttle import Client, crowd, sender
+from tests.model.crowd import Client, crowd, sender
 from tests.model.world import World
 
 MIB = 1 << 20
