@@ -1,0 +1,176 @@
+"""Narrow grants, and changes of rights that act at once on what is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pika
+import pika.exceptions
+import pytest
+from argon2 import PasswordHasher
+from pika.adapters.blocking_connection import BlockingChannel
+
+import homing
+from homing.client import AckMode
+from tests.house import HASH, House, dead, made, opened
+from tests.process import wait_until
+
+# pika leaves its sockets to the collector where a connection fails.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with opened(tmp_path_factory.mktemp("rights")) as found:
+        yield found
+
+
+def user_with(house: House, *grants: dict[str, Any]) -> str:
+    name = house.name()
+    house.admin.call("add-user", name=name, hash=HASH, grants=list(grants))
+    return name
+
+
+def test_a_grant_is_for_its_names_its_virtual_host_and_its_keys(house: House) -> None:
+    house.admin.call("add-vhost", name="eu")
+    user = user_with(
+        house,
+        {"rights": ["configure", "write", "read"], "pattern": "app.#", "virtual_host": "eu"},
+        {"rights": ["write", "read"], "pattern": "amq.topic", "virtual_host": "eu", "keys": "orders.*"},
+    )
+    with pytest.raises(pika.exceptions.AMQPConnectionError, match="NOT_ALLOWED - access to vhost"):
+        house.amqp(user)
+    opened = house.amqp(user, "eu")
+
+    def refused(act: Callable[[BlockingChannel], object]) -> bool:
+        channel = opened.channel()
+        try:
+            act(channel)
+        except pika.exceptions.ChannelClosedByBroker as error:
+            return error.reply_code == 403 and "in vhost 'eu'" in error.reply_text
+        channel.close()
+        return False
+
+    def publish(key: str) -> Callable[[BlockingChannel], object]:
+        def act(channel: BlockingChannel) -> None:
+            channel.confirm_delivery()
+            channel.basic_publish("amq.topic", key, b"x")
+
+        return act
+
+    dead_letters = {"x-dead-letter-exchange": ""}
+    assert not refused(lambda channel: channel.queue_declare("app.q"))
+    assert refused(lambda channel: channel.queue_declare("other"))
+    assert refused(lambda channel: channel.queue_declare("app.a", arguments=dead_letters)), "any queue could be written to"
+    assert not refused(lambda channel: channel.queue_declare("app.b", arguments={**dead_letters, "x-dead-letter-routing-key": "app.q"}))
+    assert not refused(lambda channel: channel.queue_bind("app.q", "amq.topic", "orders.*"))
+    assert refused(lambda channel: channel.queue_bind("app.q", "amq.topic", "orders.#"))
+    assert refused(lambda channel: channel.queue_bind("app.q", "amq.direct", "orders.eu"))
+    assert not refused(publish("orders.eu"))
+    assert refused(publish("bills.eu"))
+    opened.close()
+    client = house.client(user)
+    client.session().producer("::eu.app.q").send(b"x")
+    with pytest.raises(homing.HomingError, match="send access to address"):
+        client.session().producer("app.q").send(b"x")
+
+
+def test_events_are_for_whoever_may_consume_them(house: House) -> None:
+    user = user_with(house, {"rights": ["create", "consume"], "pattern": "mine.#"})
+    client = house.client(user)
+
+    def made() -> None:
+        client.call("create-queue", queue="mine.a", address="homing.events", routing_type="multicast")
+
+    def subscribed() -> None:
+        client.session().consumer("homing.events::mine.b").ready().close()
+
+    for act in (made, subscribed):
+        with pytest.raises(homing.HomingError, match=r"consume access to address 'homing\.events'"):
+            act()
+    house.admin.call("grant", name=user, rights=["consume"], pattern="homing.events")
+    made()
+    subscribed()
+
+
+def test_what_is_granted_and_revoked_acts_on_connections_that_are_open(house: House) -> None:
+    user, name = user_with(house), house.name()
+    made(house, name)
+    sender = user_with(house, {"rights": ["send"]})
+    client, over_amqp = house.native(user), house.amqp(sender)
+    with pytest.raises(homing.HomingError, match="send access"):
+        client.session().producer(name).send(b"x")
+    house.admin.call("grant", name=user, rights=["send"], pattern=name)
+    client.session().producer(name).send(b"x")
+    house.admin.call("grant", name=user, rights=["consume"], pattern=name)
+    consumer = client.session().consumer(name)
+    assert consumer.receive(timeout_ms=20_000) is not None
+    house.admin.call("revoke", name=user, rights=["consume"], pattern=name)
+    with pytest.raises(homing.HomingError, match="the right to consume from queue"):
+        consumer.receive(timeout_ms=20_000)
+    channel = over_amqp.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", name, b"x")
+    house.admin.call("revoke", name=sender, rights=["send"])
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="send access to queue"):
+        channel.basic_publish("", name, b"x")
+    client.close()
+    over_amqp.close()
+
+
+@pytest.mark.parametrize("change", ["change-password", "delete-user"])
+def test_a_login_that_counts_no_more_ends_at_once(house: House, change: str) -> None:
+    user = user_with(house, {"rights": ["consume", "create"]})
+    client, over_amqp = house.native(user), house.amqp(user)
+    consumer = client.session().consumer(house.name()).ready()
+    other = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("another")
+    house.admin.call(change, name=user, **({"hash": other} if change == "change-password" else {}))
+    with pytest.raises(homing.HomingError):
+        consumer.receive(timeout_ms=20_000)
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="this login counts no more"):
+        over_amqp.process_data_events(20)
+    with pytest.raises(homing.HomingError, match="the user or the password is wrong"):
+        house.native(user)
+    client.close()
+
+
+@pytest.mark.parametrize("lost", ["consume", "send", "all of them"])
+def test_a_redrive_stops_when_who_started_it_may_not_go_on(house: House, lost: str) -> None:
+    name = house.name()
+    dead(house, name)
+    dead(house, name)
+    grants = [{"rights": [right], "pattern": "#"} for right in ("consume", "send", "browse")]
+    user = user_with(house, *grants)
+    job = house.client(user).call("start-redrive", queue=f"DLQ.{name}", canary=1)["job_id"]
+    wait_until("the canary is sent", lambda: house.admin.call("redrive-status", redrive=job)["sent"] == 1)
+    if lost == "all of them":
+        house.admin.call("delete-user", name=user)
+    else:
+        house.admin.call("revoke", name=user, rights=[lost], pattern="#")
+    with house.admin.session(AckMode.INDIVIDUAL) as session:
+        message = session.consumer(name).receive(timeout_ms=20_000)
+        assert message is not None
+        message.acknowledge()
+    wait_until("it has stopped", lambda: house.admin.call("redrive-status", redrive=job)["state"] == "stopped")
+    found = house.admin.call("redrive-status", redrive=job)
+    right = "send" if lost == "send" else "consume"
+    assert (found["sent"], found["succeeded"], found["user"]) == (1, 1, user)
+    assert found["why"].startswith(f"{right} access to queue ")
+    assert house.admin.call("queue", queue=f"DLQ.{name}")["messages"] == 1
+    reported = {"action": "redrive", "user": user, "from": f"redrive {job}", "result": "access-refused", "right": right}
+    wait_until("the audit has it", lambda: any(reported.items() <= line.items() for line in house.lines()))
+
+
+def test_no_line_of_the_audit_has_a_hash_or_a_password(house: House) -> None:
+    name = house.name()
+    made(house, name)
+    house.admin.call("purge", queue=name)
+    wait_until("the audit has it", lambda: any(line["action"] == "purge" and line["on"] == [name] for line in house.lines()))
+    text = (house.server.directory / "audit.log").read_text() + house.server.log_path.read_text()
+    assert "argon2id" not in text
+    logins = [line for line in house.lines() if line["action"] == "login"]
+    assert {(line["user"], line["protocol"], line["result"]) for line in logins} >= {("admin", "native", "done")}
+    line = next(line for line in house.lines() if line["action"] == "purge" and line["on"] == [name])
+    assert line.keys() == {"action", "from", "on", "result", "time", "user"}
+    assert line["from"].startswith("127.0.0.1:")
