@@ -14,6 +14,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.process import Server
 
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+
 #: Laid over a test server's configuration.
 AMQP: dict[str, Any] = {"amqp": {"port": 0}}
 
@@ -87,3 +89,16 @@ def consume(channel: BlockingChannel, queue: str, wanted: int, handle: Callable[
         assert time.monotonic() < end, f"{seen} of {wanted} messages came"
         channel.connection.process_data_events(0.05)
     return tag
+
+
+def wait_until_seen(ch: BlockingChannel, held: list[Any], wanted: int) -> None:
+    """Until callbacks have put so many things into ``held``."""
+    end = time.monotonic() + 15
+    while len(held) < wanted:
+        assert time.monotonic() < end
+        ch.connection.process_data_events(0.05)
+
+
+def named(seen: list[str], name: str) -> Callable[..., None]:
+    """A callback that notes whose it is."""
+    return lambda *_: seen.append(name)

@@ -12,13 +12,12 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.amqp_support import AMQP, amqp_port, count, get
+from tests.amqp_support import AMQP, PERSISTENT, amqp_port, count, get
 from tests.conformance import rabbitmq
 from tests.process import Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 #: Name -> (pattern, apply-to, priority, definition): set on both brokers from the start.
 POLICIES: Final[dict[str, tuple[str, str, int, dict[str, Any]]]] = {
     "ttl": ("^ttl", "queues", 0, {"message-ttl": 300}),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -15,18 +14,10 @@ import pika
 import pytest
 
 import homing
-from tests.amqp_support import AMQP, amqp_port, channel, get
+from tests.amqp_support import amqp_port, channel, get
 from tests.process import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("amqp"), AMQP)
-    yield server.start()
-    server.close()
-    gc.collect()
 
 
 @asynccontextmanager

@@ -16,12 +16,11 @@ from pika.adapters.blocking_connection import BlockingChannel
 from prometheus_client.parser import text_string_to_metric_families
 
 from homing.client.blocking import connect
-from tests.amqp_support import AMQP, channel, count, get, wait_for_count
+from tests.amqp_support import AMQP, PERSISTENT, channel, count, get, wait_for_count
 from tests.process import Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 #: Nothing for all addresses: what holds there is RabbitMQ's or a default.
 PLAIN = {**AMQP, "http": {"port": 0}, "address-settings": {"slow.#": {"redelivery-delay": "1s"}, "limited": {"max-delivery-attempts": 2}}}
 
@@ -32,12 +31,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     yield server.start()
     server.close()
     gc.collect()
-
-
-@pytest.fixture
-def ch(broker: Server) -> Iterator[BlockingChannel]:
-    with channel(broker) as opened:
-        yield opened
 
 
 def deaths(properties: Any) -> list[tuple[str, str, int, str, list[str]]]:

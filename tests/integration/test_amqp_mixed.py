@@ -18,11 +18,10 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 import homing
 from homing.client import blocking
-from tests.amqp_support import AMQP, channel, connect, count, cut, get, wait_for_count
+from tests.amqp_support import AMQP, PERSISTENT, channel, connect, count, cut, get, wait_for_count
 from tests.process import ROOT, Server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 TEN_YEARS_MS = 10 * 365 * 86_400_000
 SETTINGS = {
     "#": {"max-delivery-attempts": 10},

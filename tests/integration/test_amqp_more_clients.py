@@ -4,7 +4,6 @@ connection over a crash of the broker."""
 from __future__ import annotations
 
 import asyncio
-import gc
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -24,14 +23,6 @@ from tests.process import Server
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 TOOLS = ("amqp-declare-queue", "amqp-publish", "amqp-get", "amqp-consume", "amqp-delete-queue")
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("amqp"), AMQP)
-    yield server.start()
-    server.close()
-    gc.collect()
 
 
 # -- py-amqp -----------------------------------------------------------------------------------------------------------

@@ -14,12 +14,11 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.amqp_support import AMQP, channel, connection, count, get, wait_for_count
+from tests.amqp_support import AMQP, PERSISTENT, channel, connection, count, get, wait_for_count
 from tests.process import HomingCommand, Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 CONFIG: dict[str, Any] = {
     **AMQP,
     "address-settings": {},

@@ -12,12 +12,11 @@ import pika.exceptions
 import pytest
 
 from homing import client
-from tests.amqp_support import AMQP, connect, connection, get
+from tests.amqp_support import AMQP, PERSISTENT, connect, connection, get
 from tests.process import HomingCommand, Server
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from ruamel.yaml import YAML
@@ -17,13 +16,12 @@ import homing
 from examples.demo.processes import SETTINGS as DEMO
 from homing.broker.config.config import Config
 from homing.client import AckMode, RedeliveryPolicy, blocking
-from tests.amqp_support import AMQP, channel, connect, cut, get
+from tests.amqp_support import AMQP, PERSISTENT, channel, connect, cut, get
 from tests.integration.test_documentation import blocks
 from tests.process import ROOT, Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
-PERSISTENT = pika.BasicProperties(delivery_mode=2)
 SECTIONS = ("limits", "broker", "journal", "address-settings", "addresses", "queues", "virtual-hosts", "policies", "users")
 #: All that a broker.yaml may have.
 KEYS = {field.alias for field in Config.model_fields.values()}
