@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from homing import client
 from homing.broker.protocols.native.codec import Frame, FrameDecoder, Op, encode
+from tests.process import Server
 
 ANSWER_S = 30.0
 #: A good client's slowest confirm while somebody else misbehaves. Generous: the machine may be busy with other tests, or pause.
@@ -203,3 +204,11 @@ def memory_mib(pid: int, field: str = "VmRSS") -> float:
 
 def reset_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def ends_well(server: Server) -> None:
+    """It goes on to its end, and nothing in it came up to the log."""
+    assert server.process is not None
+    assert server.process.poll() is None, server.log_path.read_text()[-4000:]
+    assert server.stop() == 0
+    assert "Traceback" not in server.log_path.read_text()

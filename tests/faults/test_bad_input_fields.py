@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from homing.broker.protocols.native.codec import Op
-from tests.faults.hostile import Raw, check_words, good_client
+from tests.faults.hostile import Raw, check_words, ends_well, good_client
 from tests.process import Server
 
 #: docs/protocol.md, section 2: what a client may send, each field with its type and a value that is right.
@@ -46,10 +46,7 @@ TEXTS: Final[list[Any]] = ["", "x" * 513, "a\nb", "a\x00b", "\u202e", "a::b::c",
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("fields") / "broker", {"limits": {"window-messages": 4}})
     yield server.start()
-    assert server.process is not None
-    assert server.process.poll() is None, server.log_path.read_text()[-4000:]
-    assert server.stop() == 0
-    assert "Traceback" not in server.log_path.read_text()
+    ends_well(server)
 
 
 def variants(op: Op) -> Iterator[tuple[list[Any], bool]]:

@@ -13,7 +13,7 @@ import msgpack
 import pytest
 
 from homing.broker.protocols.native.codec import MAX_FRAME_BYTES, Op, encode
-from tests.faults.hostile import Raw, good_client, memory_mib, reset_peak
+from tests.faults.hostile import Raw, ends_well, good_client, memory_mib, reset_peak
 from tests.pauses import tried_again
 from tests.process import Server
 
@@ -33,13 +33,6 @@ def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("hurried") / "broker", {"limits": {"login-timeout": "700ms"}})
     yield server.start()
     ends_well(server)
-
-
-def ends_well(server: Server) -> None:
-    assert server.process is not None
-    assert server.process.poll() is None, server.log_path.read_text()[-4000:]
-    assert server.stop() == 0
-    assert "Traceback" not in server.log_path.read_text()
 
 
 def array(count: int, item: bytes) -> bytes:
