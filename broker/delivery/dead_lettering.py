@@ -260,7 +260,7 @@ class DeadLetterOffice:
             return []
 
     def _takes_all(self, address: str) -> bool:
-        """Whether somebody has made a queue of the address's own name for what comes to it: another one beside it would be a second copy."""
+        """Whether somebody has made a queue of the address's own name for what comes to it: one beside it would be a second copy."""
         own = self._state.post_office.queues.get(address)
         return own is not None and own.address == address and own.selector is None and not own.auto_created and not is_temporary(own)
 
