@@ -27,7 +27,7 @@ class Homing(Peer):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._tells = True
+        self._has_statistics = True
         self._queues: dict[str, Any] = {}
         self._addresses: dict[str, Any] = {}
         self._settings: dict[str, Any] = {"#": {"redelivery-delay": 0}}
@@ -70,9 +70,9 @@ class Homing(Peer):
 
     def rows_written(self) -> int | None:
         """None from a broker that does not know the verb ``statistics``; it is asked only once then."""
-        journal = self.ask("statistics").get("journal") if self._tells else None
+        journal = self.ask("statistics").get("journal") if self._has_statistics else None
         if journal is None:
-            self._tells = False
+            self._has_statistics = False
             return None
         return sum(int(journal[name]) for name in ("references_added", "references_changed", "references_deleted"))
 

@@ -144,7 +144,7 @@ def dead_letter_exchanges(s: Stage) -> Any:
         s.publish(queue, "x")
         s.reject(queue)
         graves = ["by.policy", "own", "plain.grave"]
-        wait_until("it is buried", lambda graves=graves: any(count(s.ch, grave) for grave in graves))
+        wait_until("it is dead-lettered", lambda graves=graves: any(count(s.ch, grave) for grave in graves))
         seen.append([s.rest(grave) for grave in graves])
     return seen
 

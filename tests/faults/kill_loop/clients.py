@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-from tests.faults.kill_loop.consuming import Taker, bury
+from tests.faults.kill_loop.consuming import Taker, settle_dead_letters
 from tests.faults.kill_loop.events import ClientLog
 from tests.faults.kill_loop.moving import move, seed
 from tests.faults.kill_loop.producing import Sender
@@ -65,7 +65,7 @@ class Process:
                 tasks.create_task(Taker(self._worker(f"consumer{number}"), number).run())
             if crew.tokens:
                 tasks.create_task(self._carry())
-                tasks.create_task(bury(self._worker("undertaker"), f"DLQ.{WORK[0]}"))
+                tasks.create_task(settle_dead_letters(self._worker("settler"), f"DLQ.{WORK[0]}"))
                 # What is sent back is as good as sent: it has to have come before all can settle.
                 for name, work in (("redriver", redrive), ("retrier", retry), ("editor", edit)):
                     senders.append(tasks.create_task(work(self._worker(name))))

@@ -225,7 +225,7 @@ async def _appears(worker: Worker, connection: Connection, queue: str) -> bool:
     return False
 
 
-async def bury(worker: Worker, dead_letter_queue: str) -> None:
+async def settle_dead_letters(worker: Worker, dead_letter_queue: str) -> None:
     """Takes dead letters off their queue, once that has made itself: one made by subscribing would be another."""
     connection = await worker.connect()
     if not await _appears(worker, connection, dead_letter_queue):

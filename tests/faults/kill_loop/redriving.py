@@ -7,7 +7,7 @@ from typing import Any, Final
 from homing.client import Connection, HomingError
 from tests.faults.kill_loop.worker import WORK, Worker, close_quietly
 
-#: The others' dead letters stay, or are buried.
+#: The others' dead letters stay, or are settled.
 REDRIVEN: Final = WORK[1:]
 
 
