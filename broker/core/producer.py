@@ -43,6 +43,7 @@ class Producer:
         "sink",
         "used_at_ms",
         "waiting",
+        "window_bytes",
     )
 
     def __init__(self, client: str, number: int, address: str, high_watermark: int, sink: CreditSink, shares: Sequence[Bound] = ()) -> None:
@@ -63,5 +64,7 @@ class Producer:
         self.settled_first = False
         self.credit_messages = 0
         self.credit_bytes = 0
+        #: What ``credit_bytes`` came to when it was granted some last.
+        self.window_bytes = 0
         #: Notified that it has to wait.
         self.waiting = False

@@ -84,8 +84,8 @@ class FlowControl:
         return self._reason(resuming=False)
 
     def top_up(self, producer: Producer, most: int = WINDOW_BYTES) -> None:
-        """Grants up to a full window when less than half is left, or says why not."""
-        if producer.credit_messages > WINDOW_MESSAGES // 2 and producer.credit_bytes > WINDOW_BYTES // 2:
+        """Grants up to a full window when less than half of the last one is left, or says why not."""
+        if producer.credit_messages > WINDOW_MESSAGES // 2 and producer.credit_bytes > producer.window_bytes // 2:
             return
         reason = self._reason(resuming=producer.waiting) or _share_full(producer)
         room = WINDOW_MESSAGES
@@ -105,6 +105,7 @@ class FlowControl:
             producer.credit_messages += messages
             producer.credit_bytes += size
             producer.sink.grant(producer, messages, size, None)
+        producer.window_bytes = producer.credit_bytes
         producer.waiting = False
         self.waiting.pop(producer, None)
 

@@ -46,6 +46,17 @@ def test_windows_of_producers_that_open_before_they_send_come_to_little() -> Non
     assert sum(producer.credit_bytes for producer in producers) <= 64 * MIB // 8
 
 
+def test_credit_is_granted_by_half_windows_however_many_share_what_there_is() -> None:
+    world = World({})
+    clients = [sender(world, f"client {number}", "q") for number in range(4)]
+    for number in range(1, 501):
+        for client in clients:
+            client.say([Op.SEND, 1, number, [[b"x" * 1024]]])
+        world.commit()
+    granted = [len(client.of(Op.CREDIT)) for client in clients]
+    assert max(granted) <= 3, "a first window, a whole one, and the next when half of that is used"
+
+
 def test_a_frame_far_beyond_its_credit_is_taken_only_as_far_as_that_goes_where_memory_is_full() -> None:
     world = World({}, limits=BrokerLimits(memory_bytes=2 * MIB))
     clients = [sender(world, f"client {number}", "q") for number in range(200)]
