@@ -25,6 +25,7 @@ from .output import (
     Yes,
     body_json,
     confirm,
+    error_line,
     escape,
     note,
     print_json,
@@ -80,9 +81,9 @@ def _top(each: dict[str, Any]) -> str:
     top = each["top_fault"]
     if top is None:
         return f"[dim]{escape(', '.join(each['reasons']))}[/]"
-    what = " ".join(f"{top['error_class']}: {top['text']}".removesuffix(": ").split())[:60]
+    what = error_line(top["error_class"], top["text"], 60)
     share = f"{100 * each['top_messages'] / each['messages']:.0f} % of {counted(each['faults'], 'fault')}"
-    return f"{top['fault']}  {escape(what)}  [dim]{share}[/]"
+    return f"{top['fault']}  {what}  [dim]{share}[/]"
 
 
 @app.command()

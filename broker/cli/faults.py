@@ -22,6 +22,7 @@ from .output import (
     body_text,
     clock,
     confirm,
+    error_line,
     escape,
     note,
     print_json,
@@ -77,7 +78,7 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def _error(group: dict[str, Any]) -> str:
-    text = escape(" ".join(f"{group['error_class']}: {group['text']}".removesuffix(": ").split())[:80])
+    text = error_line(group["error_class"], group["text"], 80)
     for said, style in (("muted", "dim"), ("regressed_ms", "red"), ("fixed_in", "green")):
         if group[said] or (said == "fixed_in" and group[said] is not None):
             names = {

@@ -178,6 +178,12 @@ def escape(text: str) -> str:
     return without_markup(safe(text))
 
 
+def error_line(error_class: str, text: str, widest: int) -> str:
+    """A fault's error for one line of the console's markup; what does not fit is seen to be left out."""
+    whole = " ".join(f"{error_class}: {text}".removesuffix(": ").split())
+    return escape(whole if len(whole) <= widest else f"{whole[: widest - 1]}…")
+
+
 def show_error(error: CommandError) -> None:
     stderr.print(f"[bold red]error[/] [dim]{escape(error.code)}[/]  {escape(error.message)}")
     if error.fix:

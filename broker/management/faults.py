@@ -93,7 +93,7 @@ def describe(group: FaultGroup, counts: dict[str, Any]) -> dict[str, Any]:
         **(counts["faults"].get(group.fault_id) or nothing),
         "dead": sum(each["messages"] for each in dead),
         "dead_in": sorted({counts["queues"].get(each["queue_id"], "?") for each in dead}),
-        "message_ids": group.message_ids,
+        "message_ids": list(dict.fromkeys(group.message_ids)),  # one that failed again stands in them again
         "programs": [dict(zip(_PROGRAM, (*program, *times), strict=True)) for program, times in group.programs.items()],
         "muted": group.muted,
         "fixed_in": group.fixed_in,

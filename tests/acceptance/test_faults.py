@@ -89,13 +89,15 @@ async def test_a_fault_is_shown_muted_fixed_and_back(connection: Connection, ser
 
 async def test_one_command_acts_on_all_that_is_dead_of_a_fault(connection: Connection, server: Server, tmp_path: Path) -> None:
     queues, command = (name(), name()), HomingCommand(tmp_path)
-    text = ValueError(f"partner {queues[0]} is down")
+    text = ValueError(f"partner {queues[0]} is down{' again' * 20}")
     for queue in queues:
         await send(connection, queue, 1, 2)
         await fail(connection, queue, text, text, LookupError("no shelf 1"), LookupError("no shelf 2"))
         await holds(connection, f"DLQ.{queue}", messages=2)
     # The first failed twice, and died of the error that both queues met; the second died of the other.
     number, other = [(await groups(connection, queues[0]))[kind]["fault"] for kind in ("ValueError", "LookupError")]
+    assert len((await groups(connection, queues[0]))["ValueError"]["message_ids"]) == 1, "of one message two failures"
+    assert all("…  " in command(*words, url=server.url).stdout for words in (["dead", "list"], ["faults", queues[0]])), "seen to be cut"
     plans = command.json("faults", "redrive", number, "--dry-run", url=server.url)
     assert {each["queue"]: each["messages"] for each in plans} == {f"DLQ.{queue}": 1 for queue in queues}
     jobs = command.json("faults", "redrive", number, "--wait", url=server.url)
