@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..core.amqp.exchange import Destination, Exchange
 from ..core.amqp.origin import packed
-from ..core.dead_letter import MAX_LENGTH
+from ..core.dead_letter import MAX_LENGTH, targets_named
 from ..core.event import (
     DEAD_REMOVED,
     DISK_LOW,
@@ -91,7 +91,9 @@ class Events:
 
     def redrive_ended(self, job: RedriveJob) -> None:
         name = REDRIVE_DONE if job.state == DONE else REDRIVE_STOPPED
-        self._send_event(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why})
+        # A dead-letter queue that made itself has no settings of its own; whose it is, those of the address that it is named after say.
+        source = next((each.source for each in targets_named(job.queue, self._state.settings)), job.queue)
+        self._send_event(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why}, whose=source)
 
     def queue_full(self, queue: Queue) -> None:
         self._send_event(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready})
@@ -102,7 +104,8 @@ class Events:
             self._send_event(DISK_LOW, self._broker, "", {})
         self._disk_low = low
 
-    def _send_event(self, name: str, subject: str, queue: str, fields: dict[str, Any]) -> None:
+    def _send_event(self, name: str, subject: str, queue: str, fields: dict[str, Any], whose: str | None = None) -> None:
+        """``whose``: the queue whose owner is named with it, if that is another one."""
         if not self._bound or self._takes_events(queue):
             return
         if not self._rates.allow(name, queue, self._state.now_ms()):
@@ -111,10 +114,10 @@ class Events:
         self.sent[name] += 1
         if queue:
             fields["queue"] = queue
-            found = self._state.post_office.queues.get(queue)
-            settings = self._state.settings.resolve(queue) if found is None else found.settings
-            whose = {"owner": settings.owner, "runbook": settings.runbook}
-            fields |= {key: value for key, value in whose.items() if value}
+            owned = whose or queue
+            found = self._state.post_office.queues.get(owned)
+            settings = self._state.settings.resolve(owned) if found is None else found.settings
+            fields |= {key: value for key, value in (("owner", settings.owner), ("runbook", settings.runbook)) if value}
         time = datetime.fromtimestamp(self._state.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
         content = {"event": name, "time": time, "broker": self._broker, "subject": subject, **describe(name, fields), **fields}
         self.waiting.append((name, content))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::Depr
 EVENTS = "homing.events"
 SETTINGS: dict[str, Any] = {
     "#": {"redelivery-delay": 0},
-    "die.#": {"max-delivery-attempts": 1, "dead-letters-threshold": 3},
+    "die.#": {"max-delivery-attempts": 1, "dead-letters-threshold": 3, "owner": "team-die", "runbook": "https://wiki.example/die"},
     "full": {"max-length": 1, "overflow": "reject-publish"},
 }
 
@@ -118,6 +118,7 @@ def test_dead_letters_are_told_of_at_the_first_and_at_the_threshold(watched: Wat
     done = watched.event("redrive.done")
     assert (done["subject"], done["queue"], done["sent"]) == (str(job), "DLQ.die.slowly", 5)
     assert done["command"] == f"homing redrives status {job}"
+    assert {(each["owner"], each["runbook"]) for each in (first, done)} == {("team-die", "https://wiki.example/die")}
 
 
 def test_of_a_storm_there_are_a_handful(watched: Watched) -> None:
