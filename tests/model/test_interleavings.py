@@ -1,4 +1,4 @@
-"""Lives of messages that once went wrong, each as short as it can be told."""
+"""Things that come between one step of a message and the next, each told in as few steps as it takes."""
 
 from __future__ import annotations
 
