@@ -15,16 +15,19 @@ from pathlib import Path
 
 from .backup.backup import Backups
 from .commit.batch import WriteBatch
+from .commit.joining import Joining
 from .commit.scheduler import TICK_S, CommitScheduler
 from .commit.writer_thread import Standing, Statistics, is_full
 from .contract import Recovered
 from .errors import JournalError, io_failure
 from .opening import Opened, open_directory
 from .options import JournalOptions
+from .read.ahead import ReadAhead
 from .read.pages import Page, Wanted, read_alone
 from .read.turns import Read, Turns
 from .store.bulk_statements import release_memory
 from .store.commits import commit_clean_stop
+from .store.directory import DATABASE_NAME
 
 __all__ = ["Journal", "JournalError", "JournalOptions"]
 
@@ -78,6 +81,8 @@ class Journal:
         self._idle_seconds = 0
         self._second()
         self._reads = Turns()
+        self._ahead = ReadAhead(directory / DATABASE_NAME)
+        self._joining = Joining(loop, lambda: self.batch.awaited and not self._scheduler.pays, self._give)
         self._flushes: set[asyncio.Future[None]] = set()
         #: Of these: everything is on disk, and it was not looked yet how things stand since.
         self._flushed: list[asyncio.Future[None]] = []
@@ -166,7 +171,8 @@ class Journal:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
 
         ``ready`` and ``due`` pages are for consumers and read at once. Any other is a step of work on many messages, and whoever waits for
-        a commit goes before it: who waits already before the page is read, who came meanwhile before what becomes of it.
+        a commit goes before it: who waits already before the page is read, who came meanwhile before what becomes of it. Who comes while
+        that is written goes to disk with it (joining.py).
 
         ``ready`` and ``due`` pages, and any with ``on_disk``, show what is on disk by then; others everything appended before this call.
         What is deleted in a batch that waits is left out; what else the caller knows better than the disk, it must pass over itself.
@@ -184,21 +190,27 @@ class Journal:
         self._reads.add(read)
         self._wakeup.set()
 
-    async def _read_next(self) -> None:
-        if self.batch.awaited and not self._reads.next_wanted.for_consumers:
+    async def _read_next(self) -> bool:
+        """Whether what gathered is a step of work now."""
+        step = not self._reads.next_wanted.for_consumers
+        if step and self.batch.awaited:
             await self._commit()
             if self.failed.done():
-                return
+                return False
         closed = await self._read_page(self._reads.pop())
         if closed and not self.failed.done():
             await self._commit(close=False)
+        return step
 
     async def _read_page(self, read: Read) -> bool:
         """Whether what gathered until it was handed over is closed, and waits apart from what came of it."""
         (wanted, take, failed), closed = read, False
         quarantine_at_ms = self._writer_thread.writer.state.clock_ms if self._options.on_damage == "quarantine" else None
         try:
-            page = await self._store.run(read_alone, wanted, quarantine_at_ms)
+            ahead = self._ahead.take(wanted)
+            page = await asyncio.wrap_future(ahead) if ahead is not None else None
+            if page is None or not self._ahead.good(page):
+                page = await self._store.run(read_alone, wanted, quarantine_at_ms)
             for leaving in (*self._scheduler.waiting, self.batch):
                 if leaving.deleted:
                     page = page._replace(records=[record for record in page.records if record.sequence not in leaving.deleted])
@@ -283,6 +295,7 @@ class Journal:
             self._store.abandon()
             self.failed.exception()
             return
+        self._ahead.close()
         await self._store.close()
         self._lock.release()
 
@@ -298,12 +311,11 @@ class Journal:
         """The writer: commit what has gathered, answer, look after the file, repeat."""
         try:
             while not self.failed.done():
-                if self._reads:
-                    await self._read_next()
-                    if self.failed.done():
-                        return
+                step = bool(self._reads) and await self._read_next()
+                if self.failed.done():
+                    return
                 if self.batch.touched or self._scheduler.waiting:
-                    await self._commit()
+                    await self._commit(step=step)
                 elif self._reads:
                     continue
                 elif self._closing:
@@ -318,8 +330,9 @@ class Journal:
             log.exception("journal-failed: the journal's writer broke")
             self._fail(io_failure(f"{type(error).__name__}, {error}"))
 
-    async def _commit(self, close: bool = True) -> None:
-        """One commit of what is due, or a wait until something is. Not ``close``: without what gathers still, and without a wait."""
+    async def _commit(self, close: bool = True, step: bool = False) -> None:
+        """One commit of what is due, or a wait until something is. Not ``close``: without what gathers still, and without a wait. ``step``:
+        of work on many messages."""
         loop = asyncio.get_running_loop()
         self._wakeup.clear()
         self._idle_seconds = 0
@@ -341,7 +354,9 @@ class Journal:
             self._end_flushes()
             await self._keep_up()
             return
-        standing = await self._store.run(self._writer_thread.commit, batch, reserve)
+        joining = self._end_of_step if step and not batch.awaited else None
+        standing = await self._store.run(self._writer_thread.commit, batch, reserve, joining)
+        self._ahead.committed(batch)
         if standing is None:
             self._committed(batch)
         if not self.failed.done():
@@ -349,6 +364,24 @@ class Journal:
                 self._take(standing)
             self._end_flushes()
             await self._keep_up()
+
+    def _end_of_step(self) -> WriteBatch | None:
+        """On the store's thread, when a step is written and about to be committed: the next one's page is read meanwhile."""
+        joining = self._joining()
+        wanted = self._reads.next_wanted if self._reads else None
+        if wanted is not None and wanted.on_disk:
+            self._ahead.begin(wanted)
+        return joining
+
+    def _give(self) -> WriteBatch | None:
+        """What has gathered while the batch in flight is written, and goes along with it; None where it must wait."""
+        in_flight, later = self._in_flight, self.batch
+        if in_flight is None or self._scheduler.waiting or not later.awaited or self._next_id > self._reserving:
+            return None
+        self.batch = self._new_batch()
+        in_flight.absorb(later)
+        self._scheduler.awaited_s = asyncio.get_running_loop().time()
+        return later
 
     def _close_batch(self) -> None:
         """What gathers from here on goes with a later commit."""

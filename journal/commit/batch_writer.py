@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -49,12 +49,14 @@ MOVE_REFERENCE = (
     " old.message_blob, old.checksum, nullif(v.column11, -1), v.column8, v.column9, NULL FROM (VALUES {values}) AS v JOIN reference AS old"
     " ON old.sequence = v.column1 AND old.message_id = v.column7"
 )
-MOVE_RUN = (
-    "INSERT INTO reference SELECT :queue_id, :rank, sequence + :behind, message_id, :delivery_count, 0, 0, 0, NULL, NULL, :entered_at_ms,"
-    " :overlay, message_blob, checksum,"
-    f" iif(:delivery_count, {placed(':counts', ':queue_id', ':rank', 'sequence + :behind')}, NULL), :cause, :redrive, NULL"
-    " FROM reference WHERE sequence BETWEEN :first AND :last"
+# Likewise of runs of consecutive rows: first, last, how far behind the new ones lie, and what is the same for all of a run.
+MOVE_RUNS = (
+    "INSERT INTO reference SELECT v.column4, v.column5, old.sequence + v.column3, old.message_id, v.column8, 0, 0, 0, NULL, NULL,"
+    " v.column6, v.column7, old.message_blob, old.checksum,"
+    f" iif(v.column8, {placed('v.column9', 'v.column4', 'v.column5', '(old.sequence + v.column3)')}, NULL), v.column10, v.column11, NULL"
+    " FROM (VALUES {values}) AS v CROSS JOIN reference AS old WHERE old.sequence BETWEEN v.column1 AND v.column2"
 )
+_NO_RUN = (1, 0, *[None] * 9)
 INSERT_MESSAGE = "INSERT OR REPLACE INTO message VALUES {values}"
 BODIES_IN_USE = (
     "SELECT message_id FROM reference r INDEXED BY reference_message"
@@ -107,6 +109,15 @@ class Written:
     commits: int = 0
     sync_ms: float = 0.0
 
+    def add(self, other: Written) -> None:
+        """What another batch did in the same commit."""
+        self.added += other.added
+        self.changed += other.changed
+        self.deleted += other.deleted
+        self.tombstones += other.tombstones
+        self.bytes += other.bytes
+        self.not_found += other.not_found
+
 
 class _Inserts(NamedTuple):
     """References by what inserts them: _FRESH_ROW, _SHARING_ROW, a move from a row that goes (its sequence), or values of all columns."""
@@ -124,15 +135,28 @@ class BatchWriter:
         self.state = state
         self._duplicate_limit = duplicate_ids_per_address
 
-    def write(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None, history: bool = True) -> Written:
+    def write(
+        self,
+        connection: sqlite3.Connection,
+        batch: WriteBatch,
+        reserve_up_to: int | None,
+        history: bool = True,
+        joining: Callable[[], WriteBatch | None] | None = None,
+    ) -> Written:
         """Write and commit. ``reserve_up_to``: raise the block of reserved ids to this in the same transaction.
 
         ``history`` False: the retry on a full disk, acknowledgements first, attempts and outcomes left out.
+        ``joining``: asked when the batch is written, and before the commit, for one that goes along; the batch holds all of that by then,
+        so that to write it again is to write both.
         Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
         """
         connection.execute("BEGIN IMMEDIATE")
         state = self.state.copy(bool(batch.duplicates), bool(batch.addresses))
         written = self._statements(connection, batch, state, reserve_up_to, history)
+        later = joining() if joining is not None else None
+        if later is not None:
+            state = state.copy(bool(later.duplicates), bool(later.addresses))
+            written.add(self._statements(connection, later, state, None, history))
         began = time.perf_counter()
         written.commits = commit(connection)
         written.sync_ms = (time.perf_counter() - began) * 1000
@@ -283,7 +307,7 @@ def _add_references(connection: sqlite3.Connection, batch: WriteBatch, written: 
         if inserts.shares:
             written.added += run_values(connection, INSERT_REFERENCE, _SHARING_WIDTH, inserts.shares, _SHARING_ROW)
         if inserts.moved:
-            written.added += _move_references(connection, inserts.moved)
+            written.added += _move_references(connection, inserts.moved, batch.sources)
         if inserts.other:
             written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other, _ROW)
 
@@ -347,27 +371,26 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
     return size
 
 
-def _move_references(connection: sqlite3.Connection, moved: list[tuple[int, ReferenceRecord]]) -> int:
-    """Messages whose old rows go in this batch. Consecutive rows that move together, as those of messages dead-lettered together, take one
-    statement.
+def _move_references(connection: sqlite3.Connection, moved: list[tuple[int, ReferenceRecord]], sources: Mapping[int, int]) -> int:
+    """Messages whose old rows go in this batch. Those of consecutive rows that move together, as those of messages dead-lettered together,
+    are told once; so are those whose old rows ``sources`` names, however few.
     """
     flat: list[Any] = []
-    pack_one, written = packer(), 0
+    moving: list[tuple[Any, ...]] = []
+    pack_one = packer()
     for run in _moving_together(moved):
         old, first = run[0]
-        overlay = bytearray(pack_hops(first.hops or (), first.sequence, pack_one))
-        if len(run) >= LONG_RUN:
-            moving = {"first": old, "last": old + len(run) - 1, "behind": first.sequence - old}
-            new = {"rank": 9 - first.priority, "overlay": overlay, "counts": checksum_of_counts(*first[3:9])}
-            written += connection.execute(MOVE_RUN, {**first._asdict(), **moving, **new}).rowcount
+        rank, overlay = 9 - first.priority, bytearray(pack_hops(first.hops or (), first.sequence, pack_one))
+        if len(run) >= LONG_RUN or first.sequence in sources:
+            new = (first.queue_id, rank, first.entered_at_ms, overlay, first.delivery_count, checksum_of_counts(*first[3:9]))
+            moving.append((old, old + len(run) - 1, first.sequence - old, *new, first.cause, first.redrive))
         else:
             for number, record in run:
-                proof = (
-                    counts_checksum(record.queue_id, 9 - record.priority, record.sequence, *record[3:9]) if record.delivery_count else -1
-                )
-                flat += (number, record.queue_id, 9 - record.priority, record.sequence, record.entered_at_ms, overlay)
+                proof = counts_checksum(record.queue_id, rank, record.sequence, *record[3:9]) if record.delivery_count else -1
+                flat += (number, record.queue_id, rank, record.sequence, record.entered_at_ms, overlay)
                 flat += (record.message.message_id, record.cause, record.redrive, record.delivery_count, proof)
-    written += run_values(connection, MOVE_REFERENCE, 11, flat)
+    written = run_values(connection, MOVE_REFERENCE, 11, flat)
+    written += run_keys(connection, MOVE_RUNS, 11, moving, _NO_RUN)
     if written == len(moved):
         return written
     # A row that was found damaged meanwhile was set aside, or a damaged hop named another; the message itself is here.

@@ -120,13 +120,20 @@ class WriterThread:
         self.statistics.database_bytes = self.disk.database_bytes()
         self.statistics.disk_free_bytes = self.disk.free_bytes()
 
-    def commit(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Standing | None:
-        """Write the batch and say how things stand; None: nobody looked after so little, nor called ``on_disk``.
+    def commit(
+        self,
+        connection: sqlite3.Connection,
+        batch: WriteBatch,
+        reserve_up_to: int | None,
+        joining: Callable[[], WriteBatch | None] | None = None,
+    ) -> Standing | None:
+        """Write the batch and say how things stand; None: nobody looked after so little, nor called ``on_disk``. ``joining``: see
+        ``BatchWriter.write``.
 
         Raises JournalError when the broker must stop.
         """
         started = time.perf_counter()
-        written = self._attempt(connection, batch, reserve_up_to)
+        written = self._attempt(connection, batch, reserve_up_to, joining)
         self.last_commit.advance(written.commits, reserve_up_to)
         looks = self._looks_after(written) or bool(batch.queues)
         if looks:
@@ -149,9 +156,15 @@ class WriterThread:
         self.meter.close()
         self.last_commit.close()
 
-    def _attempt(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Written:
+    def _attempt(
+        self,
+        connection: sqlite3.Connection,
+        batch: WriteBatch,
+        reserve_up_to: int | None,
+        joining: Callable[[], WriteBatch | None] | None,
+    ) -> Written:
         try:
-            written = self.writer.write(connection, batch, reserve_up_to, history=not self._sparing)
+            written = self.writer.write(connection, batch, reserve_up_to, not self._sparing, joining)
         except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise _failure(connection, error) from error

@@ -50,15 +50,18 @@ def run_values(connection: sqlite3.Connection, sql: str, width: int, flat: Seque
     return written
 
 
-def run_keys(connection: sqlite3.Connection, sql: str, width: int, keys: Sequence[tuple[Any, ...]]) -> int:
-    """Run ``sql`` with ``{values}`` replaced by the keys, padded to a fixed size by repeating the last one. Returns rows written."""
+def run_keys(
+    connection: sqlite3.Connection, sql: str, width: int, keys: Sequence[tuple[Any, ...]], nothing: tuple[Any, ...] | None = None
+) -> int:
+    """Run ``sql`` with ``{values}`` replaced by the keys, padded to a fixed size by ``nothing``, or by repeating the last one. Returns rows
+    written."""
     written = 0
     most = _most(width)
     for start in range(0, len(keys), most):
         part = keys[start : start + most]
         size = 1 << (len(part) - 1).bit_length()
         flat = [value for key in part for value in key]
-        flat.extend(part[-1] * (size - len(part)))
+        flat.extend((nothing or part[-1]) * (size - len(part)))
         written += connection.execute(_statement(sql, width, size), flat).rowcount
     return written
 

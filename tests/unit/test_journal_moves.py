@@ -41,6 +41,29 @@ async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leave
         assert [(reference.message, reference.hops) for reference in went] == [(message(number), [hop(number)]) for number in (1, 2, 4, 3)]
 
 
+async def test_runs_of_rows_that_a_job_moves_keep_what_each_says(tmp_path: Path) -> None:
+    """Some alone, few or many together; one whose row is not there."""
+    async with opened(tmp_path) as (journal, _):
+        journal.batch.queue(queue())
+        journal.batch.queue(queue(2))
+        old = [1, 3, 4, 5, *range(10, 40), 50]
+        for sequence in old:
+            send(journal, sequence)
+        await journal.flush()
+        _, detail = hop(0)
+        came = {
+            sequence: reference(sequence, 2, of=message(each), hops=[(each, detail)], delivery_count=each // 10)
+            for sequence, each in enumerate(old, 100)
+        }
+        gone = reference(200, 2, of=message(60), hops=[hop(60)])
+        journal.batch.add_fresh({**came, 200: gone}, 0, {**dict(zip(came, old, strict=True)), 200: 60})
+        journal.batch.delete_all([*old, 60])
+        await journal.flush()
+        assert journal.statistics.references_added == 2 * len(old) + 1
+    async with opened(tmp_path) as (_, recovered):
+        assert {each.sequence: each for each in recovered.references} == {**came, 200: gone}
+
+
 async def test_a_message_whose_old_row_is_gone_is_written_from_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.batch.queue(queue())

@@ -7,10 +7,14 @@ import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from homing.journal.commit.batch import WriteBatch
+from homing.journal.commit.joining import Joining
 from homing.journal.commit.writer_thread import UNSEEN_ROWS
+from homing.journal.read.ahead import ReadAhead
 from homing.journal.read.pages import Page, Wanted, read_alone
 from tests.unit.journal_support import opened, reference, send, sequences, settle
 
@@ -32,12 +36,12 @@ async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, 
             journal.batch.confirms.append(lambda: order.append(f"confirmed, {journal.tidying=}"))
             appended.set()
 
-        def committing(connection: sqlite3.Connection, batch: Any, reserve: int | None) -> Any:
+        def committing(connection: sqlite3.Connection, batch: Any, *others: Any) -> Any:
             order.append(f"{len(batch.added)} written")
             if len(batch.added) > 1:
                 loop.call_soon_threadsafe(append)
                 assert appended.wait(20)
-            return commit(connection, batch, reserve)
+            return commit(connection, batch, *others)
 
         def keeping(connection: sqlite3.Connection, idle: bool) -> Any:
             order.append("upkeep")
@@ -82,9 +86,9 @@ async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_
                 assert appended.wait(20)
             return read_alone(connection, wanted, at_ms)
 
-        def committing(connection: sqlite3.Connection, batch: Any, reserve: int | None) -> Any:
+        def committing(connection: sqlite3.Connection, batch: Any, *others: Any) -> Any:
             order.append(f"{len(batch.added)} written")
-            return commit(connection, batch, reserve)
+            return commit(connection, batch, *others)
 
         def failed(error: Exception) -> None:
             order.append(str(error))
@@ -106,6 +110,111 @@ async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_
         *("1 written", "second confirmed"),
         *("3 written", "job's confirmed"),
     ]
+
+
+@pytest.mark.plain
+async def test_who_comes_while_a_step_is_written_goes_to_disk_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    come, confirmed, groups = threading.Event(), asyncio.Event(), list[int]()
+    async with opened(tmp_path) as (journal, _):
+        send(journal, 1)
+        await journal.flush()
+        writer, loop = journal._writer_thread.writer, asyncio.get_running_loop()
+        write = writer.write
+
+        def send_two() -> None:
+            send(journal, 2)
+            settle(journal, 11)
+            journal.batch.confirms.append(confirmed.set)
+            come.set()
+
+        def writing(connection: sqlite3.Connection, batch: Any, reserve: int | None, history: bool, joining: Any) -> Any:
+            def ask() -> Any:
+                loop.call_soon_threadsafe(send_two)
+                assert come.wait(20)
+                return joining()
+
+            groups.append(len(batch.added))
+            return write(connection, batch, reserve, history, ask if joining is not None else None)
+
+        def step(page: Page) -> None:
+            for sequence in (11, 12, 13):
+                send(journal, sequence)
+
+        monkeypatch.setattr("homing.journal.commit.joining._PATIENCE_S", 20.0)
+        monkeypatch.setattr(writer, "write", writing)
+        journal.read(Wanted(1, "chosen", on_disk=True), step, lambda error: None)
+        await asyncio.wait_for(confirmed.wait(), 20)
+        assert journal.sync_ms is not None
+        assert groups == [3]
+        assert sequences(tmp_path) == [1, 2, 12, 13]
+        assert (journal.statistics.references_added, journal.statistics.references_deleted) == (5, 1)
+
+
+def test_a_step_goes_alone_where_nobody_waits_or_the_loop_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.journal.commit.joining._PATIENCE_S", 0.0)
+    loop, given = Mock(), list[WriteBatch]()
+
+    def give() -> WriteBatch:
+        given.append(WriteBatch())
+        return given[-1]
+
+    assert Joining(loop, lambda: False, give)() is None
+    assert not loop.call_soon_threadsafe.called
+    assert Joining(loop, lambda: True, give)() is None
+    answer, argument = loop.call_soon_threadsafe.call_args.args
+    answer(argument)  # late
+    assert not given
+    loop.call_soon_threadsafe.side_effect = lambda answer, argument: answer(argument)
+    assert Joining(loop, lambda: True, give)() is given[0]
+
+
+@pytest.mark.parametrize("meanwhile", [None, 3, 4])
+async def test_a_steps_page_is_read_while_the_step_before_is_committed(tmp_path: Path, meanwhile: int | None) -> None:
+    taken, done = list[list[int]](), asyncio.Event()
+    async with opened(tmp_path) as (journal, _):
+        for sequence in range(1, 7):
+            send(journal, sequence)
+        await journal.flush()
+
+        def take(page: Page) -> None:
+            taken.append([record.sequence for record in page.records])
+            for sequence in taken[-1]:
+                settle(journal, sequence)
+                send(journal, 100 + sequence, 2)
+            if not page.more:
+                done.set()
+                return
+            # What else the commit under way does to what was read meanwhile.
+            if meanwhile is not None and len(taken) == 1:
+                settle(journal, meanwhile)
+            journal.read(wanted(page.records[-1].sequence), take, lambda error: None)
+
+        def wanted(after: int) -> Wanted:
+            return Wanted(1, "chosen", after=after, rows=2, on_disk=True)
+
+        begun = Mock(wraps=journal._ahead.begin)
+        journal._ahead.begin = begun  # type: ignore[method-assign]
+        journal.read(wanted(0), take, lambda error: None)
+        await asyncio.wait_for(done.wait(), 20)
+        await journal.flush()
+        assert begun.call_count >= 2
+        assert not {1, 2, 3, 4, 5, 6}.intersection(sequences(tmp_path))
+    if meanwhile is None:
+        assert taken == [[1, 2], [3, 4], [5, 6], []]
+    else:
+        assert [sequence for page in taken for sequence in page] == [each for each in range(1, 7) if each != meanwhile]
+
+
+async def test_what_cannot_be_read_ahead_is_read_in_its_turn(tmp_path: Path) -> None:
+    ahead, wanted = ReadAhead(tmp_path / "none.db"), Wanted(1, "chosen", on_disk=True)
+    for _ in range(2):
+        ahead.begin(wanted)
+        page = ahead.take(wanted)
+        assert page is not None
+        assert page.result(20) is None
+    ahead.begin(wanted)
+    assert ahead.take(wanted._replace(after=1)) is None
+    ahead.close()
 
 
 @pytest.mark.plain
@@ -138,4 +247,4 @@ async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path)
         journal.on_commit = committed.set
         settle(journal, 1)
         await asyncio.wait_for(committed.wait(), 20)
-        assert sequences(tmp_path) == []
+        assert not {1, 2, 3, 4, 5, 6}.intersection(sequences(tmp_path))

@@ -16,12 +16,12 @@ SLOW_DISK_S = 0.2
 _commit = Journal._commit
 
 
-async def _answer_then_commit(journal: Journal, close: bool = True) -> None:
+async def _answer_then_commit(journal: Journal, *arguments: bool, **named: bool) -> None:
     callbacks, journal.batch._after = journal.batch._after, []
     for callback in callbacks:
         callback()
     await asyncio.sleep(SLOW_DISK_S)
-    await _commit(journal, close)
+    await _commit(journal, *arguments, **named)
 
 
 if __name__ == "__main__":

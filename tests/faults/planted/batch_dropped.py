@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from itertools import count
 from unittest.mock import patch
 
@@ -19,14 +20,18 @@ _batches = count(1)
 
 
 def _commit_most(
-    writer_thread: WriterThread, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None
+    writer_thread: WriterThread,
+    connection: sqlite3.Connection,
+    batch: WriteBatch,
+    reserve_up_to: int | None,
+    joining: Callable[[], WriteBatch | None] | None = None,
 ) -> Standing | None:
     # Only what a restart would not trip over: messages, not the queues they are in.
     plain = bool(batch.added) and not batch.queues and not batch.addresses and reserve_up_to is None
     if plain and next(_batches) % EVERY == 0:
         writer_thread.on_disk(batch)
         return writer_thread.standing(connection)
-    return _commit(writer_thread, connection, batch, reserve_up_to)
+    return _commit(writer_thread, connection, batch, reserve_up_to, joining)
 
 
 if __name__ == "__main__":

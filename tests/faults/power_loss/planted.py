@@ -33,11 +33,11 @@ def normal() -> None:
 def early() -> None:
     commit = Journal._commit
 
-    async def hasty(self: Journal, close: bool = True) -> None:
+    async def hasty(self: Journal, *arguments: bool, **named: bool) -> None:
         callbacks, self.batch._after = self.batch._after, []
         for callback in callbacks:
             callback()
-        await commit(self, close)
+        await commit(self, *arguments, **named)
 
     Journal._commit = hasty  # type: ignore[method-assign]
 
@@ -61,10 +61,10 @@ def unsynced() -> None:
 def reused() -> None:
     write = BatchWriter.write
 
-    def forgetful(self: BatchWriter, connection: sqlite3.Connection, batch: Any, reserve_up_to: int | None, history: bool = True) -> Any:
-        return write(self, connection, batch, None, history)
+    def forgetful(self: BatchWriter, connection: sqlite3.Connection, batch: Any, reserve_up_to: int | None, *others: Any) -> Any:
+        return write(self, connection, batch, None, *others)
 
-    BatchWriter.write = forgetful  # type: ignore[method-assign]
+    BatchWriter.write = forgetful  # type: ignore[method-assign, assignment]
 
 
 FAULTS: dict[str, Callable[[], None]] = {fault.__name__: fault for fault in (normal, early, torn, unsynced, reused)}
