@@ -394,6 +394,7 @@ class Journal:
         if self._upkeep_due and not before:
             if self._put_off:
                 self.on_commit()
+            await self._ahead.over()
             self._take(await self._store.run(self._writer_thread.upkeep, self._idle_seconds > 1))
         self._put_off = self.tidying = before
         self.on_commit()

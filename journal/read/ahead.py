@@ -7,6 +7,7 @@ nothing was read ahead, and the page is read in its turn.
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from concurrent.futures import Future
 from pathlib import Path
@@ -56,6 +57,11 @@ class ReadAhead:
         """What comes of it, where it was begun; any other is forgotten."""
         ahead, self._ahead = self._ahead, None
         return ahead[1] if ahead is not None and ahead[0] is wanted else None
+
+    async def over(self) -> None:
+        """A checkpoint passes no reader, and the write-ahead log begins anew only behind one that has copied all of it."""
+        if self._ahead is not None:
+            await asyncio.wrap_future(self._ahead[1])
 
     def good(self, page: Page) -> bool:
         """Whether what was taken is as it would be read now."""
