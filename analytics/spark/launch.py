@@ -17,10 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from .java import make_room
+
 #: Variables that begin so are for the scripts, but for those that Java reads itself.
 _FOR_SCRIPTS, _FOR_JAVA = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_"), ("SPARK_LOCAL_DIRS",)
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _PAUSE_S = 0.01
+#: Commands that are remembered: one for each Java, Spark and size of memory.
+_MOST_COMMANDS = 16
 _LAUNCHER_TIMEOUT_S = 30
 
 
@@ -88,6 +92,7 @@ def _command(spark: Path, java_home: Path, for_java: Mapping[str, str], environm
     )
     told = asked.stdout.lstrip("\0\n").split("\0")
     command = told[: told.index(_SUBMIT) + 1]
+    make_room(cache, "launch-*", _MOST_COMMANDS)
     with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=cache, delete=False) as file:
         file.write("\0".join(command))
     os.replace(file.name, remembered)

