@@ -50,7 +50,7 @@ class Life:
         return keys
 
     def lose(self, client: Client) -> None:
-        """Everything held was given, and then the connection breaks."""
+        """Everything held was delivered, and then the connection breaks."""
         assert client.connection is not None
         for consumer in client.consumers.values():
             consumer.delivered(consumer.next_tag - 1, self.world.time_ms)

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from homing.broker.core.redelivery import Failure
 from tests.model.life import Life
+from tests.model.world import Client
+
+
+def lose_all(life: Life, client: Client) -> None:
+    """What waits is delivered to the client together, and lost with it."""
+    life.subscribe(client, "a", prefetch=10)
+    life.world.commit()
+    life.lose(client)
+    life.world.commit()
 
 
 def test_a_suspect_is_not_found_at_the_place_it_once_had_in_the_queue() -> None:
@@ -36,10 +45,7 @@ def test_pull_consumers_that_hold_nothing_are_not_kept_waiting_for_a_suspect() -
     sender, first, second = life.client(), life.client(), life.client()
     life.send(sender, "a", "one", "two")
     life.world.commit()
-    life.subscribe(first, "a", prefetch=10)
-    life.world.commit()
-    life.lose(first)
-    life.world.commit()
+    lose_all(life, first)
     life.keys()
     life.send(sender, "a", "three")
     consumer = life.subscribe(second, "a", prefetch=0)
@@ -59,10 +65,7 @@ def test_a_suspect_that_no_consumer_takes_does_not_hold_up_the_others() -> None:
     life.send(sender, "a", "red", properties={"colour": "red"})
     life.send(sender, "a", "blue", properties={"colour": "blue"})
     life.world.commit()
-    life.subscribe(first, "a", prefetch=10)
-    life.world.commit()
-    life.lose(first)
-    life.world.commit()
+    lose_all(life, first)
     assert len(life.queue("a").suspects) == 2
     life.keys()
     life.subscribe(second, "a", selector="colour = 'blue'")
@@ -76,10 +79,7 @@ def test_suspects_keep_their_priority() -> None:
     life.send(sender, "a", "low", priority=1)
     life.send(sender, "a", "high", priority=9)
     life.world.commit()
-    life.subscribe(first, "a", prefetch=10)
-    life.world.commit()
-    life.lose(first)
-    life.world.commit()
+    lose_all(life, first)
     life.keys()
     life.subscribe(second, "a")
     life.world.commit()
