@@ -82,8 +82,16 @@ class RedriveJob:
         if self.in_canary:
             most = min(most, self.canary - self.sent)
         if self.rate:
-            most = min(most, self.rate * (now_ms - self._rate_from_ms) // 1000 + 1 - (self.sent - self._rate_sent))
+            most = min(most, self._due(now_ms))
         return max(0, most)
+
+    def _due(self, now_ms: int) -> int:
+        """How many its rate has come to. What it did not use is not made up for, as where it waited for its canary or for a restart."""
+        due = self.rate * (now_ms - self._rate_from_ms) // 1000 + 1 - (self.sent - self._rate_sent)
+        if due > self.rate:
+            self.begin_rate(now_ms)
+            return 1
+        return due
 
     def verdict(self) -> str | None:
         """Why it is to stop; None: it may go on."""

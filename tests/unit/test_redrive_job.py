@@ -1,0 +1,38 @@
+"""The rate of a redrive job: kept where it waited for something else, too."""
+
+from __future__ import annotations
+
+from homing.broker.core.redrive_job import RedriveJob
+
+
+def sent_by(job: RedriveJob, *looks_ms: int) -> list[int]:
+    """How many it sends at each look, all that it may."""
+    found = []
+    for now_ms in looks_ms:
+        found.append(job.allowance(now_ms))
+        job.sent += found[-1]
+    return found
+
+
+def test_a_rate_holds_after_a_restart_and_is_not_made_up_for() -> None:
+    job = RedriveJob(1, "DLQ.orders", "", rate=10)
+    job.begin_rate(5_000)
+    assert sent_by(job, 5_000, 5_050, 5_100, 5_500, 6_000) == [1, 0, 1, 4, 5]
+    # It had to wait for room.
+    assert sent_by(job, 60_000, 60_100, 60_500) == [1, 1, 4]
+    restarted = RedriveJob.restored(job.content())
+    assert sent_by(restarted, 70_000, 70_000, 70_100, 70_500) == [1, 0, 1, 4]
+
+
+def test_a_rate_holds_after_the_canary() -> None:
+    job = RedriveJob(1, "DLQ.orders", "", rate=2, canary=3)
+    job.begin_rate(0)
+    assert sent_by(job, 0, 1_000, 2_000, 3_000) == [1, 2, 0, 0]
+    job.judged = job.succeeded = 3
+    assert sent_by(job, 600_500, 601_000, 601_500) == [1, 1, 1]
+
+
+def test_a_slow_rate() -> None:
+    job = RedriveJob(1, "DLQ.orders", "", rate=1)
+    job.begin_rate(0)
+    assert sent_by(job, 0, 500, 999, 1_000, 1_900, 2_050) == [1, 0, 0, 1, 0, 1]
