@@ -430,6 +430,16 @@ class OnDisk(NamedTuple):
     on_hold: int = 0
 
 
+class RecoveredFault(NamedTuple):
+    record: FaultRecord
+    #: The beginning of it.
+    text: str
+    #: Whether messages were dead-lettered for it.
+    dead_lettered: bool
+    #: Failures since the hour of the clock began.
+    in_hour: int
+
+
 class Recovered(NamedTuple):
     """Everything a broker needs to go on after a stop of any kind."""
 
@@ -451,8 +461,8 @@ class Recovered(NamedTuple):
     quarantined: list[str]
     #: In (kind, name) order.
     declarations: tuple[DeclarationRecord, ...] = ()
-    #: Each with the beginning of its text and whether messages were dead-lettered for it, the least recent first.
-    faults: Sequence[tuple[FaultRecord, str, bool]] = ()
+    #: The least recent first.
+    faults: Sequence[RecoveredFault] = ()
     #: Empty where everything was read.
     on_disk: Sequence[OnDisk] = ()
     #: Those in force last, pattern -> {setting: value}; None where none are on record.

@@ -13,7 +13,7 @@ from itertools import groupby, islice, takewhile
 from operator import attrgetter
 from typing import Final
 
-from homing.journal.contract import DEATH_BITS, OTHER_FAULT, SENT_BACK, FaultRecord, FaultStat, Program, cause, fault_of
+from homing.journal.contract import DEATH_BITS, OTHER_FAULT, SENT_BACK, FaultRecord, FaultStat, Program, RecoveredFault, cause, fault_of
 from homing.journal.fingerprint import fingerprint
 
 from ..core.event import FAULT_GROWING, FAULT_NEW, FAULT_REGRESSED
@@ -66,13 +66,17 @@ class FaultGroups:
         #: Called with an event, and of a group that has grown how many failures came within this hour (core/event.py).
         self.report: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None
 
-    def restore(self, records: Iterable[tuple[FaultRecord, str, bool]]) -> None:
-        """Those on record, each with the beginning of its text and whether messages were dead-lettered for it, the least recent first."""
-        for record, text, dead_lettered in records:
+    def restore(self, records: Iterable[RecoveredFault]) -> None:
+        """Those on record, the least recent first."""
+        now_ms = self._now_ms()
+        for record, text, dead_lettered, in_hour in records:
             own = (record.fault_id, record.fingerprint, record.queue, record.error_class, text, record.first_ms, record.last_ms)
             met = {(client_id, host, version): (first, last) for client_id, host, version, first, last in record.programs}
             said = (record.fixed_in, record.fixed_ms, record.regressed_ms)
-            self._add(FaultGroup(*own, record.message_ids, met, dead_lettered, record.muted, *said))
+            group = FaultGroup(*own, record.message_ids, met, dead_lettered, record.muted, *said)
+            # What of them was reported before is not again.
+            group.grown(in_hour, now_ms)
+            self._add(group)
 
     def _add(self, group: FaultGroup) -> None:
         self.by_id[group.fault_id] = group

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from ..commit.fault_changes import FAULT_SLOT_MS
 from ..commit.writer_state import WriterState
 from ..contract import (
     ON_HOLD_MS,
@@ -26,6 +27,7 @@ from ..contract import (
     OnDisk,
     QueueRecord,
     Recovered,
+    RecoveredFault,
     ReferenceRecord,
 )
 from ..store import returned
@@ -42,6 +44,7 @@ log = logging.getLogger("homing.journal")
 _PAGE_ROWS = 2_000
 #: More than this in bodies is not read at the start, however few messages it is.
 _LOAD_BYTES = 64 << 20
+_HOUR_MS = 3_600_000
 #: Queue, rank and sequence have no checksum, but they stand in the index too: one flipped bit on either side changes this sum.
 _PRIME = 1_000_000_007
 _INDEXED = (
@@ -116,7 +119,7 @@ def _recover(
         committed=dict(connection.execute("SELECT transaction_id, at_ms FROM committed ORDER BY at_ms")),
         quarantined=reader.quarantined,
         declarations=_declarations(connection),
-        faults=_faults(connection),
+        faults=_faults(connection, now_ms),
         settings=_settings(connection),
         on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references, left),
     )
@@ -262,12 +265,15 @@ def _declarations(connection: sqlite3.Connection) -> tuple[DeclarationRecord, ..
     return tuple(found)
 
 
-def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str, bool]]:
+def _faults(connection: sqlite3.Connection, now_ms: int) -> list[RecoveredFault]:
     """What cannot be read of one is no reason not to start."""
-    dead = "EXISTS (SELECT 1 FROM fault_count counted WHERE counted.fault_id = fault.fault_id AND died > 0)"
-    sql = f"SELECT fault.*, coalesce(substr(text, 1, 256), ''), {dead} FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
+    counted = "FROM fault_count counted WHERE counted.fault_id = fault.fault_id AND"
+    dead = f"EXISTS (SELECT 1 {counted} died > 0)"
+    in_hour = f"(SELECT coalesce(sum(failures), 0) {counted} slot >= {now_ms // _HOUR_MS * _HOUR_MS // FAULT_SLOT_MS})"
+    texts = f"coalesce(substr(text, 1, 256), ''), {dead}, {in_hour}"
+    sql = f"SELECT fault.*, {texts} FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
     found = []
-    for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, text, dead in rows(connection, sql):
+    for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, *more in rows(connection, sql):
         record = FaultRecord(fault_id, fingerprint, queue, error_class, first_ms, last_ms, [], [])
         try:
             kept = record._replace(**unpack(blob))
@@ -276,7 +282,8 @@ def _faults(connection: sqlite3.Connection) -> list[tuple[FaultRecord, str, bool
             log.error(
                 "fault-group-damaged: fault group %s is not what was written: who met it and when it was fixed is left out", fingerprint
             )
-        found.append((record, text, bool(dead)))
+        text, dead, in_hour = more
+        found.append(RecoveredFault(record, text, bool(dead), in_hour))
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from homing.broker.core.dead_letter_life import excess
+from homing.broker.core.event import FAULT_GROWING, FAULT_NEW
 from homing.broker.core.fault import FaultGroup
 from homing.broker.core.letter_filter import Filter
 from homing.broker.core.memory import Memory
@@ -85,14 +86,41 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
         groups.dead_lettered("q", [died], "delivery_limit")
         await journal.flush()
     async with opened(tmp_path) as (journal, recovered):
-        assert {record.error_class: (text, died) for record, text, died in recovered.faults} == {
-            "other": ("", False),
-            "a": ("text", False),
-            "b": ("text", True),
+        assert {record.error_class: more for record, *more in recovered.faults} == {
+            "other": ["", False, 0],
+            "a": ["text", False, 1],
+            "b": ["text", True, 1],
         }
         restored = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
         restored.restore(recovered.faults)
         assert {each.error_class: each.dead_lettered for each in restored.by_id.values()} == {"other": False, "a": False, "b": True}
+
+
+@pytest.mark.plain
+async def test_growth_that_was_reported_is_not_again_after_a_restart(tmp_path: Path) -> None:
+    reported: list[tuple[str, int]] = []
+
+    def groups_of(journal: Any, now_ms: int) -> FaultGroups:
+        groups = FaultGroups(journal, lambda: now_ms, Memory(1 << 30))
+        groups.report = lambda event, _, failures: reported.append((event, failures))
+        return groups
+
+    async with opened(tmp_path) as (journal, _):
+        groups = groups_of(journal, NOW_MS)
+        for _ in range(12):
+            failed(groups, "a", now_ms=NOW_MS)
+        await journal.flush()
+    assert reported == [(FAULT_NEW, 1), (FAULT_GROWING, 10)]
+    async with opened(tmp_path) as (journal, recovered):
+        groups = groups_of(journal, NOW_MS)
+        groups.restore(recovered.faults)
+        for _ in range(88):
+            failed(groups, "a", now_ms=NOW_MS)
+        assert reported[2:] == [(FAULT_GROWING, 100)]
+        # In the next hour it is counted anew.
+        for _ in range(10):
+            failed(groups, "a", now_ms=NOW_MS + 3_600_000)
+        assert reported[3:] == [(FAULT_GROWING, 10)]
 
 
 @pytest.mark.plain
