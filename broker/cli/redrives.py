@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Annotated, Any, Final
 
 import typer
@@ -29,18 +30,20 @@ NoStop = Annotated[bool, typer.Option("--no-stop", help="Whatever becomes of the
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what would come back.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit code 1 where it stopped or was cancelled.")]
 
-#: What would most likely come back, for people.
+#: What speaks against it, for people.
 _BOUNCES: Final = {
-    "queue-gone": "the queue is gone; it is made again",
-    "queue-paused": "the queue is paused",
-    "no-consumer": "nobody consumes from the queue",
-    "queue-full": "the queue is full",
-    "no-such-address": "the queue is gone, and is not made again",
-    "policy": "its policy or declaration lets messages live for a while only",
-    "access-refused": "you may not send to the queue",
-    "fault-muted": "the fault is muted",
-    "never-succeeded-since": "nothing that failed so has succeeded since",
+    "queue-gone": "would wait[/]: the queue is gone, and made again without a consumer",
+    "queue-paused": "would wait[/]: the queue is paused",
+    "no-consumer": "would wait[/]: nobody consumes from the queue",
+    "queue-full": "would stay[/]: the queue is full",
+    "no-such-address": "would stay[/]: the queue is gone, and not made again",
+    "access-refused": "would stay[/]: you may not send to the queue",
+    "policy": "may come back[/]: the queue's policy or declaration lets messages live for a while only",
+    "fault-muted": "may come back[/]: the fault is muted",
+    "never-succeeded-since": "may come back[/]: nothing that failed so has succeeded since",
 }
+#: These are the fault's, the others the queue's, whatever its messages failed of.
+_OF_A_FAULT: Final = ("fault-muted", "never-succeeded-since")
 _LOOK_S: Final = 0.2
 _HOW: Final = (("target", "to"), ("rate", "rate"), ("limit", "limit"), ("canary", "canary"))
 
@@ -114,9 +117,12 @@ def show_plan(plan: dict[str, Any]) -> None:
     for each in plan["samples"]:
         why = f", {each['reason']} {span_since(each['entered_at_ms'])} ago" if each["reason"] else ""
         stdout.print(f"  [dim]such as[/] {each['message_id']} to {escape(each['to'])}{why}")
+    against: Counter[tuple[str, str]] = Counter()
     for each in plan["would_bounce"]:
-        which = ", ".join(escape(each[name]) for name in ("queue", "fault") if each[name])
-        stdout.print(f"  [yellow]{of_each}{each['messages']:,} may come back[/]: {_BOUNCES.get(each['code'], each['code'])} ({which})")
+        names = ("queue", "fault") if each["code"] in _OF_A_FAULT else ("queue",)
+        against[each["code"], ", ".join(escape(each[name]) for name in names if each[name])] += each["messages"]
+    for (code, which), number in against.items():
+        stdout.print(f"  [yellow]{of_each}{min(number, plan['messages']):,} {_BOUNCES.get(code, f'may come back[/]: {code}')} ({which})")
 
 
 @app.command("list")

@@ -25,6 +25,10 @@ _ASKED: Final = 100
 _MOST_TEXT: Final = 80
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 def _time(text: str | int) -> int:
     """``2h`` from now, or a date and time of the reader's zone where it names none."""
     from ..core.settings.units import parse_duration_ms
@@ -33,7 +37,7 @@ def _time(text: str | int) -> int:
         return text
     try:
         if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text):
-            return time.time_ns() // 1_000_000 + parse_duration_ms(text)
+            return _now_ms() + parse_duration_ms(text)
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is neither a duration, such as 2h, nor a time, such as 2026-11-23T09:00") from None
@@ -63,7 +67,7 @@ def retry(
     if as_json:
         print_json(done)
         return
-    said = "on hold" if hold else f"due at {clock(at)}" if at is not None else "due now"
+    said = "on hold" if hold else "due now" if at is None or at <= _now_ms() else f"due at {clock(at)}"
     number = counted(done["messages"], "message")
     stdout.print(f"[bold]{number}[/] of [bold]{escape(queue)}[/] {'is' if done['messages'] == 1 else 'are'} {said}")
 
@@ -133,7 +137,7 @@ def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
 
 
 def _in(at_ms: int) -> str:
-    left_ms = at_ms - time.time_ns() // 1_000_000
+    left_ms = at_ms - _now_ms()
     return f"in {span(left_ms)}" if left_ms > 0 else "now"
 
 

@@ -35,14 +35,14 @@ def number(arguments: dict[str, Any], name: str, default: int, lowest: int, high
     if value is None:
         return default
     if type(value) is not int or not lowest <= value <= highest:
-        raise Refused("invalid-argument", f"{name} must be a whole number from {lowest} to {highest}", f"give such a {name}")
+        raise Refused("invalid-argument", f"{name} must be a whole number from {lowest} to {highest}", f"give {name} such a value")
     return value
 
 
 def flag(arguments: dict[str, Any], name: str) -> bool:
     value = arguments.get(name, False)
     if type(value) is not bool:
-        raise Refused("invalid-argument", f"{name} must be true or false", f"give such a {name}")
+        raise Refused("invalid-argument", f"{name} must be true or false", f"give {name} such a value")
     return value
 
 

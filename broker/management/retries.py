@@ -44,7 +44,9 @@ def retry(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str
     if ways == ["at_ms"]:
         now_ms = broker.now_ms()
         # A time that has come is now.
-        due_at_ms = max(read.number(arguments, "at_ms", 0, 0, now_ms + MAX_DELAY_MS), now_ms + 1)
+        due_at_ms = max(read.number(arguments, "at_ms", 0, 0, read.MOST), now_ms + 1)
+        if due_at_ms > now_ms + MAX_DELAY_MS:
+            raise Refused("invalid-argument", "that is more than ten years away", "name an earlier time, or hold them")
     elif ways == ["hold"]:
         due_at_ms = ON_HOLD_MS
     done = yield from broker.retry(who, queue, wanted, due_at_ms, ways == ["release"], _place(arguments))

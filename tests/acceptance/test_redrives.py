@@ -165,9 +165,10 @@ async def test_a_dry_run_and_the_command_line(connection: Connection, server: Se
     ] * 5
     first = (await connection.call("peek", queue=dead, limit=1))["messages"][0]
     assert plan["samples"][0]["message_id"] == first["message_id"]
-    assert (
-        f"such as {first['message_id']} to {queue}, not-retryable" in command("redrives", "start", dead, "--dry-run", url=server.url).stdout
-    )
+    shown = command("redrives", "start", dead, "--dry-run", url=server.url).stdout
+    assert f"such as {first['message_id']} to {queue}, not-retryable" in shown
+    assert f"{COUNT} would wait: nobody consumes from the queue ({queue})" in shown
+    assert f"{COUNT} may come back: nothing that failed so has succeeded since ({queue}, {to['fault']})" in shown
     plan = command.json("redrives", "start", dead, "--dry-run", "--body-contains", "1", "--limit", "7", url=server.url)
     assert (plan["messages"], plan["exact"]) == (7, False)
     await holds(connection, dead, messages=COUNT)
