@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import DeclarationRecord, UserContent
 
 from .auth.access import Access, Who, place_named, queue_place
 from .auth.users import USER, Users, contents
@@ -249,7 +249,7 @@ class Engine:
 
     # -- users -------------------------------------------------------------------------------------------------------
 
-    def _keep_user(self, name: str, content: dict[str, Any] | None) -> None:
+    def _keep_user(self, name: str, content: UserContent | None) -> None:
         if content is None:
             self.recorder.batch.delete_declaration(USER, name)
         else:

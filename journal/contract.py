@@ -6,10 +6,11 @@ whole journal; together with the priority it is also the order within the queue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, cast
 
+from .declarations import DeclarationRecord, QueueOptions
 from .properties import Properties, weight_of
 
 Record = TypeVar("Record")
@@ -227,7 +228,7 @@ class QueueRecord(NamedTuple):
     durable: bool
     auto_created: bool
     paused: bool
-    options: dict[str, Any]
+    options: QueueOptions
     created_at_ms: int
     deleted_at_ms: int | None = None
 
@@ -237,44 +238,6 @@ class AddressRecord(NamedTuple):
     routing_types: int
     auto_created: bool
     created_at_ms: int
-
-
-class DeclarationRecord(NamedTuple):
-    """Something a front end declared that is neither address nor queue. ``name`` is unique within ``kind``."""
-
-    #: exchange | binding (of a virtual host: with its name) | policy | virtual-host | user | settings | redrive | upkeep
-    kind: str
-    name: str
-    #: Of ``kind``'s own shape, and for whoever declared it alone: but for a redrive job's (RedriveContent), the journal only stores it.
-    content: Mapping[str, Any]
-
-
-class RedriveContent(TypedDict):
-    """The content of a declared redrive job: the fields of broker.core.redrive_job.RedriveJob."""
-
-    job_id: int
-    queue: str
-    user: str
-    target: str | None
-    wanted: dict[str, Any]
-    rate: int
-    limit: int
-    newest_first: bool
-    canary: int
-    stop_above: int | None
-    started_ms: int
-    ended_ms: int | None
-    state: str
-    why: str
-    after: int
-    up_to: int
-    sent: int
-    left: int
-    succeeded: int
-    died: int
-    gone: int
-    bounced: int
-    judged: int
 
 
 class AttemptDetail(NamedTuple):
@@ -379,6 +342,19 @@ class FaultRecord(NamedTuple):
     regressed_ms: int | None = None
 
 
+class ConsumerPolicyInForce(TypedDict, total=False):
+    """The fields of broker.core.redelivery.ConsumerPolicy."""
+
+    maximum_redeliveries: int
+    initial_redelivery_delay_ms: int
+    redelivery_delay_ms: int
+    use_exponential_back_off: bool
+    back_off_multiplier: float
+    maximum_redelivery_delay_ms: int
+    use_collision_avoidance: bool
+    collision_avoidance_factor: float
+
+
 class PolicyInForce(TypedDict, total=False):
     """Everything that a decision depended on (broker/core/policy_in_force.py says the same); older ones lack what came later."""
 
@@ -392,8 +368,12 @@ class PolicyInForce(TypedDict, total=False):
     max_nack_delay_ms: int
     allow_consumer_policy: bool
     dead_letter_address: str | None
-    #: By field name, of broker.core.redelivery.ConsumerPolicy.
-    consumer_policy: dict[str, Any] | None
+    consumer_policy: ConsumerPolicyInForce | None
+
+
+#: Pattern -> settings as people have them, those of the whole broker under "". For people to read, and for a start that says what an update
+#: changed; nothing depends on them.
+SettingsInForce = dict[str, dict[str, Any]]
 
 
 class PolicyRecord(NamedTuple):
@@ -465,5 +445,5 @@ class Recovered(NamedTuple):
     faults: Sequence[RecoveredFault] = ()
     #: Empty where everything was read.
     on_disk: Sequence[OnDisk] = ()
-    #: Those in force last, pattern -> {setting: value}; None where none are on record.
-    settings: dict[str, dict[str, Any]] | None = None
+    #: Those in force last; None where none are on record.
+    settings: SettingsInForce | None = None

@@ -39,7 +39,8 @@ _ENGINE = {
 }
 #: What the front ends see: the Broker's verbs, and the nouns these speak of.
 _VERBS = {"broker/shares", "broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/properties", "broker/steps"}
-_RECORDS = {"journal/contract", "journal/errors", "journal/fingerprint", "journal/options"}
+_CONTRACT = {"journal/contract", "journal/declarations"}
+_RECORDS = _CONTRACT | {"journal/errors", "journal/fingerprint", "journal/options"}
 #: Which rooms a room may look into, besides itself. A room is a folder with all that is below it, or a file beside the folders; the
 #: longest name that fits counts. server -> protocols, management -> the Broker's verbs -> the engine's parts -> core, and the journal's
 #: contract.
@@ -53,16 +54,16 @@ ALLOWED: dict[str, set[str]] = {
     "broker/shares": {"broker/errors"},
     "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "codec"},
     "broker/properties": {"broker/errors", "journal/properties"},
-    "broker/auth": {"broker/core", "broker/errors", "broker/logs", "journal/contract"},
+    "broker/auth": {"broker/core", "broker/errors", "broker/logs", "journal/declarations"},
     "broker/config": {"broker/shares", "broker/core"},
     "broker/tls": {"broker/config", "broker/errors"},
     "broker/connection": {"broker/shares", "broker/core"},
     "broker/steps": set(),
     "broker/delivery": _ENGINE | {"journal/contract"},
     "broker/paging": _ENGINE | {"journal/contract", "journal/read"},
-    "broker/topology": _ENGINE | {"journal/contract"},
-    "broker/recording": _ENGINE | {"broker/engine", "journal/commit", "journal/contract", "journal/fingerprint", "journal/read"},
-    "broker/engine": _ENGINE | {"broker/auth", "journal/contract"},
+    "broker/topology": _ENGINE | _CONTRACT,
+    "broker/recording": _ENGINE | _CONTRACT | {"broker/engine", "journal/commit", "journal/fingerprint", "journal/read"},
+    "broker/engine": _ENGINE | {"broker/auth", "journal/declarations"},
     "broker/administration": _ENGINE | {"broker/auth", "broker/engine", "broker/places"},
     "broker/dead_letters": _ENGINE | {"broker/administration", "broker/auth", "broker/places"},
     "broker/consuming": {
@@ -86,7 +87,8 @@ ALLOWED: dict[str, set[str]] = {
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/core", "broker/delivery", "broker/errors"),
         *("broker/http", "broker/logs", "broker/management", "broker/protocols", "broker/recording", "broker/server", "broker/shares"),
         *("broker/tls", "broker/topology", "codec"),
-        *("journal", "journal/contract", "journal/errors", "journal/export", "journal/options", "journal/read", "journal/store"),
+        *_CONTRACT,
+        *("journal", "journal/errors", "journal/export", "journal/options", "journal/read", "journal/store"),
     },
     "broker/server": {
         *_ENGINE,
@@ -110,7 +112,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "broker": {"broker/cli"},
     "client": {"codec"},
-    "journal/contract": {"journal/properties"},
+    "journal/contract": {"journal/declarations", "journal/properties"},
+    "journal/declarations": {"journal/properties"},
     "journal/properties": set(),
     "journal/fingerprint": set(),
     "journal/errors": set(),

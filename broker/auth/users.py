@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import DeclarationRecord, UserContent
 
 from ..core.rights import Grant, GrantError, Place, Right, Rights, read_grant
 from ..errors import Refused
@@ -27,9 +27,9 @@ class User(NamedTuple):
     #: In broker.yaml, and so not a command's to change.
     configured: bool = False
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> UserContent:
         """For the journal."""
-        return {"hash": self.hashed, "grants": [grant.describe() for grant in self.grants]}
+        return UserContent(hash=self.hashed, grants=[grant.describe() for grant in self.grants])
 
     def describe(self) -> dict[str, Any]:
         """For people: no hash."""
@@ -37,13 +37,13 @@ class User(NamedTuple):
         return {"name": self.name, "grants": [grant.describe() for grant in self.grants], "source": source}
 
 
-def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, Mapping[str, Any]]:
+def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, UserContent]:
     """Those of users, by name."""
-    return {record.name: record.content for record in declarations if record.kind == USER}
+    return {record.name: cast(UserContent, record.content) for record in declarations if record.kind == USER}
 
 
 class Users:
-    def __init__(self, keep: Callable[[str, dict[str, Any] | None], None]) -> None:
+    def __init__(self, keep: Callable[[str, UserContent | None], None]) -> None:
         """``keep``: writes a user's content into the journal, or takes the user out of it (None)."""
         self._keep = keep
         self._configured: Mapping[str, User] = {}
@@ -75,7 +75,7 @@ class Users:
             )
         self._take_up()
 
-    def restore(self, contents: Mapping[str, Mapping[str, Any]]) -> None:
+    def restore(self, contents: Mapping[str, UserContent]) -> None:
         """What the journal kept. A grant that is not understood any more is logged and left out."""
         for name, content in contents.items():
             grants = list[Grant]()

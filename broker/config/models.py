@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from ..core.amqp.policy import ALL, Policy, PolicyError, read_name, read_policy
 from ..core.amqp.vhost import DEFAULT, name_problem
-from ..core.rights import ADMINISTRATOR, Grant, GrantError, read_grant
+from ..core.rights import ADMINISTRATOR, Grant, GrantContent, GrantError, read_grant
 from ..core.selector import SelectorError, compile_selector
 from ..core.settings.units import parse_duration_ms, parse_size_bytes
 from ..shares import EVERYBODY, Allowance
@@ -378,7 +378,7 @@ class UserDeclaration(Section):
     hash: UserHash
     grants: Annotated[tuple[Annotated[Grant, PlainValidator(_grant)], ...], BeforeValidator(_as_tuple)] = ()
 
-    def said(self) -> list[dict[str, Any]]:
+    def said(self) -> list[GrantContent]:
         """What the user was granted."""
         return [grant.describe() for grant in self.grants]
 

@@ -6,13 +6,29 @@ part of the body by looking at each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from .fault import FaultGroup
 from .message import MessageReference, PropertyValue
 from .selector import Selector
+
+
+class FilterContent(TypedDict, total=False):
+    """A filter as it is said: what is not in it does not matter. It is stored as it is (as in journal.declarations)."""
+
+    fault: str
+    error_type: str
+    reason: str
+    from_queue: str
+    since_ms: int
+    until_ms: int
+    key: str
+    message_ids: list[int]
+    properties: dict[str, PropertyValue]
+    where: str
+    body_contains: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +51,9 @@ class Filter:
     body_contains: bytes = b""
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], compile_selector: Callable[[str], Selector | None]) -> Filter:
-        """From plain values that were checked before: a map of these fields."""
-        fields = {**said}
+    def of(cls, said: FilterContent, compile_selector: Callable[[str], Selector | None]) -> Filter:
+        """From plain values that were checked before."""
+        fields: dict[str, Any] = {**said}
         if "message_ids" in fields:
             fields["message_ids"] = tuple(fields["message_ids"])
         if "where" in fields:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from .redelivery import ConsumerPolicy
 from .settings.address_settings import AddressSettings
+
+
+class ConsumerPolicyInForce(TypedDict, total=False):
+    """The fields of ConsumerPolicy."""
+
+    maximum_redeliveries: int
+    initial_redelivery_delay_ms: int
+    redelivery_delay_ms: int
+    use_exponential_back_off: bool
+    back_off_multiplier: float
+    maximum_redelivery_delay_ms: int
+    use_collision_avoidance: bool
+    collision_avoidance_factor: float
 
 
 class PolicyInForce(TypedDict, total=False):
@@ -23,7 +35,7 @@ class PolicyInForce(TypedDict, total=False):
     max_nack_delay_ms: int
     allow_consumer_policy: bool
     dead_letter_address: str | None
-    consumer_policy: dict[str, Any] | None
+    consumer_policy: ConsumerPolicyInForce | None
 
 
 def policy_in_force(settings: AddressSettings, policy: ConsumerPolicy | None) -> tuple[str, PolicyInForce]:
@@ -39,6 +51,19 @@ def policy_in_force(settings: AddressSettings, policy: ConsumerPolicy | None) ->
         max_nack_delay_ms=settings.max_nack_delay_ms,
         allow_consumer_policy=settings.allow_consumer_policy,
         dead_letter_address=settings.dead_letter_address,
-        consumer_policy=None if policy is None else asdict(policy),
+        consumer_policy=None if policy is None else _of_consumer(policy),
     )
     return hashlib.blake2s(repr(values).encode(), digest_size=6).hexdigest(), values
+
+
+def _of_consumer(policy: ConsumerPolicy) -> ConsumerPolicyInForce:
+    return ConsumerPolicyInForce(
+        maximum_redeliveries=policy.maximum_redeliveries,
+        initial_redelivery_delay_ms=policy.initial_redelivery_delay_ms,
+        redelivery_delay_ms=policy.redelivery_delay_ms,
+        use_exponential_back_off=policy.use_exponential_back_off,
+        back_off_multiplier=policy.back_off_multiplier,
+        maximum_redelivery_delay_ms=policy.maximum_redelivery_delay_ms,
+        use_collision_avoidance=policy.use_collision_avoidance,
+        collision_avoidance_factor=policy.collision_avoidance_factor,
+    )

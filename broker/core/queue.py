@@ -6,13 +6,14 @@ Only state changes here; ``dispatch`` returns what is to be handed over and the 
 from __future__ import annotations
 
 import heapq
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .amqp.policy import Policy
 from .consumer import Consumer, by_priority
 from .counts import none_yet
 from .message import DELIVERING, IN_COMMIT, PENDING, MessageReference, Where
 from .pending import PRIORITIES, Pending
+from .queue_options import QueueOptions
 from .selector import Selector
 from .settings.address_settings import AddressSettings
 
@@ -105,7 +106,7 @@ class Queue:
         selector: Selector | None = None,
         durable: bool = True,
         auto_created: bool = False,
-        options: dict[str, Any] | None = None,
+        options: QueueOptions | None = None,
         priorities: tuple[int, int] = (0, PRIORITIES - 1),
     ) -> None:
         """``priorities``: the lowest and the highest that are distinguished; what is beyond counts as the nearer of the two."""
@@ -120,7 +121,7 @@ class Queue:
         self.selector = selector
         self.durable = durable
         self.auto_created = auto_created
-        self.options = options or {}
+        self.options: QueueOptions = options or {}
         self.created_at_ms = created_at_ms
         self.paused = False
         #: See counts.COUNTED.

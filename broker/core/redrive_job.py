@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
+
+from .letter_filter import FilterContent
 
 RUNNING, PAUSED, DONE, STOPPED, CANCELLED = "running", "paused", "done", "stopped", "cancelled"
 #: A share says something once so many have shown how they fare.
@@ -23,7 +24,7 @@ class RedriveJob:
     user: str
     #: Where to; None: to the queue of the first death.
     target: str | None = None
-    wanted: dict[str, Any] = field(default_factory=dict)
+    wanted: FilterContent = field(default_factory=FilterContent)
     #: Messages a second, and in all; 0: as many as there are.
     rate: int = 0
     limit: int = 0
@@ -105,11 +106,6 @@ class RedriveJob:
             return f"{back} of the first {self.judged} that came to anything {how}, more than {self.stop_above} %"
         return None
 
-    def content(self) -> dict[str, Any]:
-        """As it is kept and shown."""
+    def describe(self) -> dict[str, Any]:
+        """For people."""
         return {each.name: getattr(self, each.name) for each in fields(self) if not each.name.startswith("_")}
-
-    @classmethod
-    def restored(cls, content: Mapping[str, Any]) -> RedriveJob:
-        """Raises TypeError where that is no content of a job."""
-        return cls(**content)

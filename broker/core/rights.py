@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Required, TypedDict
 
 from .amqp.vhost import DEFAULT, name_problem, split, virtual_host_of
 from .settings.wildcard import ANY_WORDS, pattern_matches, pattern_problem
@@ -60,6 +60,15 @@ class Place(NamedTuple):
     key: str | None = None
 
 
+class GrantContent(TypedDict, total=False):
+    """A grant as files and calls have it. It is stored as it is (as in journal.declarations)."""
+
+    rights: Required[list[str]]
+    pattern: str
+    virtual_host: str
+    keys: str
+
+
 class Grant(NamedTuple):
     """Rights, by themselves or by roles, on what matches ``pattern`` in a virtual host (None: in all), under keys that match ``keys``
     (None: under any, and where there is none).
@@ -70,10 +79,13 @@ class Grant(NamedTuple):
     virtual_host: str | None = None
     keys: str | None = None
 
-    def describe(self) -> dict[str, Any]:
-        """As files and calls have it."""
-        said = {"rights": sorted(self.rights), "pattern": self.pattern, "virtual_host": self.virtual_host, "keys": self.keys}
-        return {name: value for name, value in said.items() if value is not None}
+    def describe(self) -> GrantContent:
+        said = GrantContent(rights=sorted(self.rights), pattern=self.pattern)
+        if self.virtual_host is not None:
+            said["virtual_host"] = self.virtual_host
+        if self.keys is not None:
+            said["keys"] = self.keys
+        return said
 
 
 def read_grant(said: Mapping[str, Any]) -> Grant:

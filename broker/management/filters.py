@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from ..broker import Broker
 from ..core.dead_letter import REASONS
-from ..core.letter_filter import Filter
+from ..core.letter_filter import Filter, FilterContent
 from ..errors import Refused
 from . import arguments as read
 
-_TEXTS: Final = ("fault", "error_type", "reason", "from_queue", "key")
-NAMES: Final = (*_TEXTS, "since_ms", "until_ms", "message_ids", "properties", "where", "body_contains")
+_Text = Literal["fault", "error_type", "reason", "from_queue", "key", "where"]
+_Time = Literal["since_ms", "until_ms"]
+_TEXTS: Final[tuple[_Text, ...]] = get_args(_Text)
+_TIMES: Final[tuple[_Time, ...]] = get_args(_Time)
+NAMES: Final = ("fault", "error_type", "reason", "from_queue", "key", *_TIMES, "message_ids", "properties", "where", "body_contains")
 _MOST_IDS: Final = 10_000
 
 
@@ -23,7 +26,7 @@ def read_filter(broker: Broker, arguments: dict[str, Any]) -> Filter:
     return Filter.of(wanted, broker.read_selector)
 
 
-def said(arguments: dict[str, Any]) -> dict[str, Any]:
+def said(arguments: dict[str, Any]) -> FilterContent:
     """``filter`` as plain values, each of the right type. Raises Refused."""
     given = arguments.get("filter")
     if given is None:
@@ -32,8 +35,13 @@ def said(arguments: dict[str, Any]) -> dict[str, Any]:
         raise Refused("invalid-argument", "filter must be a map", f"its keys: {', '.join(NAMES)}")
     given = {name: value for name, value in given.items() if value is not None}
     read.only(given, *NAMES)
-    found: dict[str, Any] = {name: read.text(given, name) for name in (*_TEXTS, "where") if name in given}
-    found |= {name: read.number(given, name, 0, 0, read.MOST) for name in ("since_ms", "until_ms") if name in given}
+    found = FilterContent()
+    for text in _TEXTS:
+        if text in given:
+            found[text] = read.text(given, text)
+    for time in _TIMES:
+        if time in given:
+            found[time] = read.number(given, time, 0, 0, read.MOST)
     if found.get("reason") not in (None, *REASONS):
         raise Refused("invalid-argument", f"nothing is dead-lettered for {found['reason']!r}", f"reasons: {', '.join(REASONS)}")
     if "message_ids" in given:

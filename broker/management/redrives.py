@@ -26,7 +26,7 @@ _SAMPLES: Final = 5
 def describe(broker: Broker, job: RedriveJob) -> dict[str, Any]:
     """``sent_per_s``: from its start to its end or to now."""
     took_ms = max(1, (broker.now_ms() if job.ended_ms is None else job.ended_ms) - job.started_ms)
-    return {**job.content(), "waiting": job.waiting, "sent_per_s": round(1000 * job.sent / took_ms, 1)}
+    return {**job.describe(), "waiting": job.waiting, "sent_per_s": round(1000 * job.sent / took_ms, 1)}
 
 
 def _job(broker: Broker, who: Who, arguments: dict[str, Any]) -> RedriveJob:

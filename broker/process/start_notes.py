@@ -129,10 +129,10 @@ def _rules_before(queue: Queue, repository: AddressSettingsRepository, unrecorde
     """``unrecorded``: by a version that did not know RabbitMQ's limits and delays yet, and to which overflow was a failure."""
     if not unrecorded:
         return _rules(queue, settings_for(repository, queue.address, queue.options, queue.policy))
-    options = dict(queue.options)
-    if AMQP in options:
+    options = queue.options
+    if (declared := options.get(AMQP)) is not None:
         heeded = {name: value for name, value in arguments_of(queue).items() if name not in _UNHEEDED}
-        options[AMQP] = {**options[AMQP], "arguments": heeded}
+        options = {**options, "amqp": {**declared, "arguments": heeded}}
     settings = settings_for(repository, queue.address, options, queue.policy)
     return _rules(queue, replace(settings, delay_meant=True, dead_letters_meant=True))
 

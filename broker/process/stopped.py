@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import DeclarationRecord, UserContent
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 
@@ -71,7 +71,7 @@ async def _call(config: Config, verb: str, arguments: dict[str, Any]) -> Any:
         await journal.close(clean=recovered.clean_stop)
 
 
-def _keep(journal: Journal, name: str, content: dict[str, Any] | None) -> None:
+def _keep(journal: Journal, name: str, content: UserContent | None) -> None:
     if content is None:
         journal.batch.delete_declaration(USER, name)
     else:

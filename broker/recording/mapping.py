@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from homing.journal.contract import MessageRecord, ReferenceState
 
 from ..core.message import Message
 from ..properties import extra_of, size_of
-
-if TYPE_CHECKING:
-    pass
 
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
 

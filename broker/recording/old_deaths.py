@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from homing.journal.contract import DEATHS, DeclarationRecord
+from homing.journal.contract import DEATHS
+from homing.journal.declarations import DeclarationRecord
 from homing.journal.read.old_deaths import OldDeath, Place
 
 from ..engine import Engine

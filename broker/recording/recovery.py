@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import cast
 
 from homing.journal.contract import QueueRecord, Recovered, ReferenceRecord, ReferenceState
 
 from ..core.message import Message
 from ..core.queue import Queue
+from ..core.queue_options import QueueOptions
 from ..core.routing import Address, RoutingTypes
 from ..core.settings.units import known_duration_ms
 from ..delivery.references import reference_of
@@ -53,7 +55,8 @@ def recover(broker: Engine, recovered: Recovered) -> None:
 
 def _queue(broker: Engine, record: QueueRecord) -> None:
     settings, policy = broker.state.settings.resolve(record.address), broker.policies.for_queue(record.name)
-    options = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
+    read = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
+    options = cast(QueueOptions, read)
     try:
         settings = settings_for(broker.state.settings, record.address, options, policy)
     except Refused as refusal:

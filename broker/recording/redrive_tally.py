@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Final, cast
 
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import DeclarationRecord, RedriveContent
 
 from ..core.message import MessageReference
 from ..core.redrive_job import RedriveJob
@@ -34,7 +34,7 @@ class RedriveTally:
         for record in declarations:
             if record.kind == _KIND:
                 try:
-                    job = RedriveJob.restored(record.content)
+                    job = RedriveJob(**cast(RedriveContent, record.content))
                 except TypeError as error:
                     log.error("declaration-unreadable: redrive %s in the journal is not understood any more (%s)", record.name, error)
                 else:
@@ -57,7 +57,7 @@ class RedriveTally:
         """As it stands now, in this batch."""
         if not job.active:
             self.active.pop(job.job_id, None)
-        self._journal.batch.declare(DeclarationRecord(_KIND, str(job.job_id), job.content()))
+        self._journal.batch.declare(DeclarationRecord(_KIND, str(job.job_id), content_of(job)))
 
     def bounced(self, reference: MessageReference) -> None:
         """It failed as it had before it was sent back."""
@@ -82,3 +82,32 @@ class RedriveTally:
         self.note(job)
         if job.active:
             self.changed()
+
+
+def content_of(job: RedriveJob) -> RedriveContent:
+    """A job as the journal keeps it."""
+    return RedriveContent(
+        job_id=job.job_id,
+        queue=job.queue,
+        user=job.user,
+        target=job.target,
+        wanted=job.wanted,
+        rate=job.rate,
+        limit=job.limit,
+        newest_first=job.newest_first,
+        canary=job.canary,
+        stop_above=job.stop_above,
+        started_ms=job.started_ms,
+        ended_ms=job.ended_ms,
+        state=job.state,
+        why=job.why,
+        after=job.after,
+        up_to=job.up_to,
+        sent=job.sent,
+        left=job.left,
+        succeeded=job.succeeded,
+        died=job.died,
+        gone=job.gone,
+        bounced=job.bounced,
+        judged=job.judged,
+    )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import DeclarationRecord, SettingsLayer
 
 from ..core.settings.address_settings import AddressSettingsRepository, plain, read_setting
 from ..core.settings.units import known_duration_ms
@@ -51,7 +51,7 @@ def read_layers(declarations: Iterable[DeclarationRecord]) -> Layers:
         if record.kind != KIND or pattern_problem(record.name):
             continue
         layer = layers[record.name] = {}
-        for name, value in record.content.items():
+        for name, value in cast(SettingsLayer, record.content).items():
             try:
                 field, read = read_setting(name, known_duration_ms(value) if name.endswith("_ms") else value)
             except SettingError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from homing.journal.contract import ReferenceRecord
 
@@ -14,6 +14,7 @@ from ..core.amqp.policy import Policy
 from ..core.amqp.vhost import SEPARATOR, address_and_queue, split
 from ..core.message import Where
 from ..core.queue import Queue
+from ..core.queue_options import QueueOptions
 from ..core.reserved import EVENTS, RESERVED
 from ..core.routing import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
 from ..core.selector import Selector, SelectorError, compile_selector
@@ -50,7 +51,7 @@ class Declaration(NamedTuple):
     routing_type: str
     selector: Selector | None
     durable: bool
-    options: dict[str, Any]
+    options: QueueOptions
 
 
 class Resources:
@@ -108,7 +109,7 @@ class Resources:
         selector: Selector | None = None,
         durable: bool = True,
         auto_created: bool = False,
-        options: dict[str, Any] | None = None,
+        options: QueueOptions | None = None,
     ) -> Queue:
         """Binds a new queue. Raises Refused for a bad option; the name must be free."""
         state = self._state
@@ -203,7 +204,7 @@ class Resources:
             same = (existing.address, existing.routing_type, existing.selector.text if existing.selector else None, existing.durable)
             if same != (address, routing_type, text, durable) or existing.options != options:
                 raise Refused("queue-exists", f"queue {name} exists and was declared otherwise", "delete it first, or declare it as it is")
-        return Declaration(name, address, routing_type, self.read_selector(text), durable, options)
+        return Declaration(name, address, routing_type, self.read_selector(text), durable, cast(QueueOptions, options))
 
     def _check_place(self, name: str, address: str, new_prefixes: Collection[str] = (), colons: bool = False) -> None:
         """Raises Refused unless a queue of that name can be bound to that address."""
@@ -391,7 +392,7 @@ def parse_selector(text: str | None, max_characters: int = 4096, max_depth: int 
 
 
 def settings_for(
-    repository: AddressSettingsRepository, address: str, options: dict[str, Any], policy: Policy | None = None
+    repository: AddressSettingsRepository, address: str, options: QueueOptions, policy: Policy | None = None
 ) -> AddressSettings:
     """What is in force for a queue of ``address`` declared with ``options``, under an AMQP ``policy``. Raises Refused.
 
@@ -407,7 +408,7 @@ def settings_for(
     return with_policy(settings, options, policy)
 
 
-def read_options(options: dict[str, Any]) -> dict[str, Any]:
+def read_options(options: Mapping[str, object]) -> dict[str, Any]:
     """The settings (field name -> value) that a queue was declared with. Raises Refused for an unknown or bad option."""
     declared: dict[str, Any] = {}
     for key, value in options.items():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from ..contract import AddressRecord, DeclarationRecord, EditRecord, PolicyRecord, QueueRecord
+from ..contract import AddressRecord, EditRecord, PolicyRecord, QueueRecord, SettingsInForce
+from ..declarations import DeclarationRecord
 
 
 class LastStates:
@@ -42,7 +42,7 @@ class LastStates:
         self.forgotten: set[str] = set()
         self.transactions: dict[str, int] = {}
         self.policies: dict[str, PolicyRecord] = {}
-        self.settings_rows: dict[int, dict[str, Any]] = {}
+        self.settings_rows: dict[int, SettingsInForce] = {}
         self.edits: dict[int, EditRecord] = {}
 
     def touch(self) -> None:
@@ -108,7 +108,7 @@ class LastStates:
         self.touch()
         self.edits[record.message_id] = record
 
-    def settings(self, from_ms: int, settings: dict[str, Any]) -> None:
+    def settings(self, from_ms: int, settings: SettingsInForce) -> None:
         self.touch()
         self.settings_rows[from_ms] = settings
 

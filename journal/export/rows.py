@@ -18,7 +18,8 @@ from typing import Any
 
 from .. import fingerprint
 from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
-from ..contract import ON_HOLD_MS, AttemptDetail, Fault, HopDetail, HopRecord, OutcomeDetail, Program, RedriveContent, ReferenceState
+from ..contract import ON_HOLD_MS, AttemptDetail, Fault, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState
+from ..declarations import RedriveContent
 from ..read import faults as fault_reads
 from ..store import returned
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES

@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from .. import fingerprint
-from ..contract import ON_HOLD_MS, DeclarationRecord, Failed, MessageRecord, PolicyInForce, QueueStat
+from ..contract import ON_HOLD_MS, Failed, MessageRecord, PolicyInForce, QueueStat
+from ..declarations import DeclarationRecord
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
 from ..store import returned

@@ -21,7 +21,6 @@ from ..commit.writer_state import WriterState
 from ..contract import (
     ON_HOLD_MS,
     AddressRecord,
-    DeclarationRecord,
     FaultRecord,
     MessageRecord,
     OnDisk,
@@ -29,7 +28,9 @@ from ..contract import (
     Recovered,
     RecoveredFault,
     ReferenceRecord,
+    SettingsInForce,
 )
+from ..declarations import DeclarationRecord
 from ..store import returned
 from ..store.bulk_statements import delete_integers
 from ..store.commits import LastCommit, commit
@@ -147,7 +148,7 @@ def _recover(
     return recovered, state, first_id
 
 
-def _settings(connection: sqlite3.Connection) -> dict[str, dict[str, Any]] | None:
+def _settings(connection: sqlite3.Connection) -> SettingsInForce | None:
     """What only a note at the start is made of is no reason not to start."""
     found = connection.execute("SELECT settings_blob FROM setting ORDER BY from_ms DESC LIMIT 1").fetchone()
     try:

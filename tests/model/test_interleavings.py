@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import cast
 
 import pytest
 
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import Message, Where
+from homing.broker.core.queue_options import QueueOptions
 from homing.broker.core.redelivery import ConsumerPolicy, Failure
 from homing.broker.core.reserved import EVENTS
 from homing.broker.core.routing import RoutingTypes
@@ -308,7 +310,7 @@ def test_a_reload_that_a_queue_cannot_follow_changes_nothing() -> None:
     life = Life()
     client = life.client()
     life.subscribe(client, "a")
-    life.queue("a").options = {"no_such_option": 1}
+    life.queue("a").options = cast(QueueOptions, {"no_such_option": 1})
     before, in_force = life.world.broker.state.settings, life.queue("a").settings
     with pytest.raises(Refused):
         life.world.broker.apply_settings(AddressSettingsRepository({"#": {"redelivery-delay": 5000}}))

@@ -12,6 +12,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -21,8 +22,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from homing.broker.cli.output import write_privately
+from homing.broker.core.amqp.declared import AMQP
+from homing.broker.core.letter_filter import Filter
+from homing.broker.core.policy_in_force import policy_in_force
+from homing.broker.core.redelivery import ConsumerPolicy
 from homing.broker.core.redrive_job import RedriveJob
-from homing.journal.contract import AttemptDetail, EndedEntry, Fault, MessageRecord, RedriveContent
+from homing.broker.core.settings.address_settings import DECLARABLE_SETTINGS, DEFAULTS
+from homing.broker.recording.redrive_tally import content_of
+from homing.broker.topology.resources import QUEUE_FLAGS
+from homing.journal.contract import AttemptDetail, ConsumerPolicyInForce, EndedEntry, Fault, MessageRecord
+from homing.journal.declarations import FilterContent, QueueOptions
 from homing.journal.errors import JournalError
 from homing.journal.export import export as export_module
 from homing.journal.export.export import MANIFEST_NAME, ExportError, export
@@ -424,5 +433,10 @@ def test_an_export_that_is_ended_leaves_nothing(journal: sqlite3.Connection, tmp
     assert list((tmp_path / "exports").iterdir()) == []
 
 
-def test_a_redrive_job_is_kept_as_the_export_reads_it() -> None:
-    assert RedriveJob(1, "DLQ", "user").content().keys() == RedriveContent.__annotations__.keys()
+def test_what_is_kept_by_name_has_every_name() -> None:
+    job = RedriveJob(1, "DLQ", "user")
+    assert content_of(job) == job.describe()
+    assert ConsumerPolicyInForce.__annotations__.keys() == asdict(ConsumerPolicy()).keys()
+    assert policy_in_force(DEFAULTS, ConsumerPolicy())[1]["consumer_policy"] == asdict(ConsumerPolicy())
+    assert QueueOptions.__annotations__.keys() == DECLARABLE_SETTINGS | QUEUE_FLAGS | {AMQP}
+    assert FilterContent.__annotations__.keys() == {each.name for each in fields(Filter)}

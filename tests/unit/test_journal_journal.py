@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from homing.journal.commit.writer_thread import UNSEEN_ROWS
-from homing.journal.contract import AddressRecord, DeclarationRecord, PolicyRecord, QueueStat
+from homing.journal.contract import AddressRecord, PolicyRecord, QueueStat
+from homing.journal.declarations import DeclarationRecord
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.store import returned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from homing.broker.core.redrive_job import RedriveJob
+from homing.broker.recording.redrive_tally import content_of
 
 
 def sent_by(job: RedriveJob, *looks_ms: int) -> list[int]:
@@ -20,7 +21,7 @@ def test_a_rate_holds_after_a_restart_and_is_not_made_up_for() -> None:
     assert sent_by(job, 5_000, 5_050, 5_100, 5_500, 6_000) == [1, 0, 1, 4, 5]
     # It had to wait for room.
     assert sent_by(job, 60_000, 60_100, 60_500) == [1, 1, 4]
-    restarted = RedriveJob.restored(job.content())
+    restarted = RedriveJob(**content_of(job))
     assert sent_by(restarted, 70_000, 70_000, 70_100, 70_500) == [1, 0, 1, 4]
 
 

@@ -12,6 +12,7 @@ from homing.broker.core.amqp.vhost import prefix_of
 from homing.broker.core.message import Message
 from homing.broker.core.rights import Grant, GrantError, Place, Right, Rights, everything_in, read_grant
 from homing.broker.errors import Refused
+from homing.journal.declarations import UserContent
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 
@@ -89,12 +90,12 @@ class Kept:
     """Users, what the journal would hold of them, and what listeners were told."""
 
     def __init__(self) -> None:
-        self.journal: dict[str, dict[str, Any]] = {}
+        self.journal: dict[str, UserContent] = {}
         self.reported: list[tuple[list[str] | None, list[str]]] = []
         self.users = Users(self._keep)
         self.users.changed.append(lambda over, others: self.reported.append((None if over is None else sorted(over), sorted(others))))
 
-    def _keep(self, name: str, content: dict[str, Any] | None) -> None:
+    def _keep(self, name: str, content: UserContent | None) -> None:
         if content is None:
             del self.journal[name]
         else:

@@ -11,7 +11,7 @@ from homing.broker.config.config import default_config, load
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import built_in
 from homing.broker.process.start_notes import changes, contradicted
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import DeclarationRecord
 from tests.model.world import World
 from tests.unit.journal_support import opened
 from tests.unit.test_amqp_session import Peer

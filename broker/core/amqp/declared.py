@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ..queue import Queue
+from ..queue_options import QueueOptions
 
 #: The key in a queue's options.
 AMQP: Final = "amqp"
@@ -33,8 +34,13 @@ HEEDED: Final = (
 
 def arguments_of(queue: Queue) -> dict[str, Any]:
     """Its ``x-`` arguments; empty for every queue that AMQP did not declare."""
-    declared: dict[str, Any] = queue.options.get(AMQP, {}).get("arguments", {})
-    return declared
+    return declared_arguments(queue.options)
+
+
+def declared_arguments(options: QueueOptions) -> dict[str, Any]:
+    """As ``arguments_of``, of its options."""
+    declared = options.get(AMQP)
+    return {} if declared is None else declared.get("arguments", {})
 
 
 def ignored(queue: Queue) -> list[str]:

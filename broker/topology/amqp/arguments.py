@@ -6,14 +6,15 @@ What only AMQP knows is kept in the queue's options (core/amqp/declared.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from ...core.amqp.declared import AMQP, HEEDED, MOST_PRIORITY, arguments_of
+from ...core.amqp.declared import AMQP, HEEDED, MOST_PRIORITY, arguments_of, declared_arguments
 from ...core.amqp.policy import DELAYED_RETRY_KEYS, RETRIES
 from ...core.amqp.vhost import DEFAULT, local_name, virtual_host_of
 from ...core.message import DEFAULT_PRIORITY
 from ...core.pending import PRIORITIES
 from ...core.queue import Queue
+from ...core.queue_options import AmqpDeclaration, QueueOptions
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 
@@ -26,8 +27,9 @@ _INT32: Final = 1 << 31
 _TYPES: Final[dict[type, str]] = {bool: "bool", str: "longstr", float: "double", bytes: "binary", list: "array", dict: "table"}
 #: Texts of which RabbitMQ says in other words that they are none.
 _NAMES: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+_Number = Literal["message_ttl_ms", "expires_ms", "max_length", "max_length_bytes", "consumer_timeout_ms"]
 #: argument -> the setting it becomes.
-_NUMBERS: Final = {
+_NUMBERS: Final[Mapping[str, _Number]] = {
     "x-message-ttl": "message_ttl_ms",
     "x-expires": "expires_ms",
     "x-max-length": "max_length",
@@ -50,19 +52,19 @@ _REFUSED: Final = (
 )
 
 
-def priorities(options: dict[str, Any]) -> tuple[int, int]:
+def priorities(options: QueueOptions) -> tuple[int, int]:
     """The lowest and the highest priority that a queue with these options tells apart: an AMQP queue those up to its ``x-max-priority``,
     or none at all, every other 0 to 9.
     """
     if AMQP not in options:
         return 0, PRIORITIES - 1
-    most = options[AMQP].get("arguments", {}).get("x-max-priority")
+    most = declared_arguments(options).get("x-max-priority")
     return (DEFAULT_PRIORITY, DEFAULT_PRIORITY) if most is None else (0, most)
 
 
-def default_attempts(options: dict[str, Any]) -> int:
+def default_attempts(options: QueueOptions) -> int:
     """How many attempts a queue that AMQP declared gives a message where nobody says how many; -1: without end."""
-    return _QUORUM_ATTEMPTS if options[AMQP].get("arguments", {}).get("x-queue-type") == "quorum" else -1
+    return _QUORUM_ATTEMPTS if declared_arguments(options).get("x-queue-type") == "quorum" else -1
 
 
 def is_temporary(queue: Queue) -> bool:
@@ -75,10 +77,10 @@ def is_temporary(queue: Queue) -> bool:
 
 def options_for(
     name: str, arguments: dict[str, Any], durable: bool, auto_delete: bool, exclusive: bool, virtual_host: str = DEFAULT
-) -> dict[str, Any]:
+) -> QueueOptions:
     """The options of our own that an AMQP declaration comes to. Raises Refused with RabbitMQ's sentence."""
     name = f"queue '{name}' in vhost '{virtual_host}'"
-    options: dict[str, Any] = {}
+    options = QueueOptions()
     for argument, value in arguments.items():
         if argument in _NUMBERS:
             options[_NUMBERS[argument]] = _number(name, argument, value, 1 if argument in _AT_LEAST_1 else 0)
@@ -110,8 +112,8 @@ def options_for(
         raise _invalid(name, "x-queue-type", f"\"unsupported queue type '{kind}'\"", "use classic or quorum")
     if exclusive:
         options["exclusive"] = True
-    declared = {"arguments": arguments, "durable": durable and not exclusive, "auto_delete": auto_delete, "exclusive": exclusive}
-    return {**options, AMQP: declared}
+    options["amqp"] = AmqpDeclaration(arguments=arguments, durable=durable and not exclusive, auto_delete=auto_delete, exclusive=exclusive)
+    return options
 
 
 def _check_delayed_retries(name: str, arguments: dict[str, Any]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import BindingContent, DeclarationRecord, ExchangeContent
 
 from ...core.amqp.declared import AMQP
 from ...core.amqp.exchange import DIRECT, FANOUT, HEADERS, KINDS, TOPIC, Binding, Destination, Exchange, headers_match_problem, route
@@ -91,7 +91,7 @@ class Exchanges:
         self._take_in(exchange)
         self._changed()
         if durable:
-            content = {"kind": kind, "auto_delete": auto_delete, "internal": internal, "arguments": arguments}
+            content = ExchangeContent(kind=kind, auto_delete=auto_delete, internal=internal, arguments=arguments)
             self._state.recorder.batch.declare(DeclarationRecord(self._exchange_kind, name, content))
         return exchange
 
@@ -142,7 +142,7 @@ class Exchanges:
         exchange.bind(binding)
         self._changed()
         if self._lasts(exchange, destination):
-            content = {"source": source, "to": destination.name, "queue": destination.is_queue, "key": key, "arguments": arguments}
+            content = BindingContent(source=source, to=destination.name, queue=destination.is_queue, key=key, arguments=arguments)
             self._state.recorder.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
@@ -203,12 +203,10 @@ class Exchanges:
         found = list(declarations)
         for record in found:
             if record.kind == self._exchange_kind:
-                content = record.content
-                kind, auto_delete, internal = content["kind"], content["auto_delete"], content["internal"]
-                self._take_in(Exchange(record.name, kind, auto_delete=auto_delete, internal=internal, arguments=content["arguments"]))
+                self._take_in(Exchange(record.name, **cast(ExchangeContent, record.content)))
         for record in found:
             if record.kind == self._binding_kind:
-                content = record.content
+                content = cast(BindingContent, record.content)
                 exchange = self.exchanges.get(content["source"])
                 destination = Destination(content["to"], content["queue"])
                 there = self.queue(destination.name) if destination.is_queue else self.exchanges.get(destination.name)

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import DeclarationRecord, PolicyContent
 
-from ...core.amqp.declared import AMQP, arguments_of
+from ...core.amqp.declared import AMQP, arguments_of, declared_arguments
 from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
 from ...core.amqp.vhost import split, virtual_host_of
 from ...core.memory import Cache
 from ...core.queue import Queue
+from ...core.queue_options import QueueOptions
 from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
 from ...delivery.state import BrokerState
@@ -89,7 +90,14 @@ class Policies:
         if key not in self._set and len(self._set) >= _MOST:
             raise Refused("too-many-policies", f"there are {_MOST} policies, as many as there may be", "clear some")
         replaced, self._set[key] = self._set.get(key), policy
-        content = {**policy.describe(), "definition": dict(policy.definition)}
+        content = PolicyContent(
+            name=policy.name,
+            virtual_host=policy.virtual_host,
+            pattern=policy.pattern.pattern,
+            apply_to=policy.apply_to,
+            priority=policy.priority,
+            definition=dict(policy.definition),
+        )
         self._state.recorder.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
         self._gone(replaced)
         self._came(policy)
@@ -167,12 +175,12 @@ def _in_file(name: str) -> Refused:
 # -- in force ------------------------------------------------------------------------------------------------------------
 
 
-def with_policy(settings: AddressSettings, options: Mapping[str, Any], policy: Policy | None) -> AddressSettings:
+def with_policy(settings: AddressSettings, options: QueueOptions, policy: Policy | None) -> AddressSettings:
     """The settings of a queue that was declared with ``options`` (of which they hold our own already), under a policy.
 
     RabbitMQ's rules: of limits and times to live the smaller one holds, in everything else the declaration goes before the policy.
     """
-    arguments = options.get(AMQP, {}).get("arguments", {})
+    arguments = declared_arguments(options)
     definition: Mapping[str, Any] = {} if policy is None else policy.definition
     changes = delayed_retries(arguments, definition)
     for key, field in _LIMITS.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from homing.journal.contract import DeclarationRecord
+from homing.journal.declarations import DeclarationRecord, NoContent
 
 from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
 from ...core.queue import Queue
@@ -70,7 +70,7 @@ class VirtualHosts:
             return known
         self.check_room()
         self._state.declared.check("virtual hosts")
-        self._state.recorder.batch.declare(DeclarationRecord(_KIND, name, {}))
+        self._state.recorder.batch.declare(DeclarationRecord(_KIND, name, NoContent()))
         return self._make(name)
 
     def check(self, name: str) -> bool:
