@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -51,6 +52,10 @@ _QUIET_OUTPUT = "+UnlockDiagnosticVMOptions -XX:-DisplayVMOutput -XX:AOTCacheOut
 _UNMOVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 #: An archive begins with its kind; Java writes that last.
 _UNFINISHED = bytes(4)
+#: What a run that is to make one leaves in its place until then.
+_OURS = _UNFINISHED + str(os.getpid()).encode()
+#: What is unfinished and older was given up: Java writes some 20 s after a first run's end.
+_BEING_MADE_S = 60
 #: Archives that are kept, of other Javas and virtual environments too.
 _MOST_ARCHIVES = 4
 
@@ -77,8 +82,8 @@ class Java:
     def class_sharing(self, spark: Path, environ: Mapping[str, str] | None = None) -> str:
         """Options that map the archive of this Java and the installed ``spark``, or have Java write it when it ends: some 200 MB.
 
-        Java looks whether it fits, and does without where it does not. Empty where no cache can be written, and where there are
-        directories among the classes, of which Java makes no archive and says so when it ends.
+        Java looks whether it fits, and does without where it does not. Empty where no cache can be written, while another run is making
+        it, and where there are directories among the classes, of which Java makes no archive and says so when it ends.
         """
         environ = os.environ if environ is None else environ
         if any(environ.get(name) for name in _CLASSES_TOO):
@@ -90,12 +95,12 @@ class Java:
         archive = place / f"spark-{_digest(ours)}.{kind}"
         try:
             place.mkdir(parents=True, exist_ok=True)
-            finished = archive.exists()
-            if finished:
-                with archive.open("rb") as file:
-                    finished = file.read(4) not in (b"", _UNFINISHED)
-            else:
+            finished = _beginning(archive)[:4] not in (b"", _UNFINISHED)
+            if not finished:
+                if _is_being_made(archive):
+                    return ""
                 make_room(place, "spark-*", _MOST_ARCHIVES)
+                archive.write_bytes(_OURS)
         except OSError:
             return ""
         return f"-Xlog:disable {_UNMOVED} -XX:{use if finished else make}={archive}"
@@ -166,6 +171,21 @@ def make_room(place: Path, names: str, most: int) -> None:
     files = sorted(place.glob(names), key=lambda file: file.lstat().st_mtime_ns, reverse=True)
     for file in files[most - 1 :]:
         file.unlink(missing_ok=True)
+
+
+def _beginning(archive: Path) -> bytes:
+    with suppress(FileNotFoundError), archive.open("rb") as file:
+        return file.read(64)
+    return b""
+
+
+def _is_being_made(archive: Path) -> bool:
+    """Whether another run is to write it, or is at it: Java begins with a file beside it."""
+    for file, ours in ((archive, _OURS), (archive.with_name(f"{archive.name}.config"), None)):
+        with suppress(FileNotFoundError):
+            if 0 <= time.time() - file.stat().st_mtime < _BEING_MADE_S and _beginning(file) != ours:
+                return True
+    return False
 
 
 def _digest(text: str) -> str:

@@ -99,8 +99,18 @@ def test_the_archive_of_classes_is_written_until_it_is_whole(tmp_path: Path) -> 
     first = found.class_sharing(tmp_path / "jdk", environ(tmp_path))
     assert "-XX:ArchiveClassesAtExit=" in first
     archive = Path(first.rpartition("=")[2])
-    archive.write_bytes(bytes(4096))  # a Java that was killed while it wrote
+    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == first  # the same run asks again
+    archive.write_bytes(bytes(4) + b"0")  # another run is to write it when it ends
+    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == ""
+    archive.write_bytes(bytes(4096))
+    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == ""
+    os.utime(archive, (1_000_000, 1_000_000))  # a Java that was killed while it wrote
     assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == first
+    os.utime(archive, (1_000_000, 1_000_000))
+    beside = archive.with_name(archive.name + ".config")
+    beside.write_bytes(b"\x7c")
+    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == ""
+    beside.unlink()
     archive.write_bytes(b"\xa8\xba\x0b\xf0" + bytes(4092))
     assert f"-XX:SharedArchiveFile={archive}" in found.class_sharing(tmp_path / "jdk", environ(tmp_path))
     assert str(archive) not in found.class_sharing(tmp_path, environ(tmp_path))  # another Spark
@@ -115,8 +125,8 @@ def test_old_archives_make_room_for_a_new_one(tmp_path: Path) -> None:
     for age in range(6):
         (place / f"spark-{age}.jsa").write_bytes(b"")
         os.utime(place / f"spark-{age}.jsa", (1_000_000 - age, 1_000_000 - age))
-    found.class_sharing(tmp_path / "jdk", environ(tmp_path))
-    assert {each.name for each in place.iterdir()} == {"spark-0.jsa", "spark-1.jsa", "spark-2.jsa"}
+    new = found.class_sharing(tmp_path / "jdk", environ(tmp_path)).rpartition("/")[2]
+    assert {each.name for each in place.iterdir()} == {"spark-0.jsa", "spark-1.jsa", "spark-2.jsa", new}
 
 
 def test_the_packaged_java_takes_the_options_of_its_archive(tmp_path: Path) -> None:
