@@ -23,7 +23,7 @@ from ..core.routing import ANYCAST
 from ..errors import Refused
 from ..paging.choosing import in_place
 from ..recording.disk_moves import can_move, deliveries_at, move_back
-from ..recording.records import message_key
+from ..recording.mapping import message_key
 from ..steps import STEP, Steps
 from ..topology.amqp.arguments import is_temporary
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute

@@ -17,9 +17,8 @@ from ..core.message import GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, Messa
 from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
-from ..recording.mapping import message_of
+from ..recording.mapping import message_key, message_of, message_record
 from ..recording.recorder import Recorder
-from ..recording.records import message_key, message_record
 
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
 #: A reference that ends, and the way of its message from here on.

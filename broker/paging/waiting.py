@@ -16,7 +16,7 @@ from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
 from ..core.queue import Queue
 from ..delivery.state import BrokerState
-from ..recording.records import message_key
+from ..recording.mapping import message_key
 from ..steps import LOOK_STEP, Steps
 
 #: A place among them: (due_at_ms, sequence).

@@ -11,8 +11,8 @@ from homing.journal.contract import DEATH_BITS, EndedEntry, HopRecord, OutcomeDe
 from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
 from ..core.queue import Queue
 from .fault_groups import cause_when_back
+from .mapping import key_in
 from .recorder import Recorder
-from .records import key_in
 
 _MINUTE_MS: Final = 60_000
 _OUTCOME: Final = "redriven"

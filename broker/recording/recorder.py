@@ -39,8 +39,8 @@ from ..core.settings.address_settings import AddressSettings
 from .failure_report import LastReport
 from .fault_groups import FaultGroups
 from .journal_port import JournalPort
+from .mapping import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 from .policies_in_force import PoliciesInForce
-from .records import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 from .redrive_tally import RedriveTally
 
 #: What ``max-redelivery-records: -1`` comes to.

@@ -17,7 +17,7 @@ from ..engine import Engine
 from ..errors import Refused
 from ..topology.amqp.arguments import priorities
 from ..topology.resources import parse_selector, settings_for
-from .records import park_reason
+from .mapping import park_reason
 
 log = logging.getLogger("homing")
 
