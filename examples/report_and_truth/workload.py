@@ -38,7 +38,7 @@ def workload(messages: int = MESSAGES, seed: int = 24) -> Workload:
         Send("mails", plans(0.2, "K" * 8, 0.2), by="amqp"),
         Kill("mails", "amqp"),
         Consume("mails", ("3.1", "3.2"), "amqp"),
-        # What it depends on is down: everything fails, and comes home when that is over.
+        # What it depends on is down: everything fails, and succeeds when that is over.
         Send("warehouse", plans(0.12, "V" * 20, 1.0), by="amqp-tx"),
         Consume("warehouse", ("1.0",), "native"),
         Restart(kill=True),

@@ -17,7 +17,7 @@ import pytest
 
 from tests.faults.power_loss import broker_workload, journal_workload
 from tests.faults.power_loss.again import cut_again
-from tests.faults.power_loss.claims import Fact, Ledger
+from tests.faults.power_loss.claims import Account, Fact
 from tests.faults.power_loss.cuts import Cut, Cutter, Summary, boundaries, draw
 from tests.faults.power_loss.disk import Disk, Loss
 from tests.faults.power_loss.planted import FAULTS
@@ -200,10 +200,10 @@ def test_a_call_that_was_not_followed_is_an_error() -> None:
 
 
 def _judged(claims: Sequence[dict[str, object]], *facts: Fact, transactions: tuple[str, ...] = (), next_id: int = 1) -> list[str]:
-    ledger = Ledger()
+    account = Account()
     for claim in claims:
-        ledger.apply(claim)
-    return ledger.judge(facts, transactions, next_id)
+        account.apply(claim)
+    return account.judge(facts, transactions, next_id)
 
 
 SENT: list[dict[str, object]] = [{"begin": 1, "sends": ["a"]}, {"done": 1}]

@@ -417,8 +417,8 @@ def test_duplicate_ids_are_forgotten_with_their_address() -> None:
     assert life.keys() == ["new"]
 
 
-def test_a_policy_in_use_is_on_the_books_however_many_others_clients_bring() -> None:
-    """The books keep the 10,000 that were entered last, and memory fewer: what is in use is entered again before it would go."""
+def test_a_policy_in_use_is_on_record_however_many_others_clients_bring() -> None:
+    """The broker keeps the 10,000 that were entered last, and memory fewer: what is in use is entered again before it would go."""
     life = Life({"max-delivery-attempts": -1})
     sender, reader = life.client(), life.client()
     life.send(sender, "a", "x")

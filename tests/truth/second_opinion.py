@@ -10,7 +10,7 @@ from sksurv.nonparametric import cumulative_incidence_competing_risks, kaplan_me
 
 
 def incidence(ends: Mapping[float, tuple[int, int, int]]) -> dict[float, tuple[int, float, float]]:
-    """Time -> (succeeded, died, censored) at it. Returns time -> (at risk before it, part that came home by then, part that is dead)."""
+    """Time -> (succeeded, died, censored) at it. Returns time -> (at risk before it, part that succeeded by then, part that is dead)."""
     counts: Any = np.array([ends[at] for at in sorted(ends)])
     times: Any = np.repeat(np.array(sorted(ends), dtype=float), counts.sum(axis=1))
     events: Any = np.concatenate([np.repeat([1, 2, 0], each) for each in counts])

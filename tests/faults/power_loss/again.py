@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from homing.journal.journal import Journal, JournalOptions
-from tests.faults.power_loss.claims import Ledger
+from tests.faults.power_loss.claims import Account
 from tests.faults.power_loss.cuts import Cut, Cutter, Summary, draw, facts_of, write_image
 from tests.faults.power_loss.disk import Disk
 from tests.faults.power_loss.recording import ROOT, Recording
@@ -35,23 +35,23 @@ def cut_again(
     undisturbed = directory / "undisturbed"
     undisturbed.mkdir(mode=0o700)
     write_image(undisturbed, files)
-    ledger = asyncio.run(_found(undisturbed))
+    account = asyncio.run(_found(undisturbed))
     command = [sys.executable, "-m", __name__, str(recording.data)]
     subprocess.run(command, cwd=ROOT, env=recording.environment(), check=True, timeout=50)
-    cutter = Cutter(recording, directory, chance, disk, ledger)
+    cutter = Cutter(recording, directory, chance, disk, account)
     cuts: list[Cut] = draw(cutter.records, count, chance)
     return cutter.play(cuts, advance)
 
 
-async def _found(place: Path) -> Ledger:
+async def _found(place: Path) -> Account:
     """What a start finds that nothing disturbs: from then on it is as good as confirmed."""
     journal, recovered = await Journal.open(place, _OPTIONS, 0)
     try:
-        ledger = Ledger()
+        account = Account()
         for number, fact in enumerate(facts_of(recovered), 1):
-            ledger.apply({"begin": number, "sends": [fact.key], "counts": {fact.key: fact.delivery_count}})
-            ledger.apply({"done": number})
-        return ledger
+            account.apply({"begin": number, "sends": [fact.key], "counts": {fact.key: fact.delivery_count}})
+            account.apply({"done": number})
+        return account
     finally:
         await journal.close()
 

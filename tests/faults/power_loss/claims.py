@@ -39,7 +39,7 @@ class Operation:
     highest_id: int = 0
 
 
-class Ledger:
+class Account:
     """The claims up to one place. ``apply`` them in order, then ``judge`` what was found."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
 from homing.journal.store.commits import LAST_COMMIT_NAME
-from tests.faults.power_loss.claims import Fact, Ledger
+from tests.faults.power_loss.claims import Account, Fact
 from tests.faults.power_loss.disk import Disk, Loss
 from tests.faults.power_loss.recording import Record, Recording
 
@@ -76,17 +76,17 @@ def draw(records: Sequence[Record], count: int, chance: Random) -> list[Cut]:
 class Cutter:
     """Plays cuts of one record in the order of their places; what it found adds up in ``summary``.
 
-    ``directory`` is where images are opened; an image with a problem stays there. ``disk`` and ``ledger``: how things stood
+    ``directory`` is where images are opened; an image with a problem stays there. ``disk`` and ``account``: how things stood
     before the record began, if anything did.
     """
 
     def __init__(
-        self, recording: Recording, directory: Path, chance: Random, disk: Disk | None = None, ledger: Ledger | None = None
+        self, recording: Recording, directory: Path, chance: Random, disk: Disk | None = None, account: Account | None = None
     ) -> None:
         self.records = recording.read()
         self.summary = Summary()
         self._disk = disk or Disk(recording.root_inode)
-        self._ledger = ledger or Ledger()
+        self._account = account or Account()
         self._directory = directory
         self._chance = chance
         self._played = 0
@@ -94,8 +94,8 @@ class Cutter:
     def play(self, cuts: Iterable[Cut], advance: Callable[[], None] = lambda: None) -> Summary:
         for cut in sorted(cuts, key=lambda cut: cut.place):
             image = self._directory / f"image-{self.summary.images:05}"
-            problems = _judge(image, self.files(cut), self._ledger, self.summary, self._chance)
-            self.summary.count(cut, len(self._ledger.confirmed), [f"{problem} [{image}]" for problem in problems])
+            problems = _judge(image, self.files(cut), self._account, self.summary, self._chance)
+            self.summary.count(cut, len(self._account.confirmed), [f"{problem} [{image}]" for problem in problems])
             if not problems and image.exists():
                 shutil.rmtree(image)
             advance()
@@ -106,15 +106,15 @@ class Cutter:
         for record in self.records[self._played : cut.place]:
             self._disk.apply(record)
             if record.kind == "m":
-                self._ledger.apply(record.claim)
+                self._account.apply(record.claim)
         self._played = cut.place
         return self._disk.after("data", cut.loss, self._chance)
 
 
-def _judge(image: Path, files: dict[str, bytes] | None, ledger: Ledger, summary: Summary, chance: Random) -> list[str]:
+def _judge(image: Path, files: dict[str, bytes] | None, account: Account, summary: Summary, chance: Random) -> list[str]:
     if files is None or DATABASE not in files:
         summary.empty += 1
-        return [f"the journal is not there, and {len(ledger.confirmed)} operations were confirmed"] if ledger.confirmed else []
+        return [f"the journal is not there, and {len(account.confirmed)} operations were confirmed"] if account.confirmed else []
     image.mkdir(mode=0o700)
     write_image(image, files)
     if chance.random() < 0.5:
@@ -123,9 +123,9 @@ def _judge(image: Path, files: dict[str, bytes] | None, ledger: Ledger, summary:
     # An operator may look before the broker starts; half of the time nobody does.
     problems = []
     try:
-        if ledger.confirmed and chance.random() < 0.5:
+        if account.confirmed and chance.random() < 0.5:
             problems += _checked(image)
-        problems += asyncio.run(_opened(image, ledger, summary))
+        problems += asyncio.run(_opened(image, account, summary))
         problems += _checked(image)
     except JournalError as error:
         problems.append(f"it does not open: {error}")
@@ -142,12 +142,12 @@ def _checked(image: Path) -> list[str]:
     return [f"journal check says: {problem}" for problem in check(image).problems]
 
 
-async def _opened(image: Path, ledger: Ledger, summary: Summary) -> list[str]:
+async def _opened(image: Path, account: Account, summary: Summary) -> list[str]:
     journal, recovered = await Journal.open(image, _OPTIONS, 0)
     try:
         facts = facts_of(recovered)
         summary.messages += len(facts)
-        problems = ledger.judge(facts, recovered.committed, journal.next_id())
+        problems = account.judge(facts, recovered.committed, journal.next_id())
     finally:
         await journal.close()
     return problems
