@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from homing.journal.contract import Recovered
+from homing.journal.contract import FaultDescription, FaultLife, FaultsNow, Recovered
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
@@ -253,7 +253,7 @@ class Server:
         """In a thread: whether a transaction of the last 24 h was committed."""
         return self._journal_reader().committed(transaction_id)
 
-    def fault_lives(self) -> dict[int, dict[str, int]]:
+    def fault_lives(self) -> dict[int, FaultLife]:
         """In a thread: see JournalReader."""
         return self._journal_reader().fault_lives(self._clock.now_ms())
 
@@ -262,9 +262,9 @@ class Server:
         read = self._journal_reader
         self._old_deaths = self._loop.create_task(find_causes(self.broker, lambda after, limit: read().old_deaths(after, limit)))
 
-    def fault_counts(self) -> dict[str, Any]:
+    def faults_now(self) -> FaultsNow:
         """In a thread: see JournalReader."""
-        return self._journal_reader().fault_counts(self._clock.now_ms())
+        return self._journal_reader().faults_now(self._clock.now_ms())
 
     def failures(self, since_ms: int, most: int) -> Iterator[Any]:
         """In a thread: see JournalReader."""
@@ -282,7 +282,7 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().calendar(queue_ids, now_ms, parts)
 
-    def describe_fault(self, fault_ids: list[int]) -> dict[str, Any]:
+    def describe_fault(self, fault_ids: list[int]) -> FaultDescription:
         """In a thread: see JournalReader."""
         return self._journal_reader().describe_fault(fault_ids, self._clock.now_ms())
 

@@ -355,6 +355,51 @@ class ConsumerPolicyInForce(TypedDict, total=False):
     collision_avoidance_factor: float
 
 
+class FaultLife(NamedTuple):
+    """What is counted of a fault group: see FaultStat; of its failures those of the last hour and day, to ten minutes."""
+
+    failures: int = 0
+    waiting: int = 0
+    succeeded: int = 0
+    died: int = 0
+    redriven: int = 0
+    last_hour: int = 0
+    last_day: int = 0
+
+
+class DeadLetters(NamedTuple):
+    """Those in one queue that share a cause."""
+
+    queue_id: int
+    #: OTHER_FAULT, where its group was folded.
+    fault_id: int
+    #: The queue that they came from; None: not known.
+    source: str | None
+    reason: str
+    sent_back: bool
+    messages: int
+    #: When they came.
+    oldest_ms: int
+    newest_ms: int
+
+
+class FaultsNow(NamedTuple):
+    """All of one moment."""
+
+    lives: dict[int, FaultLife]
+    dead: list[DeadLetters]
+    #: Names, of deleted ones too.
+    queues: dict[int, str]
+
+
+class FaultDescription(NamedTuple):
+    #: Of the first of its groups that has them.
+    text: str
+    traceback: str
+    #: Failures of the last 24, oldest first.
+    hours: list[int]
+
+
 class PolicyInForce(TypedDict, total=False):
     """Everything that a decision depended on (broker/core/policy_in_force.py says the same); older ones lack what came later."""
 

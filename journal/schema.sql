@@ -109,7 +109,7 @@ CREATE TABLE failure (
   first_message INTEGER NOT NULL,          -- the lowest and the highest message_id in it
   last_message  INTEGER NOT NULL,
   stays         TEXT NOT NULL,             -- JSON: [[message_id, sequence], …]
-  failure_blob  BLOB NOT NULL              -- map, see records.AttemptDetail
+  failure_blob  BLOB NOT NULL              -- map, see AttemptDetail
 ) STRICT;
 CREATE INDEX failure_at ON failure (at_ms);
 CREATE INDEX failure_message ON failure (first_message, last_message);
@@ -125,7 +125,7 @@ CREATE TABLE outcome (
   first_message INTEGER NOT NULL,
   last_message  INTEGER NOT NULL,
   stays         TEXT NOT NULL,             -- JSON: [[message_id, sequence, sent_at_ms, entered_at_ms], …]; without times: they stand in the map
-  outcome_blob  BLOB NOT NULL              -- map, see records.Outcomes
+  outcome_blob  BLOB NOT NULL              -- map, see OutcomeDetail
 ) STRICT;
 CREATE INDEX outcome_at ON outcome (at_ms);
 CREATE INDEX outcome_message ON outcome (first_message, last_message);

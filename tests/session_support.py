@@ -8,6 +8,7 @@ from typing import Any
 from homing.broker.config.changes import Change
 from homing.broker.errors import Refused
 from homing.broker.protocols.native.codec import FrameDecoder
+from homing.journal.contract import FaultDescription, FaultLife, FaultsNow
 
 
 class Transport:
@@ -54,14 +55,14 @@ class NoHost:
     def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
         return [None for _ in entries]
 
-    def fault_lives(self) -> dict[int, dict[str, int]]:
+    def fault_lives(self) -> dict[int, FaultLife]:
         return {}
 
     def failures(self, since_ms: int, most: int) -> Iterator[Any]:
         return iter(())
 
-    def fault_counts(self) -> dict[str, Any]:
-        return {"faults": {}, "dead": [], "queues": {}}
+    def faults_now(self) -> FaultsNow:
+        return FaultsNow({}, [], {})
 
     def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
         return {}
@@ -72,8 +73,8 @@ class NoHost:
     def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
         return {}
 
-    def describe_fault(self, fault_ids: list[int]) -> dict[str, Any]:
-        return {"text": "", "traceback": "", "hours": [0] * 24}
+    def describe_fault(self, fault_ids: list[int]) -> FaultDescription:
+        return FaultDescription("", "", [0] * 24)
 
     def committed(self, transaction_id: str) -> bool:
         return False

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple, Protocol
 
 from .settings.address_settings import AddressSettings, AddressSettingsRepository
 
 #: Why a dead letter was removed; an outcome's reason.
 RETENTION: Final = "dead-letter-retention"
 QUOTA: Final = "dead-letter-quota"
+
+
+class DeadLetters(Protocol):
+    """Those in one queue that share a cause (journal.contract)."""
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def source(self) -> str | None: ...
+
+    @property
+    def messages(self) -> int: ...
+
+    @property
+    def oldest_ms(self) -> int: ...
 
 
 class Excess(NamedTuple):
@@ -28,16 +44,16 @@ def limits_anything(settings: AddressSettingsRepository) -> bool:
     return any(settings.values_of(name) != {None} for name in ("dead_letter_retention_ms", "dead_letter_quota"))
 
 
-def excess(dead: Iterable[Mapping[str, Any]], settings_of: Callable[[str], AddressSettings], now_ms: int) -> Iterator[Excess]:
-    """``dead``: as journal.read.faults.dead has it. What has no source stays."""
-    by_source: dict[tuple[int, str], list[Mapping[str, Any]]] = {}
+def excess(dead: Iterable[DeadLetters], settings_of: Callable[[str], AddressSettings], now_ms: int) -> Iterator[Excess]:
+    """What has no source stays."""
+    by_source: dict[tuple[int, str], list[DeadLetters]] = {}
     for each in dead:
-        if each["source"]:
-            by_source.setdefault((each["queue_id"], each["source"]), []).append(each)
+        if each.source:
+            by_source.setdefault((each.queue_id, each.source), []).append(each)
     for (queue_id, source), parts in by_source.items():
-        settings, number = settings_of(source), sum(each["messages"] for each in parts)
+        settings, number = settings_of(source), sum(each.messages for each in parts)
         retention_ms, quota, archived = settings.dead_letter_retention_ms, settings.dead_letter_quota, settings.dead_letter_archive
-        if retention_ms is not None and min(each["oldest_ms"] for each in parts) < now_ms - retention_ms:
+        if retention_ms is not None and min(each.oldest_ms for each in parts) < now_ms - retention_ms:
             yield Excess(queue_id, source, RETENTION, archived, until_ms=now_ms - retention_ms)
         elif quota is not None and number > quota:
             yield Excess(queue_id, source, QUOTA, archived, number=number - quota)

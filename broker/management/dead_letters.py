@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from homing.journal.contract import DeadLetters
+
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
@@ -27,29 +29,28 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     """One for each queue that has dead letters, the fullest first."""
     read.only(arguments)
     groups = {each.fault_id: each for each in broker.faults(who)}
-    counts = await in_thread(host.fault_counts)
-    by_queue: dict[int, list[dict[str, Any]]] = {}
-    for each in counts["dead"]:
-        by_queue.setdefault(each["queue_id"], []).append(each)
+    by_queue: dict[int, list[DeadLetters]] = {}
+    for each in (await in_thread(host.faults_now)).dead:
+        by_queue.setdefault(each.queue_id, []).append(each)
     there = {queue.queue_id: queue for queue in broker.queues().values() if broker.may(who, Right.BROWSE, queue_place(queue))}
     found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in by_queue.items() if queue_id in there]
     return sorted(found, key=lambda each: (-each["messages"], each["queue"]))
 
 
-def _of_queue(broker: Broker, queue: str, parts: list[dict[str, Any]], groups: dict[int, FaultGroup]) -> dict[str, Any]:
+def _of_queue(broker: Broker, queue: str, parts: list[DeadLetters], groups: dict[int, FaultGroup]) -> dict[str, Any]:
     by_fault: dict[int, int] = {}
     reasons: dict[str, int] = {}
     for each in parts:
-        by_fault[each["fault_id"]] = by_fault.get(each["fault_id"], 0) + each["messages"]
-        reasons[each["reason"]] = reasons.get(each["reason"], 0) + each["messages"]
+        by_fault[each.fault_id] = by_fault.get(each.fault_id, 0) + each.messages
+        reasons[each.reason] = reasons.get(each.reason, 0) + each.messages
     top = groups.get(max(by_fault, key=lambda fault_id: by_fault[fault_id]))
-    sources = sorted({each["source"] for each in parts if each["fault_id"] in groups and each["source"]})[:_SOURCES]
+    sources = sorted({each.source for each in parts if each.fault_id in groups and each.source})[:_SOURCES]
     settings = [broker.settings_of(source) for source in sources]
     return {
         "queue": queue,
         "messages": sum(by_fault.values()),
-        "oldest_ms": min(each["oldest_ms"] for each in parts),
-        "newest_ms": max(each["newest_ms"] for each in parts),
+        "oldest_ms": min(each.oldest_ms for each in parts),
+        "newest_ms": max(each.newest_ms for each in parts),
         "faults": len(by_fault),
         "top_fault": None if top is None else {"fault": top.fingerprint, "error_class": top.error_class, "text": top.text},
         "top_messages": max(by_fault.values()),
@@ -57,7 +58,7 @@ def _of_queue(broker: Broker, queue: str, parts: list[dict[str, Any]], groups: d
         "sources": sources,
         "owners": sorted({each.owner for each in settings if each.owner}),
         "runbooks": sorted({each.runbook for each in settings if each.runbook}),
-        "sent_back": sum(each["messages"] for each in parts if each["sent_back"]),
+        "sent_back": sum(each.messages for each in parts if each.sent_back),
     }
 
 

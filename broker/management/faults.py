@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from homing.journal.contract import FaultLife, FaultsNow
+
 from ..auth.access import Who, asks, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
@@ -26,9 +28,9 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     groups = [each for each in broker.faults(who) if only is None or each.queue == only]
     if only is not None and not groups:
         read.queue(broker, arguments)
-    counts = await in_thread(host.fault_counts)
+    now = await in_thread(host.faults_now)
     items = sorted(
-        (describe(each, counts) for each in groups), key=lambda each: (-each["dead"] - each["waiting"], -each["last_ms"], each["fault"])
+        (describe(each, now) for each in groups), key=lambda each: (-each["dead"] - each["waiting"], -each["last_ms"], each["fault"])
     )
     return {"items": items[after : after + limit], "next": after + limit if len(items) > after + limit else None}
 
@@ -38,14 +40,14 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
     """One fault, in every queue that met it: its groups, text and traceback of the first failure, failures by hour."""
     read.only(arguments, "fault")
     groups = found(broker, who, arguments)
-    counts = await in_thread(host.fault_counts)
+    now = await in_thread(host.faults_now)
     stored = await in_thread(lambda: host.describe_fault([each.fault_id for each in groups]))
     first = groups[0]
     return {
         "fault": first.fingerprint,
         "error_class": first.error_class,
-        **stored,
-        "groups": [describe(each, counts) for each in groups],
+        **stored._asdict(),
+        "groups": [describe(each, now) for each in groups],
     }
 
 
@@ -80,9 +82,8 @@ def found(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[FaultGrou
     return groups
 
 
-def describe(group: FaultGroup, counts: dict[str, Any]) -> dict[str, Any]:
-    nothing = dict.fromkeys(("failures", "waiting", "succeeded", "died", "redriven", "last_hour", "last_day"), 0)
-    dead = [each for each in counts["dead"] if each["fault_id"] == group.fault_id]
+def describe(group: FaultGroup, now: FaultsNow) -> dict[str, Any]:
+    dead = [each for each in now.dead if each.fault_id == group.fault_id]
     return {
         "fault": group.fingerprint,
         "queue": group.queue,
@@ -90,9 +91,9 @@ def describe(group: FaultGroup, counts: dict[str, Any]) -> dict[str, Any]:
         "text": group.text,
         "first_ms": group.first_ms,
         "last_ms": group.last_ms,
-        **(counts["faults"].get(group.fault_id) or nothing),
-        "dead": sum(each["messages"] for each in dead),
-        "dead_in": sorted({counts["queues"].get(each["queue_id"], "?") for each in dead}),
+        **(now.lives.get(group.fault_id) or FaultLife())._asdict(),
+        "dead": sum(each.messages for each in dead),
+        "dead_in": sorted({now.queues.get(each.queue_id, "?") for each in dead}),
         "message_ids": list(dict.fromkeys(group.message_ids)),  # one that failed again stands in them again
         "programs": [dict(zip(_PROGRAM, (*program, *times), strict=True)) for program, times in group.programs.items()],
         "muted": group.muted,

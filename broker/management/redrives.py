@@ -125,7 +125,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         if group is not None and group.muted:
             reasons.append("fault-muted")
         # Of those that were folded into one it is not known of each.
-        if group is not None and group.queue and not (lives.get(fault_id) or {"succeeded": 0})["succeeded"]:
+        if group is not None and group.queue and not (fault_id in lives and lives[fault_id].succeeded):
             reasons.append("never-succeeded-since")
         for reason in reasons:
             bounces[reason, to, fault] += number

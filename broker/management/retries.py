@@ -84,12 +84,12 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     waiting_in = [queue for queue in broker.queues().values() if queue.waiting]
     queues = {queue.queue_id: queue for queue in waiting_in if broker.may(who, Right.BROWSE, queue_place(queue))}
     times = await in_thread(lambda: host.first_and_last([*queues]))
-    faults = (await in_thread(host.fault_counts))["faults"]
+    lives = await in_thread(host.fault_lives)
     groups: dict[str, list[tuple[int, FaultGroup]]] = {}
     for group in broker.faults(who):
-        waiting = faults.get(group.fault_id, {}).get("waiting", 0)
-        if waiting > 0:
-            groups.setdefault(group.queue, []).append((waiting, group))
+        life = lives.get(group.fault_id)
+        if life is not None and life.waiting > 0:
+            groups.setdefault(group.queue, []).append((life.waiting, group))
     return [
         {
             "queue": queue.name,

@@ -75,10 +75,10 @@ class DeadLetterSweep:
         await self._on_disk()
         reader, now_ms = self._reader(), self._broker.now_ms()
         began = time.monotonic()
-        counts = await asyncio.to_thread(reader.fault_counts, now_ms)
+        faults = await asyncio.to_thread(reader.faults_now, now_ms)
         self._counting_s = time.monotonic() - began
         queues = self._broker.state.post_office.queues_by_id
-        found = list(excess(counts["dead"], self._broker.settings_of, now_ms))
+        found = list(excess(faults.dead, self._broker.settings_of, now_ms))
         removed = 0
         for each in found:
             if (queue := queues.get(each.queue_id)) is not None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from .. import fingerprint
 from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
-from ..contract import ON_HOLD_MS, AttemptDetail, Fault, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState
+from ..contract import ON_HOLD_MS, AttemptDetail, Fault, FaultLife, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState
 from ..declarations import RedriveContent
 from ..read import faults as fault_reads
 from ..store import returned
@@ -345,16 +345,16 @@ def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def faults(snapshot: Snapshot) -> Iterator[Row]:
-    counts, dead = fault_reads.counts(snapshot.connection, snapshot.now_ms), Counter[int]()
+    lives, dead = fault_reads.lives(snapshot.connection, snapshot.now_ms), Counter[int]()
     for each in fault_reads.dead(snapshot.connection):
-        dead[each["fault_id"]] += each["messages"]
+        dead[each.fault_id] += each.messages
     sql = """SELECT fault_id, fingerprint, queue, error_class, coalesce(text, ''), first_ms, last_ms, fault_blob
              FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY fault_id"""
     for fault_id, number, queue, error_class, text, first_ms, last_ms, blob in snapshot.select(sql):
-        counted, said = counts.get(fault_id) or dict.fromkeys(FAULT_COLUMNS, 0), unpack(blob)
+        life, said = lives.get(fault_id) or FaultLife(), unpack(blob)
         yield (
             number, queue, error_class, text, us(first_ms), us(last_ms),
-            *(counted[name] for name in FAULT_COLUMNS), dead[fault_id], said["muted"], said["fixed_in"], us(said["fixed_ms"]),
+            *(getattr(life, name) for name in FAULT_COLUMNS), dead[fault_id], said["muted"], said["fixed_in"], us(said["fixed_ms"]),
             us(said["regressed_ms"]),
         )  # fmt: skip
 

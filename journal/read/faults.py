@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Final
+from typing import Final
 
 from ..commit.fault_changes import FAULT_SLOT_MS
 from ..commit.fault_groups import COLUMNS
-from ..contract import DEATHS, OTHER_FAULT, SENT_BACK, fault_of
+from ..contract import DEATHS, OTHER_FAULT, SENT_BACK, DeadLetters, FaultDescription, FaultLife, fault_of
 from ..store.packing import Damaged, unpack_hops
 from ..upkeep.tombstones import THERE
 
@@ -28,21 +28,19 @@ _ONE: Final = (
 _ENTERED: Final = "SELECT entered_at_ms FROM reference WHERE sequence = ?"
 
 
-def counts(connection: sqlite3.Connection, now_ms: int) -> dict[int, dict[str, int]]:
-    """fault_id -> its counts (FaultStat) under their names, ``last_hour`` and ``last_day`` of its failures, to ten minutes."""
+def lives(connection: sqlite3.Connection, now_ms: int) -> dict[int, FaultLife]:
+    """By fault_id."""
     slot = now_ms // FAULT_SLOT_MS
     rows = connection.execute(_COUNTS, {"hour": slot - _HOUR, "day": slot - _DAY})
-    return {fault_id: dict(zip((*COLUMNS, "last_hour", "last_day"), numbers, strict=True)) for fault_id, *numbers in rows}
+    return {fault_id: FaultLife(*numbers) for fault_id, *numbers in rows}
 
 
 def queue_names(connection: sqlite3.Connection) -> dict[int, str]:
     return dict(connection.execute("SELECT queue_id, name FROM queue"))
 
 
-def dead(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """One for each queue that has dead letters and each cause: ``queue_id``, ``fault_id`` (OTHER_FAULT, where its group was folded),
-    ``source``: the queue that they came from, ``reason``, ``sent_back``, ``messages``, ``oldest_ms`` and ``newest_ms``: when they came.
-    """
+def dead(connection: sqlite3.Connection) -> list[DeadLetters]:
+    """One for each queue that has dead letters and each cause."""
     some_are_gone = connection.execute("SELECT EXISTS (SELECT 1 FROM gone)").fetchone()[0]
     found = []
     for queue_id, cause, messages, first, last, source in connection.execute(
@@ -50,16 +48,16 @@ def dead(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     ).fetchall():
         oldest_ms, newest_ms = (int(connection.execute(_ENTERED, (sequence,)).fetchone()[0]) for sequence in (first, last))
         found.append(
-            {
-                "queue_id": queue_id,
-                "fault_id": OTHER_FAULT if source is None else fault_of(cause),
-                "source": source or source_of(connection, queue_id, cause),
-                "reason": DEATHS[cause & 7] if cause & 7 < len(DEATHS) else "",
-                "sent_back": bool(cause & SENT_BACK),
-                "messages": messages,
-                "oldest_ms": oldest_ms,
-                "newest_ms": newest_ms,
-            }
+            DeadLetters(
+                queue_id,
+                OTHER_FAULT if source is None else fault_of(cause),
+                source or source_of(connection, queue_id, cause),
+                DEATHS[cause & 7] if cause & 7 < len(DEATHS) else "",
+                bool(cause & SENT_BACK),
+                messages,
+                oldest_ms,
+                newest_ms,
+            )
         )
     return found
 
@@ -76,8 +74,8 @@ def source_of(connection: sqlite3.Connection, queue_id: int, cause: int) -> str 
     return hops[-1][1]["queue"] if hops else None
 
 
-def describe(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
-    """``text`` and ``traceback`` of the first of these groups that has them; ``hours``: failures of the last 24, oldest first."""
+def describe(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) -> FaultDescription:
+    """Of these groups, which are of one fault."""
     marks = ",".join("?" * len(fault_ids))
     text, traceback = connection.execute(
         f"SELECT text, traceback FROM fault_text WHERE fault_id IN ({marks}) ORDER BY traceback = '', fault_id DESC LIMIT 1", fault_ids
@@ -87,4 +85,4 @@ def describe(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) 
     sql = f"SELECT slot, failures FROM fault_count WHERE fault_id IN ({marks}) AND slot > ?"
     for at, failures in connection.execute(sql, (*fault_ids, slot - _DAY)):
         hours[23 - (slot - at) // _HOUR] += failures
-    return {"text": text, "traceback": traceback, "hours": hours}
+    return FaultDescription(text, traceback, hours)

@@ -14,7 +14,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from .. import fingerprint
-from ..contract import ON_HOLD_MS, Failed, MessageRecord, PolicyInForce, QueueStat
+from ..contract import (
+    ON_HOLD_MS,
+    Failed,
+    FaultDescription,
+    FaultLife,
+    FaultsNow,
+    MessageRecord,
+    PolicyInForce,
+    QueueStat,
+)
 from ..declarations import DeclarationRecord
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
@@ -147,7 +156,7 @@ class JournalReader:
         ``references``: where it is now, with queue, priority, counts, state, due_at_ms, on_hold, expires_at_ms, entered_at_ms and ``hops``,
         newest first. ``attempts``: message_id, sequence, attempt, queue_id, queue, at_ms and the
         fields of AttemptDetail, oldest first. ``outcomes``: sequence, queue, at_ms,
-        outcome and the detail of records.Outcomes, oldest first. ``edits``: message_id, original, queue and at_ms of the edit that made
+        outcome and the detail of OutcomeDetail, oldest first. ``edits``: message_id, original, queue and at_ms of the edit that made
         it, and of those of it. Raises ``journal-damaged`` when what is stored is not what was written.
         """
         with self._snapshot() as connection:
@@ -185,15 +194,13 @@ class JournalReader:
             message = message or _message(connection, row)
         return message, references
 
-    def fault_lives(self, now_ms: int) -> dict[int, dict[str, int]]:
-        """See faults.counts."""
+    def fault_lives(self, now_ms: int) -> dict[int, FaultLife]:
         with self._snapshot() as connection:
-            return faults.counts(connection, now_ms)
+            return faults.lives(connection, now_ms)
 
-    def fault_counts(self, now_ms: int) -> dict[str, Any]:
-        """``faults``: see faults.counts; ``dead``: which dead letters are where; ``queues``: names, deleted ones among them."""
+    def faults_now(self, now_ms: int) -> FaultsNow:
         with self._snapshot() as connection:
-            return {"faults": faults.counts(connection, now_ms), "dead": faults.dead(connection), "queues": faults.queue_names(connection)}
+            return FaultsNow(faults.lives(connection, now_ms), faults.dead(connection), faults.queue_names(connection))
 
     def chosen(self, queue_id: int, choice: Choice, after: int, limit: int) -> list[int]:
         """See choosing.chosen."""
@@ -227,7 +234,7 @@ class JournalReader:
         with self._snapshot() as connection:
             return old_deaths(connection, after, limit, _QueueNames(connection))
 
-    def describe_fault(self, fault_ids: list[int], now_ms: int) -> dict[str, Any]:
+    def describe_fault(self, fault_ids: list[int], now_ms: int) -> FaultDescription:
         """See faults.describe."""
         with self._snapshot() as connection:
             return faults.describe(connection, fault_ids, now_ms)

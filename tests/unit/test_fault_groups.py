@@ -135,8 +135,8 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
             send(journal, sequence, hops=[hop(sequence - 9, queue=source)], cause=died.cause)
         await journal.flush()
     with JournalReader(tmp_path) as reader:
-        dead = reader.fault_counts(NOW_MS)["dead"]
-        reported = [(each["fault_id"] == OTHER, each["source"]) for each in dead]
+        dead = reader.faults_now(NOW_MS).dead
+        reported = [(each.fault_id == OTHER, each.source) for each in dead]
         assert reported == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
         settings = AddressSettings(dead_letter_quota=1)
         assert [(each.source, each.number) for each in excess(dead, lambda name: settings, NOW_MS)] == [("orders", 2)]
