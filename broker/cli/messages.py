@@ -45,6 +45,7 @@ MAX_PREFETCH: Final = 1000
 MOST_IN_A_PIPE: Final = 10_000
 #: The longest that one waits for that while others may come, well below the consumer timeout of 30 minutes.
 LONGEST_MS: Final = 60_000
+_A_MOMENT_S: Final = 0.5
 
 
 class AckModeName(StrEnum):
@@ -121,15 +122,28 @@ async def _send_all(
         producer = session.producer(address)
         with progress_bar() as progress, _bodies(file, body, count) as bodies:
             task = progress.add_task(f"sending to {escape(address)}", total=count if file is None else None)
-            for each in bodies:
-                producer.send_nowait(each, **options)
-                await producer.drain()
-                sent += 1
-                if not sent % 100:
-                    progress.update(task, completed=sent)
-                    await asyncio.sleep(0)
-            await producer.flush()
+            watch = asyncio.create_task(_why_it_waits(producer))
+            try:
+                for each in bodies:
+                    producer.send_nowait(each, **options)
+                    await producer.drain()
+                    sent += 1
+                    if not sent % 100:
+                        progress.update(task, completed=sent)
+                        await asyncio.sleep(0)
+                await producer.flush()
+            finally:
+                watch.cancel()
     return sent
+
+
+async def _why_it_waits(producer: homing.Producer) -> None:
+    """Says it once, where the broker holds it back for longer than a moment."""
+    waits = False
+    while not (waits and producer.blocked_reason):
+        waits = producer.blocked_reason is not None
+        await asyncio.sleep(_A_MOMENT_S)
+    note(f"not sent yet: {producer.blocked_reason}")
 
 
 @contextmanager

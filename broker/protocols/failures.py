@@ -20,6 +20,7 @@ KINDS: Final[dict[str, type]] = {
     "retryable": bool,
     "count": bool,
 }
+_WORDS: Final = {str: "text", list: "a list", int: "a whole number", bool: "true or false"}
 _MOST_BASES: Final = 64
 _MOST_MS: Final = (1 << 63) - 1
 
@@ -34,11 +35,11 @@ def checked_report(report: Mapping[str, Any]) -> FailureReport:
         if value is None:
             continue
         if type(value) is not kind:
-            raise ValueError(f"has a {name} that is no {kind.__name__}")
+            raise ValueError(f"gives {name} as something other than {_WORDS[kind]}")
         kept[name] = value
     for name in ("delay_ms", "until_ms"):
         if not 0 <= kept.get(name, 0) <= _MOST_MS:
-            raise ValueError(f"has a {name} that is not from 0 to {_MOST_MS}")
+            raise ValueError(f"gives {name} as something other than a whole number from 0 on")
     if not -(1 << 31) <= kept.get("exit_status", 0) < 1 << 32:
         raise ValueError("has an exit_status that no program has")
     bases = kept.get("bases", ())

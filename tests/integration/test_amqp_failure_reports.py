@@ -164,7 +164,10 @@ def test_what_is_no_report_closes_the_channel(ch: BlockingChannel) -> None:
 
     assert published() == (406, "PRECONDITION_FAILED - a failure report names its delivery in the header delivery_tag, a whole number")
     assert published(delivery_tag=7) == (406, "PRECONDITION_FAILED - unknown delivery tag 7")
-    assert published(delivery_tag=7, delay_ms="1s") == (406, "PRECONDITION_FAILED - the failure report has a delay_ms that is no int")
+    assert published(delivery_tag=7, delay_ms="1s") == (
+        406,
+        "PRECONDITION_FAILED - the failure report gives delay_ms as something other than a whole number",
+    )
     long = {"error_text": "x" * 60_000}
 
     def much(other: BlockingChannel) -> None:
