@@ -137,14 +137,18 @@ def _layers_in(file: Path, pattern: str | None) -> dict[str, dict[str, Any]]:
     with such a section.
     """
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         found = YAML(typ="safe").load(file.read_text())
     except OSError as error:
         raise unreadable(file, error) from None
-    except (UnicodeDecodeError, YAMLError) as error:
-        raise typer.BadParameter(f"{file} cannot be read: {error}") from None
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise typer.BadParameter(f"{file}{where}, is not YAML: {error.problem or error.context}") from None
+    except (UnicodeDecodeError, YAMLError, RecursionError) as error:
+        raise typer.BadParameter(f"{file} is not YAML: {error}") from None
     if pattern is not None:
         found = {pattern: {"rules": found} if isinstance(found, list) else found}
     layers = found.get(_SECTION, found) if isinstance(found, dict) else None

@@ -131,7 +131,8 @@ def edit(
         return
     if not yes:
         what = f"message {message_id}" if message_id is not None else of.how_many(url, queue, wanted)
-        confirm(f"{what} of queue {queue}: edited and sent again" + ("" if keep_original else ", and the original ends"), yes)
+        ends = "" if keep_original else ", in the place of what is there"
+        confirm(f"{what} of queue {queue} will be edited and sent again{ends}", yes)
     arguments = {"queue": queue, "to": to, "keep_original": keep_original, "signed": yes}
     edited, refused = talk(url, lambda connection: _edit_all(connection, wanted, after, change, arguments))
     if as_json:
@@ -140,7 +141,7 @@ def edit(
         copies = f", {next(iter(edited))} as {next(iter(edited.values()))}" if len(edited) == 1 else ""
         stdout.print(f"[bold]{counted(len(edited), 'message')}[/] of [bold]{escape(queue)}[/] edited and sent again{copies}")
     for each in refused[:_SHOWN]:
-        note(f"{each['message_id']} is as it was: {each['message']} ({each['fix']})")
+        note(f"{each['message_id']} is as it was: {each['message']}; {each['fix']}")
     if len(refused) > _SHOWN:
         note(f"and {len(refused) - _SHOWN:,} more are as they were")
     if refused:

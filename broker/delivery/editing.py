@@ -74,7 +74,7 @@ class Editing:
         state, original = self._state, reference.message
         signatures = state.settings.resolve(original.address).signature_properties
         if not edits.signed and (named := [name for name in signatures if name in (original.properties or ())]):
-            fix = "see that whoever checks it does not mind, then edit it with --yes (signed)"
+            fix = "whoever checks it may refuse it: --yes (signed) edits it all the same"
             raise Refused("message-signed", f"message {original.message_id} carries {', '.join(named)}, a signature", fix)
         copy = self._copy(original, edits.by_number[original.message_id])
         target = edits.target or self._office.redrive_target(reference.queue, reference.hops, 0, check)

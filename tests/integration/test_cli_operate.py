@@ -198,7 +198,8 @@ def test_a_send_that_is_held_back_says_why(shell: HomingCommand, broker: Server)
     assert shell("send", "narrow", "--body", "x", "--count", "2").stderr == ""
     command = [sys.executable, "-m", "homing", "send", "narrow", "--body", "x", "--url", broker.url]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stderr.readline().startswith("not sent yet: queue-full: narrow holds 2 messages")
         shell("queue", "purge", "narrow", "--yes")
         assert process.stdout.read() == "sent 1 message to narrow, confirmed\n"

@@ -193,7 +193,7 @@ def key_of(name: str) -> str:
 
 def _setting(name: str, value: Any, read_setting: ReadSetting) -> tuple[str, Any]:
     if name not in _SETTINGS:
-        raise SettingError(name, value, "what a rule has", "that is " + ", ".join(map(key_of, _KEYS)))
+        raise SettingError(name, key_of(name), "a key that rules have", "these are " + ", ".join(map(key_of, _KEYS)))
     if value is None and name == "dead_letter_address":
         raise SettingError("dead-letter-address", value, "an address", "leave it out, and the queue's own holds")
     return read_setting(name, value)
