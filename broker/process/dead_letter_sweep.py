@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from homing.journal.errors import JournalError
+from homing.journal.export.archiver import Archiver
 from homing.journal.read.queries import JournalReader
 
 from ..broker import Broker
@@ -44,8 +45,7 @@ class DeadLetterSweep:
         reader: Callable[[], JournalReader],
     ) -> None:
         self._broker = broker
-        self._data = data
-        self._place = data / place
+        self._archiver = Archiver(data, data / place)
         self._reader = reader
         self._warned_at = float("-inf")
         self._counting_s = 0.0
@@ -61,12 +61,16 @@ class DeadLetterSweep:
 
     async def _run(self) -> None:
         """Looks again and again; what goes wrong once is logged, and tried again the next time."""
-        while True:
-            await asyncio.sleep(max(_EVERY_S, _TIMES * self._counting_s))
-            try:
-                await self.look()
-            except Exception:
-                log.exception("dead-letter-sweep-failed: dead letters that are too old or too many stay for now")
+        try:
+            while True:
+                await asyncio.sleep(max(_EVERY_S, _TIMES * self._counting_s))
+                try:
+                    await self.look()
+                    await self._archiver.rest()
+                except Exception:
+                    log.exception("dead-letter-sweep-failed: dead letters that are too old or too many stay for now")
+        finally:
+            await self._archiver.close()
 
     async def look(self) -> int:
         """Returns how many were removed. What cannot be archived stays, and the log says why."""
@@ -106,12 +110,10 @@ class DeadLetterSweep:
     async def _remove(self, queue: Queue, over: Excess, sequences: list[int]) -> int:
         where = "not archived, as dead-letter-archive says"
         if over.archived:
-            from homing.journal.export.archive import archive
-
             # What was archived before the process ended is so again, under another name.
             self._number += 1
             name = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime(self._broker.now_ms() / 1000))}-{os.getpid()}-{self._number}"
-            out, entries = await asyncio.to_thread(archive, self._data, self._place, name, sequences, over.why)
+            out, entries = await self._archiver.archive(name, sequences, over.why)
             where = f"archived in {out}"
         else:
             entries = await asyncio.to_thread(self._reader().message_ids, sequences)

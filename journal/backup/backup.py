@@ -14,7 +14,6 @@ import json
 import os
 import re
 import sqlite3
-import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
@@ -22,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from .. import apart
 from ..commit.writer_thread import says_damaged
 from ..errors import JournalError
 from ..migrations import bring_up
@@ -74,28 +74,17 @@ class Backups:
             return await self._copied(target, half_made)
 
     async def _copied(self, target: Path, half_made: Path) -> dict[str, Any]:
-        root = str(Path(__file__).parent.parent)
-        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
         await self._on_writer(lambda _: self._watch.begin())
         child = None
         try:
-            child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "homing.journal.backup.copy", str(self._directory), str(half_made)),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": path},
-                # Ctrl-C at the terminal is the broker's to act upon.
-                start_new_session=True,
-            )
+            child = await apart.start("homing.journal.backup.copy", str(self._directory), str(half_made))
             copied = await self._converse(child)
             _name(half_made, target)
             return {"path": str(target), **copied._asdict()}
         finally:
             self._watch.end()
-            if child is not None and child.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    child.kill()
-                await asyncio.shield(child.wait())
+            if child is not None:
+                await apart.end(child)
 
     async def _converse(self, child: asyncio.subprocess.Process) -> Copied:
         await _answer(child)
