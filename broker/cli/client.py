@@ -6,15 +6,17 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import typer
 
 import homing
 
-from .output import DEFAULT_URL
+from .output import DEFAULT_URL, note
 
 T = TypeVar("T")
+_AGAIN_S: Final = 1.0
+_NOT_BACK_YET: Final = ("no-broker", "connect-timeout")
 
 
 @asynccontextmanager
@@ -30,6 +32,29 @@ def talk(url: str, conversation: Callable[[homing.Connection], Awaitable[T]]) ->
     async def run() -> T:
         async with connected(url) as connection:
             return await conversation(connection)
+
+    return asyncio.run(run())
+
+
+def talk_on(url: str, conversation: Callable[[homing.Connection], Awaitable[T]]) -> T:
+    """As ``talk``; where the connection is lost it begins again as soon as there is a broker."""
+
+    async def run() -> T:
+        was_there = lost = False
+        while True:
+            try:
+                async with connected(url) as connection:
+                    if lost:
+                        note("the broker is back")
+                    was_there, lost = True, False
+                    return await conversation(connection)
+            except homing.HomingError as error:
+                if not was_there or not (error.connection_lost or error.code in _NOT_BACK_YET):
+                    raise
+                if not lost:
+                    note(f"the connection is lost ({error.message}); this goes on when the broker is back")
+                lost = True
+            await asyncio.sleep(_AGAIN_S)
 
     return asyncio.run(run())
 

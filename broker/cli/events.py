@@ -34,10 +34,10 @@ def events(follow: Follow = False, url: Url = DEFAULT_URL, as_json: Json = False
     if not follow:
         _list(url, as_json)
         return
-    from .client import talk
+    from .client import talk_on
 
     with suppress(KeyboardInterrupt):
-        talk(url, lambda connection: _follow(connection, as_json or not stdout.is_terminal))
+        talk_on(url, lambda connection: _follow(connection, as_json or not stdout.is_terminal))
 
 
 def _list(url: str, as_json: bool) -> None:

@@ -174,10 +174,11 @@ def redrive(
     async def conversation(connection: Any) -> list[dict[str, Any]]:
         found = await connection.call("fault", fault=fault)
         wanted = {"fault": found["fault"]}
-        answers = [await connection.call(verb, queue=queue, filter=wanted, **arguments) for queue in _dead_in(found)]
-        return [await ended(connection, job) for job in answers] if wait and not dry_run else answers
+        return [await connection.call(verb, queue=queue, filter=wanted, **arguments) for queue in _dead_in(found)]
 
     answers = talk(url, conversation)
+    if wait and not dry_run:
+        answers = [ended(url, job) for job in answers]
     if as_json:
         print_json(answers)
     else:

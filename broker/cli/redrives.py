@@ -68,7 +68,7 @@ def start(
     as_json: Json = False,
 ) -> None:
     """Start a job that sends dead letters back, with their failures at 0. It goes on by itself, restarts of the broker included."""
-    from .client import call, talk
+    from .client import call
 
     arguments = {"queue": queue, "filter": wanted, "to": to, "rate": rate, "limit": limit, "newest_first": newest_first, "canary": canary}
     arguments["stop_above"] = None if no_stop else stop_above
@@ -77,11 +77,9 @@ def start(
         print_json(plan) if as_json else show_plan(plan)
         return
 
-    async def conversation(connection: Any) -> dict[str, Any]:
-        job: dict[str, Any] = await connection.call("start-redrive", **arguments)
-        return await ended(connection, job) if wait else job
-
-    job = talk(url, conversation)
+    job: dict[str, Any] = call(url, "start-redrive", **arguments)
+    if wait:
+        job = ended(url, job)
     if as_json:
         print_json(job)
     else:
@@ -92,8 +90,14 @@ def start(
         raise typer.Exit(ExitCode.FAILED)
 
 
-async def ended(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
-    """Its map then; a terminal shows how far it is meanwhile."""
+def ended(url: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Its map then, restarts of the broker included; a terminal shows how far it is meanwhile."""
+    from .client import talk_on
+
+    return talk_on(url, lambda connection: _followed(connection, job))
+
+
+async def _followed(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
     with progress_bar(counted=False) as progress:
         task = progress.add_task("", total=None)
         try:

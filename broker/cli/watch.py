@@ -31,7 +31,7 @@ def show(
     watch: bool,
 ) -> None:
     """What ``ask`` brings, as JSON or as ``draw`` draws it: on a terminal in one place, elsewhere one after the other."""
-    from .client import talk
+    from .client import talk, talk_on
 
     in_place = watch and not as_json and stdout.is_terminal
 
@@ -51,7 +51,7 @@ def show(
                 await asyncio.sleep(WATCH_S)
 
     try:
-        talk(url, conversation)
+        (talk_on if watch else talk)(url, conversation)
     except KeyboardInterrupt:
         if not watch:
             raise

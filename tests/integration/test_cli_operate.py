@@ -193,18 +193,6 @@ def test_an_amqp_connection_is_closed_as_rabbitmq_does(shell: HomingCommand, bro
     assert not queue(shell, "own")
 
 
-def test_a_send_that_is_held_back_says_why(shell: HomingCommand, broker: Server) -> None:
-    assert shell("queue", "create", "narrow", "max-length=2", "overflow=block").returncode == 0
-    assert shell("send", "narrow", "--body", "x", "--count", "2").stderr == ""
-    command = [sys.executable, "-m", "homing", "send", "narrow", "--body", "x", "--url", broker.url]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("not sent yet: queue-full: narrow holds 2 messages")
-        shell("queue", "purge", "narrow", "--yes")
-        assert process.stdout.read() == "sent 1 message to narrow, confirmed\n"
-
-
 def test_what_is_watched_is_shown_again_until_ctrl_c(broker: Server) -> None:
     code, shown = on_a_terminal(broker.url, ["connections", "--watch"], until="unsettled")
     assert (code, shown.count("unsettled") >= 2) == (0, True)
