@@ -180,7 +180,7 @@ def _people(tables: Tables) -> Iterator[Finding]:
     for row in first_rows(tables["consumers"], LOOKED_AT):
         who, command = f"{who_is(row)} of {row['queue']}", f"homing consumers {bare(row['queue'])}"
         if row["hoards"]:
-            text = f"{who} hoards: messages lay {span(row['window_p50_ms'])} in its window; a smaller prefetch frees them"
+            text = f"{who} hoards: messages waited {span(row['window_p50_ms'])} in its window; a smaller prefetch frees them"
             yield Finding("hoarder", row["queue"], 0, row["failed"], None, text, command, "consumers")
         elif row["slow"]:
             held = row["hold_p50_ms"] if row["hold_mean_ms"] is None else row["hold_mean_ms"]

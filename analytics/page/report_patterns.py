@@ -89,8 +89,8 @@ def _people_title(rows: list[Row]) -> str:
     slow = [row for row in rows if row["slow"]]
     if hoards:
         first = hoards[0]
-        lay = f"messages of {first['queue']} lay {span(first['window_p50_ms'])} in its window"
-        return f"{first['name']} hoards: {lay}; a smaller prefetch frees them"
+        waited = f"messages of {first['queue']} waited {span(first['window_p50_ms'])} in its window"
+        return f"{first['name']} hoards: {waited}; a smaller prefetch frees them"
     if slow:
         held = slow[0]["hold_p50_ms"] if slow[0]["hold_mean_ms"] is None else slow[0]["hold_mean_ms"]
         return f"{slow[0]['name']} of {slow[0]['queue']} is slow: it holds a message {span(held)}"

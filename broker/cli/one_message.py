@@ -35,11 +35,11 @@ def _state(place: dict[str, Any], now_ms: int) -> str:
     since = f"{place['state']}, since {span(max(0, now_ms - place['entered_at_ms']))}"
     if place["failed"]:
         since += f", {counted(place['failed'], 'failed attempt')} so far"
-    died = place["died"]
-    if died is None:
+    death = place["died"]
+    if death is None:
         return since
-    reason = REASONS.get(died["reason"], died["reason"])
-    return f"{since}; it was dead-lettered from {died['queue']} at {clock(died['at_ms'], date=True)}: {reason}"
+    reason = REASONS.get(death["reason"], death["reason"])
+    return f"{since}; it was dead-lettered from {death['queue']} at {clock(death['at_ms'], date=True)}: {reason}"
 
 
 def _ended(outcome: dict[str, Any]) -> str:

@@ -134,8 +134,8 @@ def peek(
 def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
     """One waiting message: its number, how often it was tried, when it is due; then its body."""
     if as_json:
-        died = {"dead_letter": death.shown()} if death is not None else {}
-        print_json({**message, "body": body_json(message["body"]), **died}, line=True)
+        of_death = {"dead_letter": death.shown()} if death is not None else {}
+        print_json({**message, "body": body_json(message["body"]), **of_death}, line=True)
         return
     parts = [f"[bold cyan]{message['message_id']}[/]", escape(str(message.get("address", "")))]
     if message.get("failed"):

@@ -24,7 +24,7 @@ async def test_an_idle_connection_with_short_heartbeats_stays(start_server: Star
         states: list[homing.ConnectionState] = []
         async with homing.connect(server.url, heartbeat_ms=300) as connection:
             connection.on_state.append(states.append)
-            await asyncio.sleep(2.5)
+            await asyncio.sleep(2.5)  # eight heartbeats
             assert not states
 
     await idle()

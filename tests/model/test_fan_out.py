@@ -108,7 +108,7 @@ def test_anycast_queues_still_take_turns() -> None:
     assert sum(life.queue(name).ready for name in QUEUES) == 6
 
 
-def test_what_finds_no_room_in_memory_goes_to_disk_as_before() -> None:
+def test_what_finds_no_room_in_memory_goes_to_disk() -> None:
     life = sent(lambda life: None)
     window = life.world.broker.state.pager._windows.messages
     client = life.client()
