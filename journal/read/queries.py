@@ -115,7 +115,9 @@ def _check_identity(connection: sqlite3.Connection) -> None:
 
 
 class JournalReader:
-    """Read-only questions. Usable from any thread, one at a time."""
+    """Read-only questions. Usable from any thread, one at a time. What is only shown to people (``history``, ``queues``) comes as the maps
+    that calls and ``--json`` show.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._connection = open_read_only(directory)
