@@ -55,17 +55,33 @@ _WIDEST: Final = 4
 
 def weight_of(properties: Properties) -> int:
     """What properties take in memory, in bytes; about that, and rather more."""
-    size = _PROPERTIES_BYTES + _PROPERTY_BYTES * len(properties)
+    return measure(properties)[1]
+
+
+def measure(properties: Properties) -> tuple[int, int]:
+    """What properties hold, in bytes: names and values, 9 for each that is not text or binary; and their weight (``weight_of``)."""
+    size, weight = 0, _PROPERTIES_BYTES + _PROPERTY_BYTES * len(properties)
     for name, value in properties.items():
-        size += _weight_of_text(name)
+        length = len(name)
+        if name.isascii():
+            size += length
+            weight += length
+        else:
+            size += len(name.encode(errors="surrogatepass"))
+            weight += _WIDEST * length
         if isinstance(value, str):
-            size += _TEXT_BYTES + _weight_of_text(value)
+            length = len(value)
+            if value.isascii():
+                size += length
+                weight += _TEXT_BYTES + length
+            else:
+                size += len(value.encode(errors="surrogatepass"))
+                weight += _TEXT_BYTES + _WIDEST * length
         elif isinstance(value, bytes):
-            size += _BINARY_BYTES + len(value)
-        elif value is not None:
-            size += _NUMBER_BYTES
-    return size
-
-
-def _weight_of_text(text: str) -> int:
-    return len(text) if text.isascii() else _WIDEST * len(text)
+            size += len(value)
+            weight += _BINARY_BYTES + len(value)
+        else:
+            size += 9
+            if value is not None:
+                weight += _NUMBER_BYTES
+    return size, weight

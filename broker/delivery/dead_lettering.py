@@ -391,8 +391,8 @@ class DeadLetterOffice:
         if not self._goes_by_disk(queue, records, target):
             return self._send_back(queue, records, target, job_id)
         state = self._state
-        arrived = move_back(state.recorder, queue, records, target, job_id, state.now_ms())
-        state.pager.moved(queue, records, target, arrived)
+        arrived, sizes = move_back(state.recorder, queue, records, target, job_id, state.now_ms())
+        state.pager.moved(queue, records, target, arrived, sizes)
         state.mark_ready(target)
         return len(records)
 

@@ -17,7 +17,7 @@ from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, P
 from ..core.queue import Queue
 from ..errors import Refused
 from ..paging.choosing import choice, choose, in_place
-from ..properties import checked, extra_of, size_of
+from ..properties import checked, measured
 from ..steps import LOOK_STEP, Steps
 from ..topology.resources import Resources
 from .dead_lettering import DeadLetterOffice
@@ -102,11 +102,11 @@ class Editing:
         origin = properties.get(AMQP_ORIGIN)
         if isinstance(origin, bytes):
             properties[AMQP_ORIGIN] = self.rewrite(origin, changes)
-        size = size_of(properties)
+        size, extra = measured(properties)
         if size > max(self._most_properties, original.properties_size):
             raise Refused("properties-too-large", f"the properties would hold {size} bytes", "put large data into the body")
         priority, durable, now_ms = original.priority, original.durable, self._state.now_ms()
-        kept, producer, extra = properties or None, original.producer, extra_of(properties, size)
+        kept, producer = properties or None, original.producer
         copy = Message(0, original.address, body, kept, priority, durable, now_ms, producer=producer, properties_size=size, extra=extra)
         if copy.size > max(self.largest, original.size):
             why = f"it would take {copy.size} bytes, the largest that can be delivered has {self.largest}"

@@ -32,7 +32,7 @@ from ..core.message import AMQP_ORIGIN, DEFAULT_PRIORITY, Message, Properties, l
 from ..core.queue import Queue
 from ..core.redrive_job import DONE, RedriveJob
 from ..core.reserved import EVENTS
-from ..properties import extra_of, size_of
+from ..properties import measured
 from ..topology.amqp.exchanges import Exchanges
 from ..topology.resources import makes_room, over_length
 from .dead_lettering import DeadLetterOffice
@@ -152,8 +152,7 @@ class Events:
         properties: Properties = {key: value for key, value in content.items() if key in ("event", "subject", "queue", "fault")}
         properties[AMQP_ORIGIN] = packed(EVENTS, name, [], _JSON)
         body = json.dumps(content, ensure_ascii=False).encode()
-        now_ms, size = self._state.now_ms(), size_of(properties)
-        extra = extra_of(properties, size)
+        now_ms, (size, extra) = self._state.now_ms(), measured(properties)
         return Message(0, EVENTS, body, properties, DEFAULT_PRIORITY, True, now_ms, producer="homing", properties_size=size, extra=extra)
 
     def _makes_room(self, queue: Queue) -> bool:

@@ -197,12 +197,16 @@ class Redriving:
     ) -> None:
         """Up to ``most`` of them join ``going``, by where they go. Raises Refused where one may not."""
         targets: dict[tuple[str, str], Queue | None] = {}
-        number = 0
+        scans, number = wanted.scans, 0
+        last: object = targets
         for record in records:
             if number >= most:
                 return
-            if not wanted.scans or wanted.takes(at_hand(queue, record)):
-                target = self._target_of(job, queue, record, targets)
+            if not scans or wanted.takes(at_hand(queue, record)):
+                # What died together shares what is said of its first death.
+                first = record.hops[-1][1] if record.hops else None
+                if first is not last:
+                    last, target = first, self._target_of(job, queue, record, targets)
                 if target is None:
                     job.left += 1
                 else:

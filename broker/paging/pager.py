@@ -22,7 +22,6 @@ from ..core.queue import SCAN_BUDGET, Queue
 from ..core.settings.address_settings import AddressSettings
 from ..delivery.references import reference_of
 from ..delivery.shared_state import SharedState
-from ..recording.mapping import size_on_disk
 from ..steps import Steps
 from .memory_quota import MemoryQuota
 from .page_reads import Look, PageReads, Reader, Scan
@@ -115,16 +114,16 @@ class Pager:
         queue.pending.left_on_disk(priority, sequence, size)
         self._expires(queue, expires_at_ms)
 
-    def moved(self, queue: Queue, left: list[ReferenceRecord], target: Queue, came: list[ReferenceRecord]) -> None:
-        """Messages that were only on disk, without a time, are so in another queue: in the open batch and nowhere else."""
-        alike: dict[tuple[int, int], list[ReferenceRecord]] = {}
-        for old, new in zip(left, came, strict=True):
-            alike.setdefault((old.priority, new.priority), []).append(new)
-        for (before, priority), records in alike.items():
-            size = sum([size_on_disk(record.message) for record in records])
-            queue.pending.come_from_disk(before, len(records), size)
-            target.pending.left_on_disk(priority, records[0].sequence, size)
-            target.pending.found_on_disk(priority, len(records) - 1, 0, records[-1].sequence)
+    def moved(self, queue: Queue, left: list[ReferenceRecord], target: Queue, came: list[ReferenceRecord], sizes: list[int]) -> None:
+        """Messages of these sizes that were only on disk, without a time, are so in another queue: in the open batch and nowhere else."""
+        alike: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for old, new, size in zip(left, came, sizes, strict=True):
+            alike.setdefault((old.priority, new.priority), []).append((new.sequence, size))
+        for (before, priority), moved in alike.items():
+            together = sum([size for _, size in moved])
+            queue.pending.come_from_disk(before, len(moved), together)
+            target.pending.left_on_disk(priority, moved[0][0], together)
+            target.pending.found_on_disk(priority, len(moved) - 1, 0, moved[-1][0])
 
     def leave(self, reference: MessageReference) -> bool:
         """A fresh reference that is recorded and about to be ready is forgotten if it has no place in memory; whether it was."""

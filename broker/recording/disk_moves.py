@@ -10,6 +10,7 @@ from homing.journal.contract import DEATH_BITS, EndedEntry, HopRecord, OutcomeDe
 
 from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
 from ..core.queue import Queue
+from ..properties import measured
 from .fault_groups import cause_when_back
 from .mapping import key_in
 from .recorder import Recorder
@@ -32,8 +33,8 @@ def deliveries_at(hops: Sequence[HopRecord], target: Queue) -> int:
 
 def move_back(
     recorder: Recorder, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int, now_ms: int
-) -> list[ReferenceRecord]:
-    """Those of ``queue`` (``can_move``) that a job sends back to ``target``; returns them as they are there.
+) -> tuple[list[ReferenceRecord], list[int]]:
+    """Those of ``queue`` (``can_move``) that a job sends back to ``target``; returns them as they are there, and the size of each message.
 
     All of it is in the open batch; what the queues count of messages on disk is the caller's.
     """
@@ -42,6 +43,8 @@ def move_back(
     moved: dict[int, ReferenceRecord] = {}
     by_detail: dict[OutcomeDetail, list[EndedEntry]] = {}
     entries: list[EndedEntry] = []
+    sizes: list[int] = []
+    weight = 0
     before, priority, deliveries, cause = None, 0, 0, 0
     for sequence, record in enumerate(records, recorder.next_ids(number)):
         hops, message = record.hops or (), record.message
@@ -58,15 +61,18 @@ def move_back(
         values = (target.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
         moved[sequence] = make(ReferenceRecord, values)
         entries.append((message.message_id, record.sequence, message.sent_at_ms, record.entered_at_ms))
+        body, (size, extra) = len(message.body), measured(message.properties)
+        sizes.append(body + size)
+        weight += body + size + extra
     left = [record.sequence for record in records]
     recorder.faults.sent_back(Counter([record.cause for record in records]))
-    batch.add_fresh(moved, sum([record.message.weight for record in records]), dict(zip(moved, left, strict=True)))
+    batch.add_fresh(moved, weight, dict(zip(moved, left, strict=True)))
     batch.delete_all(left)
     target.counts[MOVED_IN] += number
     queue.counts[COUNT_OF_OUTCOME[_OUTCOME]] += number
     batch.counts(target.queue_id, minute)[QueueStat.MOVED_IN] += number
     batch.counts(queue.queue_id, minute)[QueueStat.MOVED_OUT] += number
-    return list(moved.values())
+    return list(moved.values()), sizes
 
 
 def _outcome(record: ReferenceRecord, queue: Queue, target: Queue, key: str | None) -> OutcomeDetail:

@@ -8,7 +8,7 @@ from typing import Final
 from homing.journal.contract import DEATHS, MessageRecord, ReferenceRecord, ReferenceState, make
 
 from ..core.message import PARKED, Message, MessageReference, Properties
-from ..properties import extra_of, size_of
+from ..properties import measured
 
 _MAX_KEY_CHARS: Final = 256
 #: Place of a park reason in the state's upper bits.
@@ -113,13 +113,7 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
 
 def message_of(record: MessageRecord) -> Message:
     message_id, address, body, properties, priority, sent_at_ms, expires_at_ms, producer = record
-    size = size_of(properties) if properties else 0
-    extra = extra_of(properties, size) if properties else 0
+    size, extra = measured(properties)
     return Message(
         message_id, address, body, properties, priority, True, sent_at_ms, expires_at_ms, producer, properties_size=size, extra=extra
     )
-
-
-def size_on_disk(record: MessageRecord) -> int:
-    """The ``size`` that the message has in memory."""
-    return len(record.body) + size_of(record.properties)

@@ -20,7 +20,7 @@ from homing.broker.core.routing import RoutingTypes
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
-from homing.broker.properties import extra_of, size_of
+from homing.broker.properties import measured
 from homing.broker.protocols.amqp091 import channel, codec, message_mapping
 from homing.broker.protocols.amqp091.codec import FrameReader, PublishEvent, content_frames
 from homing.broker.protocols.amqp091.codec_cache import SHARED
@@ -195,9 +195,9 @@ _DIED: dict[str, Any] = {
 
 def test_credit_is_reckoned_alike_on_both_sides() -> None:
     properties: dict[str, Any] = {"text": "ä", "binary": b"12", "number": 5, "none": None}
-    size = size_of(properties)
+    size, extra = measured(properties)
     assert properties_cost(properties) == size + PROPERTY_OVERHEAD_BYTES * len(properties)
-    assert size + extra_of(properties, size) == weight_of(properties)
+    assert size + extra == weight_of(properties)
 
 
 def test_owners_give_back_what_they_hold() -> None:

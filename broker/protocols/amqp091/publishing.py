@@ -12,7 +12,7 @@ from ...core.amqp.vhost import prefix_of
 from ...core.message import Message
 from ...core.routing import Route
 from ...errors import Refused
-from ...properties import extra_of, size_of
+from ...properties import measured
 from .codec import AmqpError, PublishEvent, PublishRun
 from .codec_methods import NUMBER
 from .codec_properties import ContentProperties, read_properties
@@ -115,8 +115,8 @@ def _pattern(session: AmqpConnection, event: PublishEvent | PublishRun) -> Patte
     kept = message_properties(exchange, key, cc, bcc, raw, properties, headers, durable, priority)
     version = session.broker.routes_version
     address = prefix_of(session.connection.virtual_host) + (exchange or key)
-    size = size_of(kept)
-    return Pattern(version, route, address, kept, size, extra_of(kept, size), priority, durable, ttl_ms)
+    size, extra = measured(kept)
+    return Pattern(version, route, address, kept, size, extra, priority, durable, ttl_ms)
 
 
 def _priority(properties: ContentProperties, route: Route) -> int:

@@ -16,7 +16,7 @@ from ...core.message import DEFAULT_PRIORITY, Message
 from ...core.redelivery import ConsumerPolicy
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
-from ...properties import checked, extra_of
+from ...properties import checked
 from ..failures import checked_report
 from .codec import MESSAGE_OVERHEAD_BYTES, PROPERTY_OVERHEAD_BYTES, Frame, ProtocolError
 
@@ -152,8 +152,7 @@ def _message(item: list[Any], address: str, producer: str, now_ms: int, max_prop
     if properties is not None:
         if type(properties) is not dict:
             raise malformed("properties must be a map")
-        properties, size = checked(properties, max_properties)
-        extra = extra_of(properties, size)
+        properties, size, extra = checked(properties, max_properties)
     expires_at_ms = now_ms + ttl_ms if ttl_ms else None
     return Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id, delay_ms, size, extra)
 
