@@ -17,8 +17,12 @@ import homing as client
 from homing.broker.cli import manual
 from homing.broker.cli.examples import EXAMPLES
 from homing.broker.cli.main import command_tree
+from tests.config_keys import config_keys
 from tests.process import ROOT, HomingCommand, Server
 
+_FOLDERS = "analytics|benchmarks|broker|client|deploy|examples|homing|journal|scripts|tests"
+#: Files and hosts that are named like sections of broker.yaml.
+_NO_SETTINGS = (".key", ".crt", ".pem", ".yaml", ".example")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -156,12 +160,17 @@ def test_the_exit_codes_of_the_manual_are_those_of_the_command() -> None:
     assert reported == set(map(int, ExitCode))
 
 
-def test_the_tests_that_show_a_promise_are_there() -> None:
-    """Every test, directory of tests and script that the page on reliability names."""
-    named = set(re.findall(r"`((?:tests/|scripts/|test_)[\w/.*-]+)", (ROOT / "docs" / "reliability.md").read_text()))
-    assert len(named) > 30
-    missing = [name for name in named if not list(ROOT.glob(name if "/" in name else f"tests/*/{name}"))]
-    assert not missing
+def test_files_and_settings_that_pages_name_are_there() -> None:
+    """But for decisions, which are of their day. ``limits.max-connections``: of broker.yaml."""
+    texts = {page: page.read_text() for page in PAGES if page.parent.name != "decisions"}
+    files = {(page, name) for page, text in texts.items() for name in re.findall(rf"`((?:(?:{_FOLDERS})/|test_)[\w/.*-]+)`", text)}
+    assert len(files) > 100
+    assert [each for each in files if not list(ROOT.glob(each[1] if "/" in each[1] else f"tests/*/{each[1]}"))] == []
+    known = set(config_keys())
+    sections = "|".join(sorted({key.partition(".")[0] for key in known if "." in key}))
+    settings = {(page, name) for page, text in texts.items() for name in re.findall(rf"`((?:{sections})\.[a-z-]+)`", text)}
+    assert len(settings) > 50
+    assert [each for each in settings if each[1] not in known and not each[1].endswith(_NO_SETTINGS)] == []
 
 
 @pytest.mark.timeout(240)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from homing.broker.auth.passwords import hash_password
 from homing.broker.config.changes import changes
 from homing.broker.config.config import Config, ConfigError, ConfigProblem, check, default_config, load, parse
-from homing.broker.config.models import Section, UserDeclaration
+from homing.broker.config.models import UserDeclaration
 from homing.broker.core.rights import Grant
 from homing.broker.core.settings.address_settings import (
     DECLARABLE_SETTINGS,
@@ -23,6 +23,7 @@ from homing.broker.core.settings.address_settings import (
     built_in,
 )
 from homing.journal.options import JournalOptions
+from tests.config_keys import config_keys
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "broker.yaml"
@@ -33,15 +34,6 @@ def refused(text: str) -> tuple[ConfigProblem, ...]:
         parse(text)
     assert caught.value.code == "config-invalid"
     return caught.value.problems
-
-
-def config_keys(model: type[Section] = Config, prefix: str = "") -> list[str]:
-    keys: list[str] = []
-    for name, field in model.model_fields.items():
-        key = f"{prefix}{field.alias or name}"
-        inner = field.annotation
-        keys += config_keys(inner, f"{key}.") if isinstance(inner, type) and issubclass(inner, Section) else [key]
-    return keys
 
 
 # -- what is shipped -----------------------------------------------------------------------------------------------------
