@@ -170,6 +170,8 @@ def as_command_error(error: BaseException) -> CommandError | None:
         exit_code = ExitCode(error.exit_code)
     elif exit_code is ExitCode.FAILED and getattr(error, "connection_lost", False):
         exit_code = ExitCode.NO_BROKER
+    if code == "connection-lost":
+        fix = "homing health says whether there is a broker; then try again"
     return CommandError(exit_code, str(getattr(error, "message", error)), fix, code=code)
 
 

@@ -146,7 +146,7 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("redrive", "queue", "which, and how", "state", "started"):
         table.add_column(heading)
-    for heading in ("sent", "succeeded", "not settled", "dead again", "left"):
+    for heading in ("sent", "succeeded", "not settled", "dead again", "left there"):
         table.add_column(heading, justify="right")
     for job in found:
         numbers = [f"{job[name]:,}" if job[name] else "[dim]·[/]" for name in ("sent", "succeeded", "waiting", "died", "left")]
