@@ -159,7 +159,25 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
 @app.command()
 def status(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """How far a job is, and what became of what it sent."""
-    _said(url, as_json, "redrive-status", redrive)
+    job = _said(url, as_json, "redrive-status", redrive)
+    if not as_json and job["state"] in ("running", "paused") and (to_go := _to_go(url, job)) is not None:
+        stdout.print(f"  about {to_go:,} to go")
+
+
+def _to_go(url: str, job: dict[str, Any]) -> int | None:
+    """With those that are dead again; None where each message would have to be looked at, or the queue is gone."""
+    from homing.client import CallError
+
+    from .client import call
+
+    try:
+        plan = call(url, "reckon-redrive", queue=job["queue"], filter=job["wanted"])
+    except CallError as error:
+        if error.code != "no-such-queue":
+            raise
+        return None
+    left: int = plan["messages"]
+    return None if not plan["exact"] else min(left, job["limit"] - job["sent"]) if job["limit"] else left
 
 
 @app.command()
@@ -180,14 +198,15 @@ def cancel(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> No
     _said(url, as_json, "cancel-redrive", redrive)
 
 
-def _said(url: str, as_json: bool, verb: str, redrive: int) -> None:
+def _said(url: str, as_json: bool, verb: str, redrive: int) -> dict[str, Any]:
     from .client import call
 
-    job = call(url, verb, redrive=redrive)
+    job: dict[str, Any] = call(url, verb, redrive=redrive)
     if as_json:
         print_json(job)
     else:
         stdout.print(sentence(job))
+    return job
 
 
 def sentence(job: dict[str, Any]) -> str:

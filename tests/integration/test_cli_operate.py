@@ -205,7 +205,13 @@ def test_who_waits_for_a_redrive_may_leave_it(shell: HomingCommand, broker: Serv
     code, shown = on_a_terminal(broker.url, ["redrives", "start", "DLQ.left.alone", "--canary", "1", "--wait"], until="1 sent")
     (job,) = [each for each in shell.json("redrives") if each["queue"] == "DLQ.left.alone"]
     assert (code, f"redrive {job['job_id']} goes on by itself" in shown, job["state"]) == (130, True, "running")
-    assert shell.json("redrives", "cancel", str(job["job_id"]))["state"] == "cancelled"
+    number = str(job["job_id"])
+    assert "\n  1 sent, " in (said := shell("redrives", "status", number).stdout)
+    assert said.endswith("\n  about 1 to go\n")
+    shell("redrives", "pause", number)
+    shell("queue", "delete", "DLQ.left.alone", "--yes")
+    assert "to go" not in shell("redrives", "status", number).stdout
+    assert shell.json("redrives", "cancel", number)["state"] == "cancelled"
 
 
 def test_ctrl_c_while_a_command_is_imported_is_an_end_without_a_traceback(
