@@ -218,6 +218,7 @@ class Engine:
                 self.state.mark_ready(queue)
         self.resources.sweep()
         self.recorder.note_time(now_ms)
+        self.recorder.faults.record_seen(now_ms)
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.retry_parked()

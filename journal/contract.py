@@ -331,7 +331,7 @@ class FaultRecord(NamedTuple):
     error_class: str
     first_ms: int
     last_ms: int
-    #: Of the latest ones, oldest first; at most one a minute.
+    #: Of the latest ones, oldest first. Like the times, of a minute before a crash at worst.
     message_ids: list[int]
     #: Who met it: client_id, host, version, when first and when last.
     programs: list[tuple[str, str, str, int, int]]

@@ -61,6 +61,8 @@ class FaultGroups:
         #: (fingerprint, queue) -> group, the least recent first.
         self._groups: dict[tuple[str, str], FaultGroup] = {}
         self._next_id = OTHER + 1
+        #: Groups of which something was seen that is not on record, and since when: the longest first.
+        self._unrecorded: dict[int, int] = {}
         #: Called with a message that a redrive job sent, when it fails as it had before.
         self.bounced: Callable[[MessageReference], None] = lambda reference: None
         #: Called with an event, and of a group that has grown how many failures came within this hour (core/event.py).
@@ -270,9 +272,17 @@ class FaultGroups:
             del group.message_ids[0]
         if note:
             self._note(group)
+        else:
+            self._unrecorded.setdefault(group.fault_id, now_ms)
+
+    def record_seen(self, now_ms: int, waited_ms: int = _NOTE_EVERY_MS) -> None:
+        """Puts on record what was seen of groups so long ago: when they were met last, by whom, and with which messages."""
+        for fault_id in list(takewhile(lambda each: now_ms - self._unrecorded[each] >= waited_ms, self._unrecorded)):
+            self._note(self.by_id[fault_id])
 
     def _note(self, group: FaultGroup) -> None:
         group.noted_ms = group.last_ms
+        self._unrecorded.pop(group.fault_id, None)
         who, said = (group.fault_id, group.fingerprint, group.queue, group.error_class), (group.fixed_in, group.fixed_ms)
         programs = [(*program, *times) for program, times in group.programs.items()]
         record = FaultRecord(*who, group.first_ms, group.last_ms, list(group.message_ids), programs, group.muted, *said, group.regressed_ms)
@@ -296,6 +306,7 @@ class FaultGroups:
         other.first_ms, other.last_ms = min(other.first_ms, group.first_ms), max(other.last_ms, group.last_ms)
         self._note(other)
         del self._groups[group.fingerprint, group.queue], self.by_id[group.fault_id]
+        self._unrecorded.pop(group.fault_id, None)
         self._owner.charge(-group.charged)
         self._journal.batch.faults().folded[group.fault_id] = OTHER
 

@@ -53,6 +53,26 @@ def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.cause == next(iter(groups.by_id)) << 4
 
 
+def test_what_was_seen_of_a_fault_is_on_record_within_a_minute() -> None:
+    batch = WriteBatch()
+    groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000, Memory(1 << 30))
+    failed(groups, "a", now_ms=101_000)
+    failed(groups, "a", now_ms=102_000)
+    failed(groups, "b", now_ms=103_000)
+    (a, b) = groups.by_id
+
+    def on_record() -> dict[int, tuple[int, int]]:
+        return {each.fault_id: (each.last_ms, len(each.message_ids)) for each in batch.faults().records.values()}
+
+    groups.record_seen(161_999)
+    assert on_record() == {a: (101_000, 1), b: (103_000, 1)}
+    groups.record_seen(162_000)
+    assert on_record() == {a: (102_000, 2), b: (103_000, 1)}
+    failed(groups, "b", now_ms=162_500)
+    groups.record_seen(162_500, waited_ms=0)
+    assert on_record() == {a: (102_000, 2), b: (162_500, 2)}
+
+
 def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
     batch = WriteBatch()
     groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000, Memory(1 << 30))
