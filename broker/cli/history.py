@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..core.settings.rules import DROP, REDELIVER, first, fitting, reported_failure
 from ..core.settings.units import counted
 from ..logs.safe_text import safe
 from . import letter_filter as of
@@ -127,7 +128,7 @@ async def _explained(connection: homing.Connection, found: dict[str, Any]) -> li
     sources = _sources(found)
     for source in sources:
         try:
-            source |= _prospect((await connection.call("explain", address=source["address"]))["settings"])
+            source |= _prospect((await connection.call("explain", address=source["address"]))["settings"], found)
         except homing.HomingError as error:
             if as_command_error(error) is None or error.connection_lost:
                 raise
@@ -143,13 +144,25 @@ def _sources(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _prospect(settings: list[dict[str, Any]]) -> dict[str, Any]:
-    """How it would fare there: attempts and total life under the settings that hold now."""
-    from ..core.redelivery import attempts_allowed, lifetime_ms
+def _prospect(settings: list[dict[str, Any]], found: dict[str, Any]) -> dict[str, Any]:
+    """How it would fare there under the settings that hold now, should it always fail as it did last: attempts, total life, and the rule
+    for such failures."""
+    from ..core.redelivery import attempts_allowed, lifetime_ms, under
     from ..core.settings.address_settings import AddressSettingsRepository
 
     resolved = AddressSettingsRepository({"#": {each["key"]: each["value"] for each in settings}}).resolve("any")
-    return {"attempts": attempts_allowed(resolved, None), "life_ms": lifetime_ms(resolved, None)}
+    rule = None
+    if found["attempts"]:
+        last = found["attempts"][-1]
+        headers = ((found["message"] or {}).get("properties") or {}).get
+        rule = first(fitting(resolved.rules, reported_failure(last["fault"] or {}, last["outcome"])), headers)
+    if rule is not None:
+        resolved = under(rule, resolved, None).settings
+    return {
+        "attempts": attempts_allowed(resolved, None),
+        "life_ms": lifetime_ms(resolved, None),
+        "rule": None if rule is None else {"name": rule.name, "action": rule.action},
+    }
 
 
 def _header(found: dict[str, Any]) -> Text:
@@ -205,9 +218,13 @@ def _outlook(found: dict[str, Any], prospects: list[dict[str, Any]]) -> list[str
 def _chances(source: dict[str, Any]) -> str:
     if "attempts" not in source:
         return f"; homing explain {escape(source['address'])} shows how it is tried there."
+    rule = source["rule"]
+    again = f". Should it fail as it did last, rule [bold]{escape(rule['name'])}[/] holds: it" if rule else ", and"
+    if rule and rule["action"] != REDELIVER:
+        return f"{again} is {'removed' if rule['action'] == DROP else 'dead-lettered'} at its first failure."
     if source["attempts"] is None:
-        return ", and is tried without end."
-    life = source["life_ms"]
-    times = counted(source["attempts"], "attempt")
-    within = "without any wait between them" if not life or not life[1] else f"over {span(life[1])} at most"
-    return f", and has {times} there, {within}."
+        return f"{again} is tried without end."
+    text, life = f"{again} has {counted(source['attempts'], 'attempt')} there", source["life_ms"]
+    if source["attempts"] > 1:
+        text += f", over {span(life[1])} at most" if life and life[1] else ", without any wait between them"
+    return f"{text}."

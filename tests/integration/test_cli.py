@@ -185,6 +185,18 @@ def test_history_is_the_same_from_the_journal_and_as_json(shell: HomingCommand, 
     assert (unknown.returncode, unknown.stdout) == (4, "")
 
 
+def test_history_tells_by_which_rule_it_would_fare_if_it_fails_again(shell: HomingCommand, tmp_path: Path) -> None:
+    number, rules = dead_letter(shell, "orders"), tmp_path / "rules.yaml"
+    rules.write_text(
+        '- {name: sold out, reason: "no stock*", action: dead-letter}\n- {name: late, error-type: TimeoutError, redelivery-delay: 1h}\n'
+    )
+    assert shell("settings", "set", "orders", "--file", rules).returncode == 0
+    (source,) = shell.json("history", str(number))["if_sent_back"]
+    assert (source["attempts"], source["rule"]) == (1, {"name": "sold out", "action": "dead-letter"})
+    words = " ".join(shell("history", str(number)).stdout.split())
+    assert "Should it fail as it did last, rule sold out holds: it is dead-lettered at its first failure." in words
+
+
 def test_redrive_sends_back_with_failures_at_0(shell: HomingCommand) -> None:
     number, other = dead_letter(shell, "orders"), None
     shell("send", "orders", "--body", "second")
