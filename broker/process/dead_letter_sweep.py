@@ -108,12 +108,12 @@ class DeadLetterSweep:
         return removed
 
     async def _remove(self, queue: Queue, over: Excess, sequences: list[int]) -> int:
-        where = "not archived, as dead-letter-archive says"
+        now_ms, where = self._broker.now_ms(), "not archived, as dead-letter-archive says"
         if over.archived:
             # What was archived before the process ended is so again, under another name.
             self._number += 1
-            name = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime(self._broker.now_ms() / 1000))}-{os.getpid()}-{self._number}"
-            out, entries = await self._archiver.archive(name, sequences, over.why)
+            name = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime(now_ms / 1000))}-{os.getpid()}-{self._number}"
+            out, entries = await self._archiver.archive(name, sequences, over.why, now_ms)
             where = f"archived in {out}"
         else:
             entries = await asyncio.to_thread(self._reader().message_ids, sequences)

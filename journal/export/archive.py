@@ -43,8 +43,9 @@ _DEATHS = (
 _BODIES = "message_id:int64 sequence:int64 queue_id:int64 queue:string address:string properties_json:string body:binary"
 
 
-def archive(directory: Path, place: Path, name: str, sequences: Sequence[int], why: str) -> tuple[Path, dict[int, int]]:
+def archive(directory: Path, place: Path, name: str, sequences: Sequence[int], why: str, at_ms: int) -> tuple[Path, dict[int, int]]:
     """Writes those of ``sequences`` that are there to the new directory ``place/name``; returns it, and sequence -> message id of each.
+    ``why`` they are removed, and when by the broker's clock.
 
     Raises ExportError (``no-analytics``, ``export-io``) and JournalError; then there is nothing under that name.
     """
@@ -52,7 +53,7 @@ def archive(directory: Path, place: Path, name: str, sequences: Sequence[int], w
     out = place / name
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with building(out, "*") as partial, snapshot_of(directory, with_tracebacks=True) as snapshot:
+        with building(out, "*") as partial, snapshot_of(directory, with_tracebacks=True, at_ms=at_ms) as snapshot:
             archived = _Archive(snapshot, sequences, why)
             written = {table.name: _write(table, partial, snapshot, read) for table, read in archived.tables()}
             # Whatever an export says of them, or of all the others, goes before.

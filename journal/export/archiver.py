@@ -28,12 +28,12 @@ class Archiver:
         self._child: Process | None = None
         self._used_at = 0.0
 
-    async def archive(self, name: str, sequences: Sequence[int], why: str) -> tuple[Path, dict[int, int]]:
+    async def archive(self, name: str, sequences: Sequence[int], why: str, at_ms: int) -> tuple[Path, dict[int, int]]:
         """As archive.archive; JournalError also ``export-io``, where the process ended early."""
         if self._child is None or self._child.returncode is not None:
             self._child = await apart.start("homing.journal.export.archiver", str(self._directory), str(self._place))
         try:
-            answer = await _ask(self._child, {"name": name, "sequences": sequences, "why": why})
+            answer = await _ask(self._child, {"name": name, "sequences": sequences, "why": why, "at_ms": at_ms})
         except BaseException:
             # What it would answer is of no use to the next order.
             await self.close()
@@ -76,7 +76,7 @@ def main() -> int:
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            out, entries = archive(directory, place, order["name"], order["sequences"], order["why"])
+            out, entries = archive(directory, place, order["name"], order["sequences"], order["why"], order["at_ms"])
             answer: dict[str, Any] = {"out": str(out), "entries": list(entries.items())}
         except JournalError as error:
             answer = {"code": error.code, "message": error.message, "fix": error.fix}

@@ -109,13 +109,16 @@ def _check_out(out: Path) -> None:
 
 
 @contextmanager
-def snapshot_of(directory: Path, with_tracebacks: bool) -> Iterator[Snapshot]:
-    """A read transaction that has begun: everything read in it shows the same instant."""
+def snapshot_of(directory: Path, with_tracebacks: bool, at_ms: int | None = None) -> Iterator[Snapshot]:
+    """A read transaction that has begun: everything read in it shows the same instant.
+
+    ``at_ms``: which one that is by the broker's clock; None: by the system's, which may have been set back since.
+    """
     with closing(open_read_only(directory)) as connection:
         connection.execute("BEGIN")
         meta = dict(connection.execute("SELECT key, value FROM meta"))
         names = dict(connection.execute("SELECT queue_id, name FROM queue"))
-        now_ms = max(time.time_ns() // 1_000_000, int(meta.get("clock_ms", 0)))
+        now_ms = max(time.time_ns() // 1_000_000 if at_ms is None else at_ms, int(meta.get("clock_ms", 0)))
         yield Snapshot(connection, now_ms, with_tracebacks, str(meta["broker_id"]), names, meta.get("history_from_ms"))
 
 

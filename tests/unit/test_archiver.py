@@ -26,7 +26,7 @@ async def test_it_answers_what_went_wrong_and_is_started_again_when_it_ended(tmp
 
     async def refused() -> str:
         with pytest.raises(JournalError) as raised:
-            await archives.archive("first", [1], "dead-letter-quota")
+            await archives.archive("first", [1], "dead-letter-quota", 0)
         return raised.value.code
 
     assert [await refused(), await refused()] == ["journal-missing"] * 2
