@@ -27,7 +27,7 @@ _MOST_ROWS: Final = 500
 #: Where somebody does: so many for each millisecond that the disk takes for a commit, which is what they take themselves. Who waits goes
 #: before the step (journal.Journal.read), and so waits for no more than the step before, and a commit of his own.
 _A_MS: Final = 40
-_LEAST_ROWS: Final = 48
+_LEAST_ROWS: Final = 64
 
 
 class Rights(Protocol):
