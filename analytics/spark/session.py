@@ -139,7 +139,7 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None, launch
         java = find_java()
         variables = _variables(java, master)
         builder = builder.config("spark.driver.extraJavaOptions", _java_options(java, small, memory))
-    with _environment(variables or {}):
+    with _environment({**_workers(master, submitted), **(variables or {})}):
         try:
             session = builder.getOrCreate()
         except Exception as error:  # py4j, pyspark and the launcher each raise their own
@@ -192,6 +192,12 @@ def _import_quietly() -> None:
 
 def _is_local(master: str | None) -> bool:
     return master is None or master.startswith("local")
+
+
+def _workers(master: str | None, submitted: bool) -> dict[str, str]:
+    """Spark's workers run this Python, not the one that the PATH calls python3; a cluster's are its own affair, as is what the user names."""
+    named = submitted or not _is_local(master) or "PYSPARK_PYTHON" in os.environ
+    return {} if named else {"PYSPARK_PYTHON": sys.executable}
 
 
 def _variables(java: Java, master: str | None) -> dict[str, str]:

@@ -98,6 +98,10 @@ def test_every_table_is_also_one_csv_file(analysed: Analysed) -> None:
             assert [row[column] for row in rows] == ["" if value is None else str(value) for value in table.column(column).to_pylist()]
 
 
+def test_workers_run_the_same_python(spark: SparkSession) -> None:
+    assert spark.sparkContext.pythonExec == sys.executable
+
+
 def test_csv_holds_nothing_that_a_spreadsheet_would_run(spark: SparkSession, tmp_path: Path) -> None:
     texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", " =1", "\n@x", "＝1", "plain", "a=1", "'=1", "", None]
     frame = spark.createDataFrame([(text, -number) for number, text in enumerate(texts)], "text string, number long")
