@@ -195,7 +195,7 @@ def _is_local(master: str | None) -> bool:
 
 
 def _workers(master: str | None, submitted: bool) -> dict[str, str]:
-    """Spark's workers run this Python, not the one that the PATH calls python3; a cluster's are its own affair, as is what the user names."""
+    """Spark's workers run this Python, not the PATH's python3; a cluster's are its own affair, as is what the user names."""
     named = submitted or not _is_local(master) or "PYSPARK_PYTHON" in os.environ
     return {} if named else {"PYSPARK_PYTHON": sys.executable}
 
