@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 from rich.table import Table
 
-from ..core.settings.rules import DROP, REDELIVER, ReportedFailure, Rule, first, fitting, key_of
+from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, Rule, first, fitting, key_of
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout, wide
 from .settings import load_config
 from .values import property_given, value_text
 
 if TYPE_CHECKING:
+    from ..core.redelivery import Terms
     from ..core.settings.address_settings import AddressSettings, Origin
 
 #: How many attempts are shown where there is no end.
@@ -114,20 +115,27 @@ def _types(names: list[str]) -> tuple[str, ...]:
 
 
 def _attempts(explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any]) -> Attempts:
-    from ..core.redelivery import at_once, attempts_allowed, lifetime_ms, lifetime_warning, schedule, under
-    from ..core.settings.address_settings import AddressSettingsRepository
+    from ..core.redelivery import attempts_allowed, lifetime_ms, lifetime_warning, schedule
 
-    settings = AddressSettingsRepository({"#": {origin.key: origin.value for origin in explained.origins}}).resolve("any")
-    if explained.amqp_returns_at_once:
-        settings = at_once(settings)
-    rule = first(fitting(settings.rules, failure), headers.get) if failure is not None else None
-    if rule is not None:
-        settings = under(rule, settings, None).settings
+    values = {origin.key: origin.value for origin in explained.origins}
+    settings, _, rule = terms_for(values, failure, headers.get, explained.amqp_returns_at_once)
     allowed = attempts_allowed(settings, None)
     rows = schedule(settings, None, max(shown, allowed or 0) if (allowed or 0) <= _MOST_ATTEMPTS else shown)
     # Who says by a rule that it ends at once means it.
     warning = lifetime_warning(settings, None) if rule is None or rule.action == REDELIVER else None
     return Attempts(settings, allowed, rows, lifetime_ms(settings, None), warning, rule)
+
+
+def terms_for(values: dict[str, Any], failure: ReportedFailure | None, headers: Lookup, returned_at_once: bool = False) -> Terms:
+    """What holds where an address has these settings: by the first rule for such a failure, where there is one."""
+    from ..core.redelivery import Terms, at_once, under
+    from ..core.settings.address_settings import AddressSettingsRepository
+
+    settings = AddressSettingsRepository({"#": values}).resolve("any")
+    if returned_at_once:
+        settings = at_once(settings)
+    rule = first(fitting(settings.rules, failure), headers) if failure is not None else None
+    return Terms(settings, None) if rule is None else under(rule, settings, None)
 
 
 def _as_json(explained: Explained, found: Attempts) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..core.settings.rules import DROP, REDELIVER, first, fitting, reported_failure
+from ..core.settings.rules import DROP, REDELIVER, reported_failure
 from ..core.settings.units import counted
 from ..logs.safe_text import safe
 from . import letter_filter as of
 from . import timeline as cli_life
+from .explain import terms_for
 from .output import (
     DEFAULT_URL,
     CommandError,
@@ -147,17 +148,12 @@ def _sources(found: dict[str, Any]) -> list[dict[str, Any]]:
 def _prospect(settings: list[dict[str, Any]], found: dict[str, Any]) -> dict[str, Any]:
     """How it would fare there under the settings that hold now, should it always fail as it did last: attempts, total life, and the rule
     for such failures."""
-    from ..core.redelivery import attempts_allowed, lifetime_ms, under
-    from ..core.settings.address_settings import AddressSettingsRepository
+    from ..core.redelivery import attempts_allowed, lifetime_ms
 
-    resolved = AddressSettingsRepository({"#": {each["key"]: each["value"] for each in settings}}).resolve("any")
-    rule = None
-    if found["attempts"]:
-        last = found["attempts"][-1]
-        headers = ((found["message"] or {}).get("properties") or {}).get
-        rule = first(fitting(resolved.rules, reported_failure(last["fault"] or {}, last["outcome"])), headers)
-    if rule is not None:
-        resolved = under(rule, resolved, None).settings
+    last = found["attempts"][-1] if found["attempts"] else None
+    failure = reported_failure(last["fault"] or {}, last["outcome"]) if last else None
+    headers = ((found["message"] or {}).get("properties") or {}).get
+    resolved, _, rule = terms_for({each["key"]: each["value"] for each in settings}, failure, headers)
     return {
         "attempts": attempts_allowed(resolved, None),
         "life_ms": lifetime_ms(resolved, None),
