@@ -45,8 +45,8 @@ _BODIES = "message_id:int64 sequence:int64 queue_id:int64 queue:string address:s
 
 def archive(directory: Path, place: Path, name: str, sequences: Sequence[int], why: str, at_ms: int) -> tuple[Path, dict[int, int]]:
     """Writes those of ``sequences`` that are there to the new directory ``place/name``; returns it, and sequence -> message id of each.
-    ``why`` they are removed, and when by the broker's clock.
 
+    ``why`` they are removed, and ``at_ms`` when, by the broker's clock.
     Raises ExportError (``no-analytics``, ``export-io``) and JournalError; then there is nothing under that name.
     """
     parquet.require_pyarrow(ExportError)
