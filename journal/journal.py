@@ -35,6 +35,8 @@ log = logging.getLogger("homing.journal")
 
 _IDLE_S = 1.0
 _LATELY_S = 1.0
+#: How long upkeep waits, beside steps of work, for a commit that answers somebody.
+_UPKEEP_S = 0.030
 #: What a reference that is to be written takes beside its message, about.
 _ROW_BYTES = 400
 
@@ -57,6 +59,8 @@ class Journal:
         #: Upkeep is due after a commit, or may be: what is much to write had better wait for it, else those beside it wait for both.
         self.tidying = False
         self._put_off = False
+        #: Since when upkeep waits for somebody to be answered; 0: it does not.
+        self._put_off_s = 0.0
         #: WAL in use. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
         self.wal_bytes = 0
         self.on_wal_limit: Callable[[bool], None] = lambda over: None
@@ -354,7 +358,7 @@ class Journal:
             self._end_flushes()
             await self._keep_up()
             return
-        joining = self._end_of_step if step and not batch.awaited else None
+        joining = self._end_of_step if step else None
         standing = await self._store.run(self._writer_thread.commit, batch, reserve, joining)
         self._ahead.committed(batch)
         if standing is None:
@@ -363,7 +367,17 @@ class Journal:
             if standing is not None:
                 self._take(standing)
             self._end_flushes()
-            await self._keep_up()
+            if step and not batch.awaited and self._may_put_off(loop.time()):
+                self.on_commit()
+            else:
+                await self._keep_up()
+
+    def _may_put_off(self, now_s: float) -> bool:
+        """Whether upkeep waits for a commit that answers somebody: who sends one after another has sent nothing yet right after."""
+        if not self._upkeep_due or self._put_off or self.space_low or self.sync_ms is None:
+            return False
+        self._put_off_s = self._put_off_s or now_s
+        return now_s < self._put_off_s + _UPKEEP_S
 
     def _end_of_step(self) -> WriteBatch | None:
         """On the store's thread, when a step is written and about to be committed: the next one's page is read meanwhile."""
@@ -390,12 +404,13 @@ class Journal:
 
     async def _keep_up(self) -> None:
         """Upkeep, where it is due. Whoever waits for a commit already goes before it, once."""
-        before = self._upkeep_due and self.batch.touched and not self._put_off and not self.space_low
+        before = self._upkeep_due and self.batch.awaited and not self._put_off and not self.space_low
         if self._upkeep_due and not before:
             if self._put_off:
                 self.on_commit()
             await self._ahead.over()
             self._take(await self._store.run(self._writer_thread.upkeep, self._idle_seconds > 1))
+            self._put_off_s = 0.0
         self._put_off = self.tidying = before
         self.on_commit()
 

@@ -397,12 +397,14 @@ class DeadLetterOffice:
         return len(records)
 
     def _goes_by_disk(self, queue: Queue, records: list[ReferenceRecord], target: Queue) -> bool:
-        """Whether they are on disk only, and would be where they go."""
+        """Whether they are on disk only, and need not be in memory where they go: nobody takes them, or there is no place."""
         if target is queue or not target.durable or target.settings.limited or expires_when_moved(target, 0) is not None:
             return False
         there = queue.references
         if any(record.sequence in there or not can_move(record) for record in records):
             return False
+        if not target.consumers:
+            return True
         priorities = {record.message.priority for record in records}
         return not any(self._state.pager.keeps(target, target.priority_of(priority)) for priority in priorities)
 

@@ -18,6 +18,9 @@ from typing import Final
 from ..commit.batch import WriteBatch
 from .pages import Page, Wanted, read_page
 
+#: A read under way at the end takes some milliseconds; one that the disk does not answer is not waited for.
+_END_S: Final = 1.0
+
 
 def touched(page: Page, batch: WriteBatch) -> bool:
     """Whether the batch does something to rows of the page."""
@@ -26,8 +29,14 @@ def touched(page: Page, batch: WriteBatch) -> bool:
     return any(not numbers.isdisjoint(each) for each in states if each)
 
 
-#: A read under way at the end takes some milliseconds; one that the disk does not answer is not waited for.
-_END_S: Final = 1.0
+def _as_of_now(connection: sqlite3.Connection, wanted: Wanted) -> Page:
+    """All of the page as of one moment: a commit between two of its statements would make it look like the last one."""
+    connection.execute("BEGIN")
+    try:
+        return read_page(connection, wanted)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 class ReadAhead:
@@ -82,7 +91,7 @@ class ReadAhead:
                 continue
             try:
                 connection = connection or sqlite3.connect(self._uri, uri=True, isolation_level=None, timeout=0)
-                answer.set_result(read_page(connection, wanted))
+                answer.set_result(_as_of_now(connection, wanted))
             except Exception:
                 # It is read again in its turn, and what is wrong is said then.
                 answer.set_result(None)

@@ -15,6 +15,7 @@ from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.joining import Joining
 from homing.journal.commit.writer_thread import UNSEEN_ROWS
 from homing.journal.read.ahead import ReadAhead
+from homing.journal.read.choosing import chosen
 from homing.journal.read.pages import Page, Wanted, read_alone
 from tests.unit.journal_support import opened, reference, send, sequences, settle
 
@@ -150,6 +151,56 @@ async def test_who_comes_while_a_step_is_written_goes_to_disk_with_it(tmp_path: 
         assert (journal.statistics.references_added, journal.statistics.references_deleted) == (5, 1)
 
 
+@pytest.mark.plain
+async def test_upkeep_beside_steps_comes_right_after_somebody_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends one after another, and has just been answered, has sent nothing yet."""
+    monkeypatch.setattr("homing.journal.journal._UPKEEP_S", 3600.0)
+    order, ended = list[str](), asyncio.Event()
+    async with opened(tmp_path, checkpoint_every_bytes=1) as (journal, _):
+        send(journal, 1)
+        journal.batch.confirms.append(lambda: None)
+        await journal.flush()
+        while journal._upkeep_due:
+            await journal.flush()
+            await asyncio.sleep(0)
+        writer, steps = journal._writer_thread, iter(range(1, 6))
+        commit, upkeep = writer.commit, writer.upkeep
+
+        def committing(connection: sqlite3.Connection, batch: Any, *others: Any) -> Any:
+            standing = commit(connection, batch, *others)
+            # Somebody may have gone along.
+            order.append("answer" if batch.awaited else "step")
+            return standing
+
+        def keeping(connection: sqlite3.Connection, idle: bool) -> Any:
+            order.append("upkeep")
+            return upkeep(connection, idle)
+
+        def step(page: Page) -> None:
+            number = next(steps, None)
+            if number is None:
+                ended.set()
+                return
+            for sequence in range(UNSEEN_ROWS):
+                send(journal, 1000 * number + sequence)
+            journal.read(Wanted(1, "chosen", on_disk=True), step, lambda error: None)
+            if number == 3:
+                asyncio.get_running_loop().call_soon(somebody)
+
+        def somebody() -> None:
+            send(journal, 2)
+            journal.batch.confirms.append(lambda: None)
+
+        monkeypatch.setattr(writer, "commit", committing)
+        monkeypatch.setattr(writer, "upkeep", keeping)
+        journal.read(Wanted(1, "chosen", on_disk=True), step, lambda error: None)
+        await asyncio.wait_for(ended.wait(), 20)
+    first = order.index("upkeep")
+    assert "answer" in order[first - 2 : first], order
+    assert "answer" not in order[: first - 2], order
+    assert order[:2] == ["step", "step"]
+
+
 def test_a_step_goes_alone_where_nobody_waits_or_the_loop_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.commit.joining._PATIENCE_S", 0.0)
     loop, given = Mock(), list[WriteBatch]()
@@ -203,6 +254,34 @@ async def test_a_steps_page_is_read_while_the_step_before_is_committed(tmp_path:
         assert taken == [[1, 2], [3, 4], [5, 6], []]
     else:
         assert [sequence for page in taken for sequence in page] == [each for each in range(1, 7) if each != meanwhile]
+
+
+async def test_what_is_read_ahead_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit while it is read would otherwise leave fewer rows than were chosen, as the last page has."""
+    async with opened(tmp_path) as (journal, _):
+        for sequence in range(1, 7):
+            send(journal, sequence)
+        await journal.flush()
+
+        def choosing(*wanted: Any) -> list[int]:
+            found = chosen(*wanted)
+            asyncio.run_coroutine_threadsafe(delete_first(), loop).result(20)
+            return found
+
+        async def delete_first() -> None:
+            settle(journal, 1)
+            await journal.flush()
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr("homing.journal.read.pages.chosen", choosing)
+        wanted = Wanted(1, "chosen", rows=2, on_disk=True)
+        journal._ahead.begin(wanted)
+        ahead = journal._ahead.take(wanted)
+        assert ahead is not None
+        page = await asyncio.wait_for(asyncio.wrap_future(ahead), 20)
+        assert page is not None
+        assert ([record.sequence for record in page.records], page.more) == ([1, 2], True)
+        assert sequences(tmp_path) == [2, 3, 4, 5, 6]
 
 
 async def test_what_cannot_be_read_ahead_is_read_in_its_turn(tmp_path: Path) -> None:
