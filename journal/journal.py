@@ -58,9 +58,8 @@ class Journal:
         self.on_commit: Callable[[], None] = lambda: None
         #: Upkeep is due after a commit, or may be: what is much to write had better wait for it, else those beside it wait for both.
         self.tidying = False
-        self._put_off = False
-        #: Since when upkeep waits for somebody to be answered; 0: it does not.
-        self._put_off_s = 0.0
+        #: Whoever waited went before upkeep, which is next; and since when it waits for somebody to be answered (0: it does not).
+        self._put_off, self._waits_since_s = False, 0.0
         #: WAL in use. Above options.wal_limit_bytes ``on_wal_limit(True)`` is called: a long reader holds it up.
         self.wal_bytes = 0
         self.on_wal_limit: Callable[[bool], None] = lambda over: None
@@ -367,17 +366,14 @@ class Journal:
             if standing is not None:
                 self._take(standing)
             self._end_flushes()
-            if step and not batch.awaited and self._may_put_off(loop.time()):
-                self.on_commit()
-            else:
-                await self._keep_up()
+            await self._keep_up(later=step and not batch.awaited and self._may_wait(loop.time()))
 
-    def _may_put_off(self, now_s: float) -> bool:
+    def _may_wait(self, now_s: float) -> bool:
         """Whether upkeep waits for a commit that answers somebody: who sends one after another has sent nothing yet right after."""
         if not self._upkeep_due or self._put_off or self.space_low or self.sync_ms is None:
             return False
-        self._put_off_s = self._put_off_s or now_s
-        return now_s < self._put_off_s + _UPKEEP_S
+        self._waits_since_s = self._waits_since_s or now_s
+        return now_s < self._waits_since_s + _UPKEEP_S
 
     def _end_of_step(self) -> WriteBatch | None:
         """On the store's thread, when a step is written and about to be committed: the next one's page is read meanwhile."""
@@ -402,16 +398,16 @@ class Journal:
         self._scheduler.close(self.batch, asyncio.get_running_loop().time())
         self.batch = self._new_batch()
 
-    async def _keep_up(self) -> None:
+    async def _keep_up(self, later: bool = False) -> None:
         """Upkeep, where it is due. Whoever waits for a commit already goes before it, once."""
         before = self._upkeep_due and self.batch.awaited and not self._put_off and not self.space_low
-        if self._upkeep_due and not before:
+        if self._upkeep_due and not before and not later:
             if self._put_off:
                 self.on_commit()
             await self._ahead.over()
             self._take(await self._store.run(self._writer_thread.upkeep, self._idle_seconds > 1))
-            self._put_off_s = 0.0
-        self._put_off = self.tidying = before
+            self._waits_since_s = 0.0
+        self._put_off, self.tidying = before, before or later
         self.on_commit()
 
     def _committed(self, batch: WriteBatch) -> None:
