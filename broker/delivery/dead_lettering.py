@@ -385,16 +385,16 @@ class DeadLetterOffice:
             return False
         return self._send(reference, self.redrive_target(reference.queue, reference.hops, sent, check))
 
-    def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> int:
-        """Sends many of one queue back to one, for a redrive job; returns how many went. What nobody needs in memory does not come
-        there."""
+    def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> tuple[int, bool]:
+        """Sends many of one queue back to one, for a redrive job; returns how many went, and whether from disk to disk. What nobody needs
+        in memory does not come there."""
         if not self._goes_by_disk(queue, records, target):
-            return self._send_back(queue, records, target, job_id)
+            return self._send_back(queue, records, target, job_id), False
         state = self._state
         arrived, sizes = move_back(state.recorder, queue, records, target, job_id, state.now_ms())
         state.pager.moved(queue, records, target, arrived, sizes)
         state.mark_ready(target)
-        return len(records)
+        return len(records), True
 
     def _goes_by_disk(self, queue: Queue, records: list[ReferenceRecord], target: Queue) -> bool:
         """Whether they are on disk only, and need not be in memory where they go: nobody takes them, or there is no place."""

@@ -28,6 +28,8 @@ _MOST_ROWS: Final = 500
 #: before the step (journal.Journal.read), and so waits for no more than the step before, and a commit of his own.
 _A_MS: Final = 40
 _LEAST_ROWS: Final = 64
+#: What comes from memory or goes there takes more than twice as long as what goes from disk to disk: a step is so much less of it.
+_IN_MEMORY: Final = 2
 
 
 class Rights(Protocol):
@@ -52,6 +54,8 @@ class Redriving:
         self._reading: dict[int, Asked] = {}
         #: Jobs that did not take all of their last page.
         self._unfinished: set[int] = set()
+        #: Jobs whose last page went from disk to disk.
+        self._by_disk: set[int] = set()
         #: Jobs that wait for their rate.
         self._next_ms: int | None = None
 
@@ -80,7 +84,7 @@ class Redriving:
     def cancel(self, job: RedriveJob) -> None:
         """What it has sent stays where it went."""
         self._change(job, CANCELLED)
-        self._unfinished.discard(job.job_id)
+        self._forget(job)
         self._reading.pop(job.job_id, None)
         job.ended_ms = self._state.now_ms()
         self._tally.note(job)
@@ -92,10 +96,14 @@ class Redriving:
         self._tally.note(job)
 
     def _end(self, job: RedriveJob, state: str, why: str = "") -> None:
-        self._unfinished.discard(job.job_id)
+        self._forget(job)
         job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
         self._tally.note(job)
         self.ended(job)
+
+    def _forget(self, job: RedriveJob) -> None:
+        self._unfinished.discard(job.job_id)
+        self._by_disk.discard(job.job_id)
 
     def in_the_way(self, target: str) -> list[str]:
         """What would keep messages sent back to the queue of this name from being dealt with there (codes: docs/protocol.md, 2.7)."""
@@ -157,14 +165,17 @@ class Redriving:
         self._rights.may_redrive(job, queue)
         wanted = Filter.of(job.wanted, self._resources.read_selector)
         which = choice(self._state, wanted, job.up_to, job.newest_first)
-        rows = ROWS if wanted.scans else min(self._rows(), most)
+        rows = ROWS if wanted.scans else min(self._rows(job), most)
         send = partial(self._send, job, queue, wanted, most)
         # By the time that there is a second page, all that came before the job began is on disk.
         self._reading[job.job_id] = ask(self._state, queue, which, job.after, rows, send, on_disk=job.after > 0)
 
-    def _rows(self) -> int:
+    def _rows(self, job: RedriveJob) -> int:
         sync_ms = self._state.recorder.sync_ms
-        return _MOST_ROWS if sync_ms is None else min(max(_LEAST_ROWS, int(_A_MS * sync_ms)), _MOST_ROWS)
+        if sync_ms is None:
+            return _MOST_ROWS
+        rows = min(max(_LEAST_ROWS, int(_A_MS * sync_ms)), _MOST_ROWS)
+        return rows if job.job_id in self._by_disk else rows // _IN_MEMORY
 
     def _send(self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int) -> bool:
         """Whether it wants more of what there is."""
@@ -180,7 +191,8 @@ class Redriving:
                 self._unfinished.discard(job.job_id)
         finally:
             for target, chosen in going.items():
-                sent = self._office.send_back(queue, chosen, target, job.job_id)
+                sent, by_disk = self._office.send_back(queue, chosen, target, job.job_id)
+                (self._by_disk.add if by_disk else self._by_disk.discard)(job.job_id)
                 job.sent += sent
                 job.left += len(chosen) - sent
             self._tally.note(job)
