@@ -399,7 +399,7 @@ class Journal:
         self.batch = self._new_batch()
 
     async def _keep_up(self, later: bool = False) -> None:
-        """Upkeep, where it is due. Whoever waits for a commit already goes before it, once."""
+        """Upkeep, where it is due and not for ``later``. Whoever waits for a commit already goes before it, once."""
         before = self._upkeep_due and self.batch.awaited and not self._put_off and not self.space_low
         if self._upkeep_due and not before and not later:
             if self._put_off:
