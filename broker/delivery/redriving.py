@@ -85,7 +85,6 @@ class Redriving:
         """What it has sent stays where it went."""
         self._change(job, CANCELLED)
         self._forget(job)
-        self._reading.pop(job.job_id, None)
         job.ended_ms = self._state.now_ms()
         self._tally.note(job)
 
@@ -102,6 +101,7 @@ class Redriving:
         self.ended(job)
 
     def _forget(self, job: RedriveJob) -> None:
+        self._reading.pop(job.job_id, None)
         self._unfinished.discard(job.job_id)
         self._by_disk.discard(job.job_id)
 
@@ -131,7 +131,6 @@ class Redriving:
             try:
                 self._step(job)
             except Refused as refusal:
-                self._reading.pop(job.job_id, None)
                 self._end(job, STOPPED, f"{refusal.message}: {refusal.fix}")
 
     def _step(self, job: RedriveJob) -> None:
