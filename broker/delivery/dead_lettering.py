@@ -388,20 +388,22 @@ class DeadLetterOffice:
     def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> tuple[int, bool]:
         """Sends many of one queue back to one, for a redrive job; returns how many went, and whether from disk to disk. What nobody needs
         in memory does not come there."""
+        state, there = self._state, queue.references
         if not self._goes_by_disk(queue, records, target):
             return self._send_back(queue, records, target, job_id), False
-        state = self._state
+        state.pager.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
         arrived, sizes = move_back(state.recorder, queue, records, target, job_id, state.now_ms())
         state.pager.moved(queue, records, target, arrived, sizes)
         state.mark_ready(target)
         return len(records), True
 
     def _goes_by_disk(self, queue: Queue, records: list[ReferenceRecord], target: Queue) -> bool:
-        """Whether they are on disk only, and need not be in memory where they go: nobody takes them, or there is no place."""
+        """Whether all is on disk that is to be known of them, and they need not be in memory where they go: nobody takes them, or there is
+        no place."""
         if target is queue or not target.durable or target.settings.limited or expires_when_moved(target, 0) is not None:
             return False
         there = queue.references
-        if any(record.sequence in there or not can_move(record) for record in records):
+        if not all(can_move(record) and _as_recorded(there.get(record.sequence), record) for record in records):
             return False
         if not target.consumers:
             return True
@@ -476,6 +478,14 @@ class DeadLetterOffice:
         target.expect(1, reference.message.size)
         self._state.arrive_when_safe(arrived)
         self.trim_when_safe([target])
+
+
+def _as_recorded(reference: MessageReference | None, record: ReferenceRecord) -> bool:
+    """Whether one that may be in memory (None: it is not) waits there as its plain record (``can_move``) says, and nobody else has it."""
+    if reference is None:
+        return True
+    waits = reference.where is Where.PENDING and not reference.suspect and reference.message.references == 1
+    return waits and (reference.delivery_count, reference.failed) == (record.delivery_count, record.failed)
 
 
 def _dead_lettered(queue: Queue) -> None:

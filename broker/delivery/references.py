@@ -13,7 +13,7 @@ from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, R
 
 from ..core.counts import MOVED_IN, SENT
 from ..core.memory import Memory
-from ..core.message import GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where
+from ..core.message import GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where, size_of
 from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
@@ -238,12 +238,12 @@ class References:
         self.forget(queue, references)
         self._recorder.left(queue, references, outcome, reason, targets)
 
-    def leave_memory(self, reference: MessageReference) -> None:
-        """It stays in the queue and in the journal, and is only on disk from here on."""
-        message = reference.message
-        message.stored -= 1
-        self.forget(reference.queue, (reference,))
-        self.count_on_disk(1, message.size)
+    def leave_memory(self, queue: Queue, references: Collection[MessageReference]) -> None:
+        """They stay in their queue and in the journal, and are only on disk from here on."""
+        for reference in references:
+            reference.message.stored -= 1
+        self.forget(queue, references)
+        self.count_on_disk(len(references), size_of([reference.message for reference in references]))
 
     def count_on_disk(self, references: int, size: int) -> None:
         """So many more are only on disk, of messages of ``size`` bytes; negative when they have come from there, or are gone."""

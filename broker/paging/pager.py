@@ -17,7 +17,7 @@ from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import PAGE_BYTES, PAGE_ROWS, Page, Wanted
 
 from ..core.consumer import Consumer
-from ..core.message import ON_HOLD_MS, MessageReference
+from ..core.message import IN_COMMIT, ON_HOLD_MS, MessageReference
 from ..core.queue import SCAN_BUDGET, Queue
 from ..core.settings.address_settings import AddressSettings
 from ..delivery.references import reference_of
@@ -114,6 +114,13 @@ class Pager:
         queue.pending.left_on_disk(priority, sequence, size)
         self._expires(queue, expires_at_ms)
 
+    def let_go(self, queue: Queue, references: list[MessageReference]) -> None:
+        """Pending references that are on disk are only there from here on: those of a page that is about to move, before the cursor."""
+        for reference in references:
+            queue.withdraw(reference, IN_COMMIT)
+            queue.pending.found_on_disk(reference.priority, 1, reference.message.size, reference.sequence)
+        self._references.leave_memory(queue, references)
+
     def moved(self, queue: Queue, left: list[ReferenceRecord], target: Queue, came: list[ReferenceRecord], sizes: list[int]) -> None:
         """Messages of these sizes that were only on disk, without a time, are so in another queue: in the open batch and nowhere else."""
         alike: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -132,7 +139,7 @@ class Pager:
             return False
         if queue.pending.on_disk[priority] and reference.sequence <= queue.pending.cursor[priority]:
             return False
-        self._references.leave_memory(reference)
+        self._references.leave_memory(queue, (reference,))
         queue.pending.left_on_disk(priority, reference.sequence, reference.message.size)
         self._expires(queue, reference.expires_at_ms)
         return True
@@ -148,7 +155,7 @@ class Pager:
             queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
         if (due_at_ms, reference.sequence) <= queue.due_horizon:
             return False
-        self._references.leave_memory(reference)
+        self._references.leave_memory(queue, (reference,))
         queue.due_on_disk += 1
         queue.on_hold_on_disk += reference.on_hold
         queue.first_due_ms = min(due_at_ms, queue.first_due_ms or due_at_ms)

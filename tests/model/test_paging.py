@@ -11,6 +11,7 @@ import pytest
 from homing.broker.core.letter_filter import Filter
 from homing.broker.core.message import ON_HOLD_MS, Message, MessageReference, Where
 from homing.broker.core.redelivery import Failure
+from homing.broker.core.redrive_job import RedriveJob
 from homing.broker.errors import Refused
 from homing.broker.management.messages import peek
 from homing.broker.management.queues import delete
@@ -183,6 +184,41 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
     life.world.commit()
     life.world.crash()
     assert sum(queue.count for queue in life.world.broker.state.post_office.queues.values()) == 0
+
+
+@pytest.mark.parametrize("failed_again", [False, True])
+def test_a_redrive_job_takes_from_memory_what_is_as_it_is_on_disk_and_brings_nothing_there(failed_again: bool) -> None:
+    life = LongLife({"max-delivery-attempts": 1}, window_messages=6)
+    sender, receiver = life.client(), life.client()
+    life.send(sender, "a", *numbers(12))
+    consumer = life.subscribe(receiver, "a", prefetch=4)
+    for _ in range(3):
+        life.world.commit()
+        life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
+    life.world.commit()
+    life.keys()
+    home, dead = life.queue("a"), life.queue("DLQ.a")
+    assert (len(dead.references), dead.count, home.count) == (6, 12, 0)
+    held = "m1" if failed_again else ""
+    if failed_again:
+        # m0 comes back to the dead-letter queue with a count of its own; m1 is held there meanwhile.
+        holder = life.subscribe(receiver, "DLQ.a", prefetch=2)
+        life.world.commit()
+        assert life.keys() == numbers(2)
+        life.world.broker.fail(holder, [next(iter(holder.unsettled.values()))], Failure(counts=False), "nack", {})
+        dead.paused = True
+        life.world.commit()
+    job = life.world.broker.start_redrive(ANYBODY, dead, None, RedriveJob(0, "DLQ.a", "", stop_above=None))
+    for _ in range(20):
+        life.world.commit()
+        life.world.check_balance()
+    assert job.state == "done"
+    assert (job.sent, dead.count, len(dead.references)) == ((11, 1, 1) if failed_again else (12, 0, 0))
+    assert (home.count, bool(home.references)) == (job.sent, failed_again)
+    life.world.crash()
+    life.subscribe(receiver := life.client(), "a", prefetch=100)
+    assert sorted(life.acknowledge_all(receiver), key=lambda key: int(key[1:])) == [key for key in numbers(12) if key != held]
 
 
 def test_redriving_some_leaves_the_others_where_they_are() -> None:
