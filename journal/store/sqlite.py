@@ -153,6 +153,8 @@ class WalMeter:
         self._descriptor = -1
         self._salt = b""
         self._frames = 0
+        #: By how many, when it last did.
+        self._grown = 0
         self._checkpointed_frames = 0
 
     def note_checkpoint(self, frames: int) -> None:
@@ -200,9 +202,11 @@ class WalMeter:
         return self._frames
 
     def _gallop(self, frame_bytes: int) -> int:
-        low, step = self._frames, 1
+        """From as many more as last time on: each look takes the interpreter's lock away from the thread."""
+        before = low = self._frames
+        step, further = max(1, self._grown), 1
         while self._is_current(low + step - 1, frame_bytes):
-            low, step = low + step, step * 2
+            low, step, further = low + step, further, further * 2
         high = low + step - 1
         while low < high:
             middle = (low + high + 1) // 2
@@ -210,6 +214,7 @@ class WalMeter:
                 low = middle
             else:
                 high = middle - 1
+        self._grown = low - before or self._grown
         return low
 
     def _is_current(self, frame: int, frame_bytes: int) -> bool:
