@@ -403,7 +403,7 @@ class DeadLetterOffice:
         if target is queue or not target.durable or target.settings.limited or expires_when_moved(target, 0) is not None:
             return False
         there = queue.references
-        if not all(can_move(record) and _as_recorded(there.get(record.sequence), record) for record in records):
+        if not all(map(can_move, records)) or not all(_as_recorded(there[r.sequence], r) for r in records if r.sequence in there):
             return False
         if not target.consumers:
             return True
@@ -480,10 +480,8 @@ class DeadLetterOffice:
         self.trim_when_safe([target])
 
 
-def _as_recorded(reference: MessageReference | None, record: ReferenceRecord) -> bool:
-    """Whether one that may be in memory (None: it is not) waits there as its plain record (``can_move``) says, and nobody else has it."""
-    if reference is None:
-        return True
+def _as_recorded(reference: MessageReference, record: ReferenceRecord) -> bool:
+    """Whether one in memory waits as its plain record (``can_move``) says, and its message is in no other queue's."""
     waits = reference.where is Where.PENDING and not reference.suspect and reference.message.references == 1
     return waits and (reference.delivery_count, reference.failed) == (record.delivery_count, record.failed)
 

@@ -43,6 +43,8 @@ _LITTLE_ROWS = 128
 #: After so many rows and commits, or bytes, it is looked how things stand: much less than the room that is kept for one batch.
 UNSEEN_ROWS = 32
 UNSEEN_BYTES = 256 << 10
+#: Rows of a step of work lie together, and so many of them touch about as many pages as one row that lies alone.
+_TOGETHER = 16
 _BETWEEN_S = 1.0
 #: How much one commit says about the next.
 _WEIGHT = 0.1
@@ -127,15 +129,15 @@ class WriterThread:
         reserve_up_to: int | None,
         joining: Callable[[], WriteBatch | None] | None = None,
     ) -> Standing | None:
-        """Write the batch and say how things stand; None: nobody looked after so little, nor called ``on_disk``. ``joining``: see
-        ``BatchWriter.write``.
+        """Write the batch and say how things stand; None: nobody looked after so little, nor called ``on_disk``. ``joining``, of a
+        step of work: see ``BatchWriter.write``.
 
         Raises JournalError when the broker must stop.
         """
         started = time.perf_counter()
         written = self._attempt(connection, batch, reserve_up_to, joining)
         self.last_commit.advance(written.commits, reserve_up_to)
-        looks = self._looks_after(written) or bool(batch.queues)
+        looks = self._looks_after(written, joining is not None) or bool(batch.queues)
         if looks:
             self.on_disk(batch)
         elapsed_ms = (time.perf_counter() - started) * 1000
@@ -145,10 +147,10 @@ class WriterThread:
         self._batch_bytes = max(_LEAST_BATCH_BYTES, 2 * written.bytes, self._batch_bytes * 7 // 8)
         return self.standing(connection) if looks else None
 
-    def _looks_after(self, written: Written) -> bool:
-        """To look takes as long as to write a message."""
+    def _looks_after(self, written: Written, step: bool) -> bool:
+        """To look takes as long as to write a message; and whoever came meanwhile waits for it."""
         self._rows, self._left = written.added + written.changed + written.deleted, written.tombstones
-        self._unseen_rows += 1 + self._rows
+        self._unseen_rows += 1 + (self._rows // _TOGETHER if step else self._rows)
         self._unseen_bytes += written.bytes
         return self.disk.space_low or self._unseen_rows >= UNSEEN_ROWS or self._unseen_bytes >= UNSEEN_BYTES
 

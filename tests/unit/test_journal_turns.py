@@ -181,7 +181,7 @@ async def test_upkeep_beside_steps_comes_right_after_somebody_is_answered(tmp_pa
             if number is None:
                 ended.set()
                 return
-            for sequence in range(UNSEEN_ROWS):
+            for sequence in range(1000):
                 send(journal, 1000 * number + sequence)
             journal.read(Wanted(1, "chosen", on_disk=True), step, lambda error: None)
             if number == 3:
