@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from homing.journal.contract import DEATH_BITS, EndedEntry, HopRecord, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make
-from homing.journal.properties import measure
 
 from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
 from ..core.queue import Queue
+from ..properties import measured
 from .fault_groups import cause_when_back
 from .mapping import key_in
 from .recorder import Recorder
@@ -61,9 +61,9 @@ def move_back(
         values = (target.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
         moved[sequence] = make(ReferenceRecord, values)
         entries.append((message.message_id, record.sequence, message.sent_at_ms, record.entered_at_ms))
-        body, (size, of_properties) = len(message.body), measure(message.properties) if message.properties else (0, 0)
+        body, (size, extra) = len(message.body), measured(message.properties)
         sizes.append(body + size)
-        weight += body + of_properties
+        weight += body + size + extra
     left = [record.sequence for record in records]
     recorder.faults.sent_back(Counter([record.cause for record in records]))
     batch.add_fresh(moved, weight, dict(zip(moved, left, strict=True)))
