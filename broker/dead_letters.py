@@ -11,7 +11,7 @@ from .auth.access import Who, at_queue, needs, place_named
 from .core.edit import Edits
 from .core.fault import FaultGroup
 from .core.letter_filter import Filter
-from .core.message import MessageReference
+from .core.message import Message, MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
 from .core.rights import Right
@@ -24,7 +24,7 @@ from .steps import Steps
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "answers to a front end, which asks before it shows them": "dead_letter_queues",
-    "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of in_the_way",
+    "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of in_the_way signatures_of",
 }
 
 
@@ -110,6 +110,10 @@ class DeadLetters(Administration):
     def choice_of(self, wanted: Filter) -> Any:
         """What indexes know of the filter, for a count in another thread."""
         return choice(self.state, wanted, self.recorder.next_id())
+
+    def signatures_of(self, message: Message) -> list[str]:
+        """See Editing.signatures_of."""
+        return self.editing.signatures_of(message)
 
     def in_the_way(self, target: str) -> list[str]:
         """See Redriving.in_the_way."""

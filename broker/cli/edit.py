@@ -37,6 +37,13 @@ _AT_A_TIME: Final = 100
 _SHOWN: Final = 5
 
 
+class _Sample(NamedTuple):
+    number: int
+    difference: list[str]
+    #: Properties that sign it.
+    signed_by: list[str]
+
+
 class _Change(NamedTuple):
     """What is to be different of each. ``patch``: see client.patch."""
 
@@ -123,11 +130,11 @@ def edit(
         queue = talk(url, lambda connection: _where(connection, wanted["message_ids"][0]))
     shown = talk(url, lambda connection: _samples(connection, queue, wanted, after, change, max(1, samples)))
     if not as_json:
-        for number, lines in shown[:samples]:
-            _draw(number, lines)
+        for sample in shown[:samples]:
+            _draw(sample)
     if dry_run:
         if as_json:
-            print_json([{"message_id": number, "difference": lines} for number, lines in shown])
+            print_json([{"message_id": each.number, "difference": each.difference, "signed_by": each.signed_by} for each in shown])
         return
     if not yes:
         what = f"message {message_id}" if message_id is not None else of.how_many(url, queue, wanted)
@@ -185,14 +192,12 @@ async def _where(connection: Any, message_id: int) -> str:
     raise CommandError(ExitCode.NOT_FOUND, f"message {message_id} is in {where}", "name one with --queue", code="no-such-message")
 
 
-async def _samples(
-    connection: Any, queue: str, wanted: dict[str, Any], after: str | None, change: _Change, number: int
-) -> list[tuple[int, list[str]]]:
-    """Of the first so many their numbers and differences. Raises CommandError where there are none."""
+async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: str | None, change: _Change, number: int) -> list[_Sample]:
+    """The first so many. Raises CommandError where there are none."""
     with of.Scan(connection, "peek-dead-letters", after, page=number, most=number, queue=queue, filter=wanted) as scan:
         async for page in scan:
             if page["messages"]:
-                return [(each["message_id"], change.difference(each)) for each in page["messages"]]
+                return [_Sample(each["message_id"], change.difference(each), each["signed_by"]) for each in page["messages"]]
     raise CommandError(
         ExitCode.NOT_FOUND,
         f"no durable message of {queue} fits",
@@ -201,9 +206,10 @@ async def _samples(
     )
 
 
-def _draw(number: int, lines: list[str]) -> None:
-    stdout.print(f"[bold cyan]{number}[/]")
-    for line in lines or ["  (nothing is different)"]:
+def _draw(sample: _Sample) -> None:
+    signed = f"  carries {', '.join(sample.signed_by)}, a signature: only --yes edits it" if sample.signed_by else ""
+    stdout.print(f"[bold cyan]{sample.number}[/][yellow]{escape(signed)}[/]")
+    for line in sample.difference or ["  (nothing is different)"]:
         style = {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")
         stdout.print(Text(f"  {safe(line)}", style=style))
 

@@ -70,10 +70,14 @@ class Editing:
             done |= yield from _not_durable(queue, missing)
         return done
 
+    def signatures_of(self, message: Message) -> list[str]:
+        """Its properties that sign what is sent to its address."""
+        names = self._state.settings.resolve(message.address).signature_properties
+        return [name for name in names if name in (message.properties or ())]
+
     def _replace(self, reference: MessageReference, edits: Edits, check: Callable[[str, str], None]) -> int:
         state, original = self._state, reference.message
-        signatures = state.settings.resolve(original.address).signature_properties
-        if not edits.signed and (named := [name for name in signatures if name in (original.properties or ())]):
+        if not edits.signed and (named := self.signatures_of(original)):
             fix = "whoever checks it may refuse it: --yes (signed) edits it all the same"
             raise Refused("message-signed", f"message {original.message_id} carries {', '.join(named)}, a signature", fix)
         copy = self._copy(original, edits.by_number[original.message_id])

@@ -69,7 +69,8 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
     wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
     found, looked_at, after = yield from broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest)
-    return {"messages": [describe(each) for each in found], "looked_at": looked_at, "next": after}
+    shown = [{**describe(each), "signed_by": broker.signatures_of(each.message)} for each in found]
+    return {"messages": shown, "looked_at": looked_at, "next": after}
 
 
 @asks("delete_chosen")

@@ -90,7 +90,7 @@ async def test_the_original_may_stay_and_the_other_go_elsewhere(connection: Conn
     assert balances(server, elsewhere, 2)["moved_in"] == 2
 
 
-async def test_what_is_refused_stays_as_it_was(connection: Connection) -> None:
+async def test_what_is_refused_stays_as_it_was(connection: Connection, server: Server, tmp_path: Path) -> None:
     queue = name()
     (number,) = await die(connection, queue, 1, signature="abc")
     before = await look(connection, f"DLQ.{queue}")
@@ -101,6 +101,9 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection) -> None:
         return error.value.code
 
     assert await refused(body=b"x") == "message-signed"
+    command, edit = HomingCommand(tmp_path), ("edit", str(number), "--set", "a=b", "--dry-run")
+    assert f"{number}  carries signature, a signature: only --yes edits it" in command(*edit, url=server.url).stdout
+    assert command.json(*edit, url=server.url) == [{"message_id": number, "difference": ["+a: b"], "signed_by": ["signature"]}]
     assert await refused(body=b"x", queue=queue, signed=True) == "no-such-message"
     assert await refused(1 << 50, body=b"x") == "no-such-message"
     assert await refused(properties={"_AMQ_ORIG_QUEUE": "x"}, signed=True) == "invalid-property"
