@@ -165,13 +165,15 @@ def status(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> No
 
 
 def _to_go(url: str, job: dict[str, Any]) -> int | None:
-    """With those that are dead again; None where each message would have to be looked at, or the queue is gone."""
+    """Of what was there when it began; None where each message would have to be looked at, or the queue is gone."""
     from homing.client import CallError
 
     from .client import call
 
+    began_ms = job["started_ms"] + 1
+    wanted = {**job["wanted"], "until_ms": min(job["wanted"].get("until_ms") or began_ms, began_ms)}
     try:
-        plan = call(url, "reckon-redrive", queue=job["queue"], filter=job["wanted"])
+        plan = call(url, "reckon-redrive", queue=job["queue"], filter=wanted)
     except CallError as error:
         if error.code != "no-such-queue":
             raise

@@ -209,6 +209,10 @@ def test_who_waits_for_a_redrive_may_leave_it(shell: HomingCommand, broker: Serv
     assert "\n  1 sent, " in (said := shell("redrives", "status", number).stdout)
     assert said.endswith("\n  about 1 to go\n")
     shell("redrives", "pause", number)
+    # What dies again is not meant, and not counted.
+    shell("receive", "left.alone", "--count", "2", "--fail", "no", "--timeout", "5s")
+    wait_until("it is dead again", lambda: queue(shell, "DLQ.left.alone").get("messages") == 2)
+    assert shell("redrives", "status", number).stdout.endswith("\n  about 1 to go\n")
     shell("queue", "delete", "DLQ.left.alone", "--yes")
     assert "to go" not in shell("redrives", "status", number).stdout
     assert shell.json("redrives", "cancel", number)["state"] == "cancelled"
