@@ -129,7 +129,7 @@ async def _explained(connection: homing.Connection, found: dict[str, Any]) -> li
     sources = _sources(found)
     for source in sources:
         try:
-            source |= _prospect((await connection.call("explain", address=source["address"]))["settings"], found)
+            source |= _prospect(await connection.call("explain", address=source["address"]), found)
         except homing.HomingError as error:
             if as_command_error(error) is None or error.connection_lost:
                 raise
@@ -145,15 +145,16 @@ def _sources(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _prospect(settings: list[dict[str, Any]], found: dict[str, Any]) -> dict[str, Any]:
-    """How it would fare there under the settings that hold now, should it always fail as it did last: attempts, total life, and the rule
-    for such failures."""
+def _prospect(explained: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """How it would fare there under what ``explain`` says holds now, should it always fail as it did last: attempts, total life, and the
+    rule for such failures."""
     from ..core.redelivery import attempts_allowed, lifetime_ms
 
     last = found["attempts"][-1] if found["attempts"] else None
     failure = reported_failure(last["fault"] or {}, last["outcome"]) if last else None
     headers = ((found["message"] or {}).get("properties") or {}).get
-    resolved, _, rule = terms_for({each["key"]: each["value"] for each in settings}, failure, headers)
+    values = {each["key"]: each["value"] for each in explained["settings"]}
+    resolved, _, rule = terms_for(values, failure, headers, explained["amqp_returns_at_once"])
     return {
         "attempts": attempts_allowed(resolved, None),
         "life_ms": lifetime_ms(resolved, None),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 
 from tests import fork_server
@@ -195,6 +196,26 @@ def test_history_tells_by_which_rule_it_would_fare_if_it_fails_again(shell: Homi
     assert (source["attempts"], source["rule"]) == (1, {"name": "sold out", "action": "dead-letter"})
     words = " ".join(shell("history", str(number)).stdout.split())
     assert "Should it fail as it did last, rule sold out holds: it is dead-lettered at its first failure." in words
+
+
+def test_history_tells_how_what_amqp_clients_return_would_fare(start_server: Callable[..., Server], homing: HomingCommand) -> None:
+    server = start_server({"address-settings": SETTINGS, "amqp": {"port": 0}})
+    homing.url = server.url
+    port = int(server.ready["amqp"].rpartition(":")[2])
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("returned", durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 1})
+        channel.basic_publish("", "returned", b"x", pika.BasicProperties(delivery_mode=2))
+        for _ in range(2):
+            wait_until("it is ready", lambda: queue(homing, "returned").get("pending") == 1)
+            method, _, _ = channel.basic_get("returned")
+            channel.basic_reject(method.delivery_tag, requeue=True)
+    wait_until("it is dead", lambda: queue(homing, "DLQ.returned").get("messages") == 1)
+    (dead,) = homing.json_lines("peek", "DLQ.returned")
+    (source,) = homing.json("history", str(dead["message_id"]))["if_sent_back"]
+    explained = homing.json("explain", "returned")
+    assert explained["amqp_returns_at_once"]
+    assert (source["attempts"], source["life_ms"]) == (2, [explained["min_total_ms"], explained["max_total_ms"]]) == (2, [0, 0])
 
 
 def test_redrive_sends_back_with_failures_at_0(shell: HomingCommand) -> None:
