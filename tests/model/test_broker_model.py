@@ -58,6 +58,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.perhaps_gone: set[str] = set()
         self.counts: dict[tuple[str, str], int] = {}
         self.not_before: dict[str, int] = {}
+        #: When the commit under way has told them.
+        self.due_when_safe: dict[str, int] = {}
         #: (original that ended, what took its place)
         self.edited: list[tuple[str, str]] = []
         #: Keys whose last change is not on disk yet: nobody may be handed them.
@@ -235,8 +237,13 @@ class BrokerModel(RuleBasedStateMachine):
                 self.perhaps_gone.add(delivery.key)
             self._comes_back(consumer, held)
         if held and not ends and (due := held[0].due_at_ms):
-            # Until the batch is on disk a crash brings it back without the delay.
-            self.world.broker.recorder.when_safe(lambda: self.not_before.__setitem__(delivery.key, due))
+            # Until the batch is on disk a crash brings it back without the delay; and another time may be given meanwhile.
+            self.due_when_safe[delivery.key] = due
+            self.world.broker.recorder.when_safe(lambda: self._has_its_time(delivery.key, due))
+
+    def _has_its_time(self, key: str, due_at_ms: int) -> None:
+        if self.due_when_safe.get(key) == due_at_ms:
+            self.not_before[key] = self.due_when_safe.pop(key)
 
     @rule(queue=st.sampled_from(ADDRESSES), way=st.sampled_from(["now", "at", "hold", "release"]), commits=st.booleans())
     def retry(self, queue: str, way: str, commits: bool) -> None:
@@ -249,6 +256,7 @@ class BrokerModel(RuleBasedStateMachine):
         there = [record for record in self.world.journal.rows().values() if record.queue_id == found.queue_id]
         for record in there:
             self.not_before.pop(record.message.body.decode(), None)
+            self.due_when_safe.pop(record.message.body.decode(), None)
         after: tuple[int, int] | None = FIRST
         while after is not None:
             steps = broker.retry(ANYBODY, found, Filter(), at_ms, way == "release", after)

@@ -256,6 +256,7 @@ async def test_a_steps_page_is_read_while_the_step_before_is_committed(tmp_path:
         assert [sequence for page in taken for sequence in page] == [each for each in range(1, 7) if each != meanwhile]
 
 
+@pytest.mark.plain
 async def test_what_is_read_ahead_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit while it is read would otherwise leave fewer rows than were chosen, as the last page has."""
     async with opened(tmp_path) as (journal, _):
