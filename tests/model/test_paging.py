@@ -18,7 +18,7 @@ from homing.broker.management.queues import delete
 from homing.broker.paging.waiting import FIRST
 from homing.broker.steps import Steps
 from tests.model.long_life import WINDOW, LongLife, numbers
-from tests.model.world import ANYBODY
+from tests.model.world import ANYBODY, Client
 
 
 def test_a_backlog_is_in_memory_up_to_the_window_and_comes_in_order() -> None:
@@ -159,17 +159,24 @@ def test_what_is_on_hold_waits_without_end_but_for_its_time_to_live() -> None:
     assert (life.queue("a").count, life.queue("a").held_back, life.queue("EXP.a").count) == (6, 6, 6)
 
 
-@pytest.mark.parametrize("load_limit", [0, 1 << 30])
-def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> None:
-    life = LongLife({"max-delivery-attempts": 1})
-    sender, receiver = life.client(), life.client()
-    life.send(sender, "a", *numbers(9))
-    consumer = life.subscribe(receiver, "a", prefetch=2)
-    for _ in range(6):
+def die(life: LongLife, count: int, prefetch: int) -> Client:
+    """So many of queue a fail for good; who had them holds nothing more."""
+    receiver = life.client()
+    life.send(life.client(), "a", *numbers(count))
+    consumer = life.subscribe(receiver, "a", prefetch=prefetch)
+    for _ in range(-(-count // prefetch) + 1):
         life.world.commit()
         life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
     life.world.commit()
+    life.keys()
+    return receiver
+
+
+@pytest.mark.parametrize("load_limit", [0, 1 << 30])
+def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> None:
+    life = LongLife({"max-delivery-attempts": 1})
+    die(life, 9, prefetch=2)
     assert (life.queue("a").count, life.queue("DLQ.a").count, life.queue("DLQ.a").pending.disk_count) == (0, 9, 6)
     life.world.journal.load_limit = load_limit
     life.world.crash()
@@ -189,15 +196,7 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
 @pytest.mark.parametrize("failed_again", [False, True])
 def test_a_redrive_job_takes_from_memory_what_is_as_it_is_on_disk_and_brings_nothing_there(failed_again: bool) -> None:
     life = LongLife({"max-delivery-attempts": 1}, window_messages=6)
-    sender, receiver = life.client(), life.client()
-    life.send(sender, "a", *numbers(12))
-    consumer = life.subscribe(receiver, "a", prefetch=4)
-    for _ in range(3):
-        life.world.commit()
-        life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
-    life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
-    life.world.commit()
-    life.keys()
+    receiver = die(life, 12, prefetch=4)
     home, dead = life.queue("a"), life.queue("DLQ.a")
     assert (len(dead.references), dead.count, home.count) == (6, 12, 0)
     held = "m1" if failed_again else ""
