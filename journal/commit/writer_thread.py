@@ -44,7 +44,7 @@ _LITTLE_ROWS = 128
 UNSEEN_ROWS = 32
 UNSEEN_BYTES = 256 << 10
 #: Rows of a step of work lie together, and so many of them touch about as many pages as one row that lies alone.
-_TOGETHER = 16
+ROWS_TOGETHER = 16
 _BETWEEN_S = 1.0
 #: How much one commit says about the next.
 _WEIGHT = 0.1
@@ -150,7 +150,7 @@ class WriterThread:
     def _looks_after(self, written: Written, step: bool) -> bool:
         """To look takes as long as to write a message; and whoever came meanwhile waits for it."""
         self._rows, self._left = written.added + written.changed + written.deleted, written.tombstones
-        self._unseen_rows += 1 + (self._rows // _TOGETHER if step else self._rows)
+        self._unseen_rows += 1 + (self._rows // ROWS_TOGETHER if step else self._rows)
         self._unseen_bytes += written.bytes
         return self.disk.space_low or self._unseen_rows >= UNSEEN_ROWS or self._unseen_bytes >= UNSEEN_BYTES
 

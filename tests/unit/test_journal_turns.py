@@ -13,7 +13,7 @@ import pytest
 
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.joining import Joining
-from homing.journal.commit.writer_thread import UNSEEN_ROWS
+from homing.journal.commit.writer_thread import ROWS_TOGETHER, UNSEEN_ROWS
 from homing.journal.read.ahead import ReadAhead
 from homing.journal.read.choosing import chosen
 from homing.journal.read.pages import Page, Wanted, read_alone
@@ -181,7 +181,7 @@ async def test_upkeep_beside_steps_comes_right_after_somebody_is_answered(tmp_pa
             if number is None:
                 ended.set()
                 return
-            for sequence in range(1000):
+            for sequence in range(UNSEEN_ROWS * ROWS_TOGETHER):
                 send(journal, 1000 * number + sequence)
             journal.read(Wanted(1, "chosen", on_disk=True), step, lambda error: None)
             if number == 3:
