@@ -123,7 +123,7 @@ ALLOWED: dict[str, set[str]] = {
     "journal/migrations": {"journal/errors", "journal/store"},
     "journal/upkeep": _RECORDS | {"journal/commit", "journal/store"},
     "journal/commit": _RECORDS | {"journal/backup", "journal/store", "journal/upkeep"},
-    "journal/read": _RECORDS | {"journal/commit", "journal/migrations", "journal/store", "journal/upkeep"},
+    "journal/read": _RECORDS | {"journal/apart", "journal/commit", "journal/migrations", "journal/store", "journal/upkeep"},
     "journal/backup": _RECORDS | {"journal/apart", "journal/commit", "journal/migrations", "journal/read", "journal/store"},
     "journal/export": _RECORDS | {"journal/apart", "journal/commit", "journal/read", "journal/store", "journal/upkeep"},
     "journal": _RECORDS | {"journal/backup", "journal/commit", "journal/migrations", "journal/read", "journal/store", "journal/upkeep"},

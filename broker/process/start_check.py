@@ -1,20 +1,20 @@
-"""After an unclean stop: is the journal whole? Looked at in a thread beside the running broker, which serves meanwhile."""
+"""After an unclean stop: is the journal whole? Looked at by a process of its own, while the broker serves."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import threading
-import time
 from pathlib import Path
 from typing import Final
 
-from homing.journal.errors import JournalError
-from homing.journal.read.check import Stop, check
+from homing.journal.read.check_apart import check_apart
 
 log = logging.getLogger("homing")
 
-#: Rests so many times as long as it worked: reading rows needs the interpreter's lock, which belongs to the messages.
-_REST: Final = 20.0
+#: After a start clients come back first.
+_AFTER_S: Final = 5.0
+#: Rests so many times as long as it worked: the disk is the messages' first.
+_REST: Final = 4.0
 
 
 class StartCheck:
@@ -22,43 +22,35 @@ class StartCheck:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._stop = Stop()
-        self._worked_since_s = 0.0
-        self._thread = threading.Thread(target=self._run, name="start check", daemon=True)
+        self._task: asyncio.Task[None] | None = None
+        self._left_off = False
 
     def start(self) -> None:
-        self._thread.start()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="start check")
 
     def leave_off(self, why: str) -> None:
         """There is no room to look now. Whatever runs ends; once ended it says nothing more."""
-        began, runs = self._thread.ident is not None, self._thread.is_alive()
-        if (runs or not began) and not self._stop.is_set():
-            self._stop.set()
+        if not self._left_off and (self._task is None or not self._task.done()):
+            self.close()
             log.warning(
                 "journal-unchecked: %s: the journal is not checked after the unclean stop; `homing journal check` does it later", why
             )
 
     def close(self) -> None:
         """Before the journal is closed: whoever reads it keeps it from emptying its write-ahead log."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._left_off = True
+        if self._task is not None:
+            self._task.cancel()
 
-    def _run(self) -> None:
-        self._worked_since_s = time.monotonic()
-        try:
-            report = check(self._directory, self._rest, quick=True, stop=self._stop)
-        except JournalError as error:
-            log.error("journal-check-failed: after the last, unclean stop the journal could not be checked: %s", error)
-            return
-        if report.problems:
+    async def _run(self) -> None:
+        await asyncio.sleep(_AFTER_S)
+        found = await check_apart(self._directory, _REST)
+        if found.failed:
+            log.error("journal-check-failed: after the last, unclean stop the journal could not be checked: %s", found.failed)
+        elif found.findings:
             log.error(
                 "journal-damaged: after the last, unclean stop the journal is not whole, %d finding(s), the first: %s Run"
                 " `homing journal check` for all.",
-                len(report.problems),
-                report.problems[0],
+                found.findings,
+                found.first,
             )
-
-    def _rest(self, step: str, done: int, total: int) -> None:
-        self._stop.wait((time.monotonic() - self._worked_since_s) * _REST)
-        self._worked_since_s = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import time
 from asyncio.subprocess import Process
@@ -72,7 +71,7 @@ def main() -> int:
     from .archive import archive
 
     directory, place = Path(sys.argv[1]), Path(sys.argv[2])
-    os.nice(10)
+    apart.give_way()
     for line in sys.stdin:
         order = json.loads(line)
         try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +27,7 @@ from .queries import open_read_only
 Progress = Callable[[str, int, int], None]
 
 _PAGE_ROWS = 1_000
-#: A page ends with the body that passes this; it is also read inside the broker.
+#: A page ends with the body that passes this.
 _PAGE_BODY_BYTES = 4 << 20
 #: Findings of one kind that are spelled out; the rest are counted.
 _MOST_SHOWN = 20
@@ -49,43 +48,14 @@ class CheckReport:
         return not self.problems
 
 
-class Stop:
-    """Ends a check from another thread, in the middle of whatever it reads."""
-
-    def __init__(self) -> None:
-        self._wanted = threading.Event()
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
-
-    def set(self) -> None:
-        """What was found so far is all that is reported."""
-        self._wanted.set()
-        with self._lock:
-            if self._connection is not None:
-                self._connection.interrupt()
-
-    def is_set(self) -> bool:
-        return self._wanted.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        return self._wanted.wait(seconds)
-
-    def _watch(self, connection: sqlite3.Connection | None) -> None:
-        with self._lock:
-            self._connection = connection
-        if connection is not None:
-            # An interrupt ends only what runs at that moment; this ends what comes after it.
-            connection.set_progress_handler(self.is_set, 1_000)
-
-
 def _silent(step: str, done: int, total: int) -> None:
     """Nobody watches."""
 
 
-def check(directory: Path, progress: Progress = _silent, *, quick: bool = False, stop: Stop | None = None) -> CheckReport:
+def check(directory: Path, progress: Progress = _silent, *, quick: bool = False) -> CheckReport:
     """Check pages (``quick``: without comparing indexes to their tables), rows, checksums and the sums between them.
 
-    It holds no snapshot while ``progress`` is called, so that may take its time. ``stop``: ends it early.
+    It holds no snapshot while ``progress`` is called, so that may take its time.
 
     Raises JournalError ``journal-missing`` or ``journal-newer``; damage of any kind is a finding, not an exception.
     """
@@ -98,17 +68,14 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False,
             raise
         report.problems.append(error.message)
         return report
-    stop = stop or Stop()
     try:
         missing = missing_commits(connection, last_commit)
         if missing is not None:
             report.problems.append(f"{missing}.")
         report.version = version_of(connection)
-        stop._watch(connection)
         for step in (_pages_quick if quick else _pages, _references, _shared_bodies, _history, _sums):
-            _run(step, connection, report, progress, stop)
+            _run(step, connection, report, progress)
     finally:
-        stop._watch(None)
         connection.close()
     return report
 
@@ -116,14 +83,10 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False,
 Step = Callable[[sqlite3.Connection, CheckReport, Progress], None]
 
 
-def _run(step: Step, connection: sqlite3.Connection, report: CheckReport, progress: Progress, stop: Stop) -> None:
-    if stop.is_set():
-        return
+def _run(step: Step, connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
     try:
         step(connection, report, progress)
     except sqlite3.DatabaseError as error:
-        if stop.is_set():
-            return
         report.problems.append(f"{DATABASE_NAME} cannot be read through ({step.__name__.strip('_')}): {error}.")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import signal
 import sqlite3
-import time
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,8 +22,9 @@ from homing.broker.config.config import parse
 from homing.broker.logs.writer import LogWriter
 from homing.broker.process.start_check import StartCheck
 from homing.broker.server import Server as Broker
+from homing.journal import apart
 from homing.journal.journal import Journal
-from homing.journal.read.check import Stop, check
+from homing.journal.read.check import check
 from tests.process import Server, wait_until
 from tests.unit.journal_support import message, opened, queue, reference, send
 
@@ -79,6 +83,18 @@ async def test_a_broker_that_was_killed_says_that_its_journal_is_not_whole(start
     assert server.log_path.read_text().count(FINDING) == 1
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.broker.process.start_check._AFTER_S", 0.0)
+
+
+async def _end(looking: StartCheck) -> None:
+    assert looking._task is not None
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait_for(looking._task, 30)
+
+
+@pytest.mark.usefixtures("at_once")
 async def test_a_whole_journal_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.batch.queue(queue())
@@ -86,16 +102,15 @@ async def test_a_whole_journal_is_not_spoken_of(tmp_path: Path, caplog: pytest.L
         await journal.flush()
         looking = StartCheck(tmp_path)
         looking.start()
-        looking._thread.join(20)
-        assert not looking._thread.is_alive()
-        looking.close()
+        await _end(looking)
     assert [record for record in caplog.records if record.name == "homing" and record.levelno >= logging.WARNING] == []
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_a_journal_that_cannot_be_read_is_a_line_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     looking = StartCheck(tmp_path)
     looking.start()
-    looking._thread.join(20)
+    await _end(looking)
     (record,) = caplog.records
     assert "could not be checked: " in record.message
 
@@ -109,36 +124,54 @@ async def _fill(journal: Journal) -> None:
 
 
 @pytest.fixture
-async def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[StartCheck]:
-    """A check under way that at its pace would take days."""
+async def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: None) -> AsyncIterator[tuple[StartCheck, Process]]:
+    """A check under way that at its pace would take days, and its process."""
     monkeypatch.setattr("homing.broker.process.start_check._REST", 1e6)
+    begun: asyncio.Future[Process] = asyncio.get_running_loop().create_future()
+    start = apart.start
+
+    async def noted(module: str, *arguments: str) -> Process:
+        begun.set_result(await start(module, *arguments))
+        return begun.result()
+
+    monkeypatch.setattr("homing.journal.apart.start", noted)
     async with opened(tmp_path) as (journal, _):
         await _fill(journal)
         looking = StartCheck(tmp_path)
         looking.start()
-        yield looking
+        yield looking, await asyncio.wait_for(begun, 30)
+        looking.close()
+        await _end(looking)
 
 
-async def test_a_stop_does_not_wait_for_the_check(endless: StartCheck, caplog: pytest.LogCaptureFixture) -> None:
-    started = time.monotonic()
-    endless.close()
-    assert time.monotonic() - started < 40, "at this pace the check would take days"
-    assert not endless._thread.is_alive()
+async def test_a_stop_ends_its_process(endless: tuple[StartCheck, Process], caplog: pytest.LogCaptureFixture) -> None:
+    looking, child = endless
+    looking.close()
+    await _end(looking)
+    assert child.returncode == -signal.SIGKILL
     assert caplog.records == []
 
 
-async def test_a_disk_that_is_nearly_full_has_no_room_for_it(endless: StartCheck, caplog: pytest.LogCaptureFixture) -> None:
-    endless.leave_off("the disk is nearly full")
-    endless._thread.join(20)
-    assert not endless._thread.is_alive()
-    endless.leave_off("the disk is nearly full")
+async def test_its_process_ends_with_the_broker(endless: tuple[StartCheck, Process], caplog: pytest.LogCaptureFixture) -> None:
+    looking, child = endless
+    assert child.stdin is not None
+    child.stdin.close()
+    await _end(looking)
+    assert child.returncode == -signal.SIGTERM
+    (record,) = caplog.records
+    assert "the process that checks it ended early" in record.message
+
+
+async def test_a_disk_that_is_nearly_full_has_no_room_for_it(endless: tuple[StartCheck, Process], caplog: pytest.LogCaptureFixture) -> None:
+    looking, child = endless
+    looking.leave_off("the disk is nearly full")
+    await _end(looking)
+    assert child.returncode == -signal.SIGKILL
+    looking.leave_off("the disk is nearly full")
     assert ["the disk is nearly full" in record.message for record in caplog.records] == [True]
 
 
-async def test_a_log_that_grows_to_its_limit_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("homing.broker.process.start_check._REST", 1e6)
+async def test_a_log_that_grows_to_its_limit_ends_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with opened(tmp_path, wal_limit_bytes=2 << 20) as (journal, _):
         await _fill(journal)
         broker = Broker(parse(f"data-directory: {tmp_path}", tmp_path / "broker.yaml"), journal, BrokerClock(0), cast(LogWriter, None))
@@ -149,22 +182,6 @@ async def test_a_log_that_grows_to_its_limit_ends_it(
         await journal.flush()
         broker.close()
     assert "has reached journal.wal-limit: the journal is not checked after the unclean stop" in caplog.text
-
-
-async def test_a_check_is_ended_in_the_middle_of_a_statement(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
-        await _fill(journal)
-        stop, steps = Stop(), []
-
-        def watch(step: str, done: int, total: int) -> None:
-            steps.append(step)
-            if done == 1_000:
-                stop.set()
-
-        report = check(tmp_path, watch, stop=stop)
-    assert steps == ["pages", "messages"]
-    assert report.problems == []
-    assert report.rows == {}
 
 
 async def test_pages_of_a_check_hold_few_bodies_and_miss_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
