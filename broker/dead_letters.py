@@ -11,7 +11,7 @@ from .auth.access import Who, at_queue, needs, place_named
 from .core.edit import Edits
 from .core.fault import FaultGroup
 from .core.letter_filter import Filter
-from .core.message import Message, MessageReference
+from .core.message import Message, MessageReference, Where
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
 from .core.rights import Right
@@ -19,12 +19,13 @@ from .delivery import chosen, retrying
 from .errors import Refused
 from .paging import waiting
 from .paging.choosing import choice
+from .recording.fault_groups import goes_back
 from .steps import Steps
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "answers to a front end, which asks before it shows them": "dead_letter_queues",
-    "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of in_the_way signatures_of",
+    "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of goes_back in_the_way signatures_of",
 }
 
 
@@ -115,9 +116,13 @@ class DeadLetters(Administration):
         """See Editing.signatures_of."""
         return self.editing.signatures_of(message)
 
-    def in_the_way(self, target: str) -> list[str]:
+    def goes_back(self, reference: MessageReference) -> bool:
+        """Whether a redrive without a target takes it."""
+        return goes_back(reference.cause, reference.hops, reference.where is Where.PARKED)
+
+    def in_the_way(self, target: str, number: int) -> dict[str, int]:
         """See Redriving.in_the_way."""
-        return self.redriving.in_the_way(target)
+        return self.redriving.in_the_way(target, number)
 
     def knows_fault(self, name: str) -> bool:
         """Whether a fault's fingerprint is this or begins so."""

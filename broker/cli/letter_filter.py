@@ -131,7 +131,9 @@ def how_many(url: str, queue: str, wanted: Filter) -> str:
     from .client import call
 
     found = call(url, "reckon-redrive", queue=queue, filter=wanted)
-    return f"{'' if found['exact'] else 'at most '}{counted(found['messages'], 'message')}"
+    # What a redrive would leave there is meant, too.
+    number = found["messages"] + sum(each["messages"] for each in found["would_bounce"] if each["code"] == "not-dead")
+    return f"{'' if found['exact'] else 'at most '}{counted(number, 'message')}"
 
 
 class Scan:

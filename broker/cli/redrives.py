@@ -35,7 +35,8 @@ _BOUNCES: Final = {
     "queue-gone": "would wait[/]: the queue is gone, and made again without a consumer",
     "queue-paused": "would wait[/]: the queue is paused",
     "no-consumer": "would wait[/]: nobody consumes from the queue",
-    "queue-full": "would stay[/]: the queue is full",
+    "queue-full": "would stay[/]: the queue has no room for them",
+    "not-dead": "would stay[/]: they are no dead letters",
     "no-such-address": "would stay[/]: the queue is gone, and not made again",
     "access-refused": "would stay[/]: you may not send to the queue",
     "policy": "may come back[/]: the queue's policy or declaration lets messages live for a while only",
@@ -126,7 +127,8 @@ def show_plan(plan: dict[str, Any]) -> None:
         names = ("queue", "fault") if each["code"] in _OF_A_FAULT else ("queue",)
         against[each["code"], ", ".join(escape(each[name]) for name in names if each[name])] += each["messages"]
     for (code, which), number in against.items():
-        stdout.print(f"  [yellow]{of_each}{min(number, plan['messages']):,} {_BOUNCES.get(code, f'may come back[/]: {code}')} ({which})")
+        most = number if code == "not-dead" else min(number, plan["messages"])
+        stdout.print(f"  [yellow]{of_each}{most:,} {_BOUNCES.get(code, f'may come back[/]: {code}')} ({which})")
 
 
 @app.command("list")
@@ -173,7 +175,7 @@ def _to_go(url: str, job: dict[str, Any]) -> int | None:
     began_ms = job["started_ms"] + 1
     wanted = {**job["wanted"], "until_ms": min(job["wanted"].get("until_ms") or began_ms, began_ms)}
     try:
-        plan = call(url, "reckon-redrive", queue=job["queue"], filter=wanted)
+        plan = call(url, "reckon-redrive", queue=job["queue"], filter=wanted, to=job["target"])
     except CallError as error:
         if error.code != "no-such-queue":
             raise

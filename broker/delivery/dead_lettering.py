@@ -23,6 +23,7 @@ from ..core.routing import ANYCAST
 from ..errors import Refused
 from ..paging.choosing import in_place
 from ..recording.disk_moves import can_move, deliveries_at, move_back
+from ..recording.fault_groups import goes_back
 from ..recording.mapping import message_key
 from ..steps import STEP, Steps
 from ..topology.amqp.arguments import is_temporary
@@ -382,6 +383,8 @@ class DeadLetterOffice:
     def _redrive_one(self, reference: MessageReference, message_ids: set[int] | None, sent: int, check: Callable[[str, str], None]) -> bool:
         """Whether it went, after ``sent`` others: it is asked for, and there is a queue with room for it."""
         if message_ids is not None and reference.message.message_id not in message_ids:
+            return False
+        if not goes_back(reference.cause, reference.hops, reference.where is PARKED):
             return False
         return self._send(reference, self.redrive_target(reference.queue, reference.hops, sent, check))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
-from homing.journal.contract import ReferenceRecord
+from homing.journal.contract import ReferenceRecord, ReferenceState
 
 from ..core.letter_filter import Filter
 from ..core.queue import Queue
@@ -15,6 +15,7 @@ from ..errors import Refused
 from ..paging.browsing import at_hand
 from ..paging.choosing import ROWS, ask, choice
 from ..paging.page_reads import Asked
+from ..recording.fault_groups import goes_back
 from ..topology.resources import Resources
 from .dead_lettering import DeadLetterOffice
 from .references import expires_when_moved
@@ -30,6 +31,7 @@ _A_MS: Final = 40
 _LEAST_ROWS: Final = 64
 #: What comes from memory or goes there takes more than twice as long as what goes from disk to disk: a step is so much less of it.
 _IN_MEMORY: Final = 2
+_PARKED: Final = int(ReferenceState.PARKED)
 
 
 class Rights(Protocol):
@@ -105,18 +107,20 @@ class Redriving:
         self._unfinished.discard(job.job_id)
         self._by_disk.discard(job.job_id)
 
-    def in_the_way(self, target: str) -> list[str]:
-        """What would keep messages sent back to the queue of this name from being dealt with there (codes: docs/protocol.md, 2.7)."""
+    def in_the_way(self, target: str, number: int) -> dict[str, int]:
+        """What would keep so many messages sent back to the queue of this name from being dealt with there (codes: docs/protocol.md, 2.7),
+        and how many of them."""
         queue = self._state.post_office.queues.get(target)
         if queue is None:
-            return ["queue-gone" if self._resources.may_make_queues(target) else "no-such-address"]
+            return {"queue-gone" if self._resources.may_make_queues(target) else "no-such-address": number}
+        room = self._resources.room(queue)
         codes = {
-            "queue-paused": queue.paused,
-            "no-consumer": not queue.consumers,
-            "queue-full": self._resources.full(queue),
-            "policy": expires_when_moved(queue, 0) is not None,
+            "queue-paused": number * queue.paused,
+            "no-consumer": number * (not queue.consumers),
+            "queue-full": 0 if room is None else max(0, number - room),
+            "policy": number * (expires_when_moved(queue, 0) is not None),
         }
-        return [code for code, holds in codes.items() if holds]
+        return {code: kept for code, kept in codes.items() if kept}
 
     # -- at work -----------------------------------------------------------------------------------------------------
 
@@ -218,7 +222,7 @@ class Redriving:
                 first = record.hops[-1][1] if record.hops else None
                 if first is not last:
                     last, target = first, self._target_of(job, queue, record, targets)
-                if target is None:
+                if target is None or not (job.target or goes_back(record.cause, record.hops, record.state & _PARKED)):
                     job.left += 1
                 else:
                     going.setdefault(target, []).append(record)

@@ -115,20 +115,28 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     groups = {each.fault_id: each for each in broker.faults(who)}
     parts: Counter[tuple[str | None, str | None]] = Counter()
     bounces: Counter[tuple[str, str | None, str | None]] = Counter()
+    if target is None:
+        # What is no dead letter stays, but for what could not leave its queue.
+        alive = counts.pop((0, None), 0)
+        parked = min(alive, len(queue.parked))
+        counts |= {(0, None): parked} if parked else {}
+        bounces["not-dead", queue.name, None] = alive - parked
     for (fault_id, died_in), number in counts.items():
         group = groups.get(fault_id)
         to = target.name if target is not None else died_in
         fault = group.fingerprint if group is not None else None
         number = min(number, job.limit or number)
         parts[to, fault] += number
-        reasons = _in_the_way(broker, who, to) if to is not None else []
         if group is not None and group.muted:
-            reasons.append("fault-muted")
+            bounces["fault-muted", to, fault] += number
         # Of those that were folded into one it is not known of each.
         if group is not None and group.queue and not (fault_id in lives and lives[fault_id].succeeded):
-            reasons.append("never-succeeded-since")
-        for reason in reasons:
-            bounces[reason, to, fault] += number
+            bounces["never-succeeded-since", to, fault] += number
+    for to in {to for to, _ in parts if to is not None}:
+        together = sum(number for (other, _), number in parts.items() if other == to)
+        bounces.update(
+            {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together)).items()}
+        )
     found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first))
     total = sum(counts.values())
     return {
@@ -136,9 +144,9 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         "messages": min(total, job.limit) if job.limit else total,
         "exact": not wanted.scans,
         "to": [{"queue": to, "fault": fault, "messages": number} for (to, fault), number in parts.most_common()],
-        "samples": [_sample(each, target, broker.fault_group(each)) for each in found],
+        "samples": [_sample(each, target, broker.fault_group(each)) for each in found if target is not None or broker.goes_back(each)],
         "would_bounce": [
-            {"code": code, "queue": to, "fault": fault, "messages": number} for (code, to, fault), number in bounces.most_common()
+            {"code": code, "queue": to, "fault": fault, "messages": number} for (code, to, fault), number in bounces.most_common() if number
         ],
     }
 
@@ -156,7 +164,7 @@ def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup
     }
 
 
-def _in_the_way(broker: Broker, who: Who, target: str) -> list[str]:
+def _in_the_way(broker: Broker, who: Who, target: str, number: int) -> dict[str, int]:
     queue = broker.find_queue(target)
     allowed = broker.may(who, Right.SEND, place_named(target, queue.address if queue is not None else target))
-    return broker.in_the_way(target) + ([] if allowed else ["access-refused"])
+    return broker.in_the_way(target, number) | ({} if allowed else {"access-refused": number})

@@ -51,6 +51,12 @@ def cause_when_back(cause: int) -> int:
     return cause >> 4 << 4 | SENT_BACK if cause else 0
 
 
+def goes_back(cause: int, hops: Sequence[object] | None, parked: int) -> bool:
+    """Whether a message is one that a redrive sends back: a dead letter, one from before causes were kept, or one that could not leave its
+    queue. Whatever else is there is not touched, as what waits for its time or is on hold."""
+    return bool(cause & DEATH_BITS or parked or (hops and not cause))
+
+
 class FaultGroups:
     def __init__(self, journal: JournalPort, now_ms: Callable[[], int], memory: Memory) -> None:
         self._journal = journal

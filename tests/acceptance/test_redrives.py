@@ -288,3 +288,36 @@ def test_a_job_goes_on_after_a_kill_and_its_counts_are_right(tmp_path: Path) -> 
         assert done["died"] >= 30
         assert broker.stop() == 0
     assert check(broker.data).problems == []
+
+async def test_what_is_no_dead_letter_is_left_alone(connection: Connection) -> None:
+    queue, other = f"twice.{name()}", name()
+    await connection.call("create-queue", queue=queue)
+    await connection.call("create-queue", queue=other)
+    await send(connection, queue, *range(3))
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(queue, prefetch=1)
+        for _ in range(2):
+            await (await receive(consumer)).nack(error=ValueError("later"), delay_ms=3_600_000)
+    await holds(connection, queue, messages=3, scheduled=2)
+    plan = await connection.call("reckon-redrive", queue=queue)
+    assert (plan["messages"], plan["to"], plan["samples"]) == (0, [], [])
+    assert [(each["code"], each["queue"], each["messages"]) for each in plan["would_bounce"]] == [("not-dead", queue, 3)]
+    job = await connection.redrive(queue, wait=True)
+    assert (job["state"], job["sent"], job["left"]) == ("done", 0, 3)
+    assert (await connection.call("redrive", queue=queue))["messages"] == 0
+    await holds(connection, queue, messages=3, scheduled=2)
+    # To another queue whatever is meant goes.
+    plan = await connection.call("reckon-redrive", queue=queue, to=other)
+    assert (plan["messages"], "not-dead" in {each["code"] for each in plan["would_bounce"]}) == (3, False)
+    assert (await connection.redrive(queue, to=other, wait=True))["sent"] == 3
+    await holds(connection, other, messages=3, scheduled=0)
+
+
+async def test_a_dry_run_tells_what_finds_no_room(connection: Connection) -> None:
+    queue, other = name(), name()
+    dead = await die(connection, queue, 5)
+    await connection.call("create-queue", queue=other, max_length=2, overflow="reject-publish")
+    plan = await connection.call("reckon-redrive", queue=dead, to=other)
+    assert {each["code"]: each["messages"] for each in plan["would_bounce"]}["queue-full"] == 3
+    job = await connection.redrive(dead, to=other, stop_above=None, wait=True)
+    assert (job["sent"], job["left"]) == (2, 3)
