@@ -33,6 +33,7 @@ from .output import (
 from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, Wait, ended, sentence, show_plan
 from .watch import Watch, show
 
+_PAGE: Final = 250
 _BARS: Final = "▁▂▃▄▅▆▇█"
 Fault = Annotated[str, typer.Argument(help="The fault's number, or as much of its beginning as only it has.")]
 
@@ -55,7 +56,7 @@ def list_faults(
         found: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None:
-            page = await connection.call("faults", queue=queue, after=after)
+            page = await connection.call("faults", queue=queue, limit=_PAGE, after=after)
             found, after = found + page["items"], page["next"]
         return found
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from homing.journal.contract import FaultLife, FaultsNow
+from homing.journal.contract import DeadLetters, FaultLife, FaultsNow
 
 from ..auth.access import Who, asks, shown_only
 from ..broker import Broker
@@ -29,10 +30,17 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     if only is not None and not groups:
         read.queue(broker, arguments)
     now = await in_thread(host.faults_now)
-    items = sorted(
-        (describe(each, now) for each in groups), key=lambda each: (-each["dead"] - each["waiting"], -each["last_ms"], each["fault"])
-    )
-    return {"items": items[after : after + limit], "next": after + limit if len(items) > after + limit else None}
+    dead = _dead(now)
+
+    def order(group: FaultGroup) -> tuple[int, int, str]:
+        in_trouble = sum(each.messages for each in dead.get(group.fault_id, ()))
+        if group.fault_id in now.lives:
+            in_trouble += now.lives[group.fault_id].waiting
+        return -in_trouble, -group.last_ms, group.fingerprint
+
+    groups.sort(key=order)
+    items = [describe(each, now, dead) for each in groups[after : after + limit]]
+    return {"items": items, "next": after + limit if len(groups) > after + limit else None}
 
 
 @shown_only(Right.BROWSE)
@@ -47,7 +55,7 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
         "fault": first.fingerprint,
         "error_class": first.error_class,
         **stored._asdict(),
-        "groups": [describe(each, now) for each in groups],
+        "groups": [describe(each, now, _dead(now)) for each in groups],
     }
 
 
@@ -55,7 +63,7 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
 def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """Nothing more is reported of the fault, or again with ``muted`` false; it is counted as ever."""
     read.only(arguments, "fault", "muted")
-    groups, muted = found(broker, who, arguments), read.flag({"muted": True, **arguments}, "muted")
+    groups, muted = _named(broker, who, arguments), read.flag({"muted": True, **arguments}, "muted")
     broker.mute_fault(who, groups, muted)
     return {"fault": groups[0].fingerprint, "muted": muted}
 
@@ -64,10 +72,18 @@ def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
 def fixed(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is reported."""
     read.only(arguments, "fault", "version")
-    groups = found(broker, who, arguments)
+    groups = _named(broker, who, arguments)
     version = read.text(arguments, "version") if arguments.get("version") is not None else ""
     broker.fault_fixed(who, groups, version)
     return {"fault": groups[0].fingerprint, "fixed_in": version}
+
+
+def _named(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[FaultGroup]:
+    """``found``, of a fault that something may be said of."""
+    groups = found(broker, who, arguments)
+    if not groups[0].queue:
+        raise Refused("invalid-argument", "many faults were folded into this one", "name one that is still told apart")
+    return groups
 
 
 def found(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[FaultGroup]:
@@ -82,8 +98,16 @@ def found(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[FaultGrou
     return groups
 
 
-def describe(group: FaultGroup, now: FaultsNow) -> dict[str, Any]:
-    dead = [each for each in now.dead if each.fault_id == group.fault_id]
+def _dead(now: FaultsNow) -> dict[int, list[DeadLetters]]:
+    """How many are dead, and where, by fault_id."""
+    found: dict[int, list[DeadLetters]] = {}
+    for each in now.dead:
+        found.setdefault(each.fault_id, []).append(each)
+    return found
+
+
+def describe(group: FaultGroup, now: FaultsNow, dead_of: Mapping[int, Sequence[DeadLetters]]) -> dict[str, Any]:
+    dead = dead_of.get(group.fault_id, ())
     return {
         "fault": group.fingerprint,
         "queue": group.queue,

@@ -30,6 +30,8 @@ MOST: Final = 5_000
 _SHARE: Final = 16
 #: Those of queues that are gone are folded so many at a time: each takes some statements of the commit.
 _FOLDED_AT_ONCE: Final = 500
+#: Muted and fixed ones that are passed over for each.
+_SPARED: Final = 100
 #: The one that others are folded into.
 OTHER: Final = OTHER_FAULT
 #: Samples and programs of a group, the latest; its row is written at most so often.
@@ -242,12 +244,22 @@ class FaultGroups:
 
     def _made(self, queue: str, fault: FaultDescription, message_id: int, now_ms: int) -> FaultGroup:
         while len(self._groups) >= MOST or (self._owner.bytes > self._most_bytes and len(self._groups) > 1):
-            # Not the one with the highest number, from which further ones are counted.
-            self._fold(next(each for each in self._groups.values() if each.fault_id != self._next_id - 1))
+            self._fold(self._least_recent())
         fingerprint, error_class, text, traceback = fault
         group = FaultGroup(self._next_id, fingerprint, queue, error_class, text[:_MOST_TEXT], now_ms, now_ms)
         self._add(group)
         self._journal.batch.faults().texts[group.fault_id] = (text, traceback)
+        return group
+
+    def _least_recent(self) -> FaultGroup:
+        """But none of which something was said, where there are others near; nor the one with the highest number, from which further ones
+        are counted."""
+        for _ in range(_SPARED):
+            key, group = next((key, each) for key, each in self._groups.items() if each.fault_id != self._next_id - 1)
+            if not (group.muted or group.fixed_in is not None):
+                break
+            # So it is not looked at again before all others were.
+            self._groups[key] = self._groups.pop(key)
         return group
 
     def _seen(self, group: FaultGroup, client: Program | None, message_id: int, now_ms: int) -> None:
@@ -266,10 +278,10 @@ class FaultGroups:
                 self._charge(group)
         if group.fixed_in is not None and group.is_back(version):
             log.warning(
-                "fault-back: fault %s (%s) is back, which was said to be fixed in %s",
+                "fault-back: fault %s (%s) is back, which was said to be fixed%s",
                 group.fingerprint,
                 group.error_class,
-                group.fixed_in,
+                f" in {group.fixed_in}" if group.fixed_in else "",
             )
             group.regressed_ms, note = now_ms, True
             self.report(FAULT_REGRESSED, group, 1)

@@ -23,7 +23,7 @@ SET_CAUSE: Final = (
 )
 SET_TEXT: Final = "INSERT OR REPLACE INTO fault_text VALUES {values}"
 COUNT_FAULTS: Final = f"INSERT INTO {_INTO} VALUES {{values}} {_ADD}"
-FOLD_GROUP: Final = f"INSERT INTO {_INTO} SELECT :into, 0, {_SUMS} FROM fault_count WHERE fault_id = :fault_id HAVING count(*) {_ADD}"
+FOLD_GROUP: Final = f"INSERT INTO {_INTO} SELECT :into, slot, {', '.join(COLUMNS)} FROM fault_count WHERE fault_id = :fault_id {_ADD}"
 FOLD_SLOTS: Final = (
     f"INSERT INTO {_INTO} SELECT fault_id, 0, {_SUMS} FROM fault_count WHERE slot BETWEEN 1 AND :last GROUP BY fault_id {_ADD}"
 )

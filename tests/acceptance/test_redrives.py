@@ -289,6 +289,7 @@ def test_a_job_goes_on_after_a_kill_and_its_counts_are_right(tmp_path: Path) -> 
         assert broker.stop() == 0
     assert check(broker.data).problems == []
 
+
 async def test_what_is_no_dead_letter_is_left_alone(connection: Connection) -> None:
     queue, other = f"twice.{name()}", name()
     await connection.call("create-queue", queue=queue)

@@ -95,6 +95,26 @@ def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
 
 
 @pytest.mark.plain
+def test_what_was_said_of_a_group_outlasts_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_groups, "MOST", 5)
+    groups = FaultGroups(cast(Any, SimpleNamespace(batch=WriteBatch())), lambda: 1_000, Memory(1 << 30))
+    for kind in ("muted", "fixed"):
+        failed(groups, kind)
+    muted, fixed = groups.by_id.values()
+    groups.mute(muted, True)
+    groups.fixed(fixed, "1.1")
+    for number in range(50):
+        failed(groups, f"kind {'abcdefghij'[number // 10]}{'klmnopqrst'[number % 10]}")
+    assert len(groups.by_id) == 6
+    assert {muted.fault_id, fixed.fault_id} < set(groups.by_id)
+    # Where such are all, the least recent goes all the same.
+    for group in groups.by_id.values():
+        groups.mute(group, True)
+    failed(groups, "one more")
+    assert len(groups.by_id) == 6
+
+
+@pytest.mark.plain
 async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(fault_groups, "MOST", 2)
     async with opened(tmp_path) as (journal, _):
@@ -107,7 +127,8 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
         await journal.flush()
     async with opened(tmp_path) as (journal, recovered):
         assert {record.error_class: more for record, *more in recovered.faults} == {
-            "other": ["", False, 0],
+            # What failed lately did so, whichever group it was in.
+            "other": ["", False, 6],
             "a": ["text", False, 1],
             "b": ["text", True, 1],
         }
