@@ -130,7 +130,7 @@ def edit(
 
     if not (set_ or unset or patch or body) or (patch and body):
         raise typer.BadParameter("give --set, --unset, --patch or --body, and of the last two one")
-    change = _Change(dict(map(property_given, set_ or [])), unset or [], _patch(patch), None if body is None else _read(body))
+    change = _Change(_properties(set_ or [], unset or []), unset or [], _patch(patch), None if body is None else _read(body))
     if message_id is not None:
         wanted = {**wanted, "message_ids": [message_id]}
     elif queue is None or not wanted:
@@ -169,6 +169,21 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise unreadable(file, error) from None
+
+
+def _properties(set_: list[str], unset: list[str]) -> dict[str, Any]:
+    """Those that are set. Raises what a wrong command line is for names and values that the broker would refuse for each message."""
+    from homing.client import UsageError
+    from homing.client.validation import check_properties
+
+    found = dict(map(property_given, set_))
+    if both := found.keys() & unset:
+        raise typer.BadParameter(f"{min(both)} is both in --set and in --unset")
+    try:
+        check_properties({**dict.fromkeys(unset), **found})
+    except UsageError as error:
+        raise CommandError(ExitCode.USAGE, error.message, error.fix, code="invalid-property") from None
+    return found
 
 
 def _patch(file: Path | None) -> Any:

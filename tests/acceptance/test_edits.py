@@ -113,6 +113,7 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection, server: S
     assert await refused(patch=[{"op": "test", "path": "/total", "value": 7}], signed=True) == "patch-failed"
     assert await refused(patch=[{"op": "fly"}], signed=True) == "no-patch"
     assert await refused(body=b"x", patch={}, signed=True) == "invalid-argument"
+    assert await refused(properties={"a": 1}, without_properties=["a"], signed=True) == "invalid-argument"
     assert await refused(body=b"x", to="nowhere", signed=True) == "no-such-queue"
     await send(connection, queue, b"in memory only", durable=False)
     (transient,) = await look(connection, queue)
@@ -140,6 +141,7 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection, server: S
         [{"message_id": 1, "body": "text"}],
         [{"message_id": 1, "set": []}],
         [{"message_id": 1, "unset": [1]}],
+        [{"message_id": 1, "set": {"a": 1, "b": 2}, "unset": ["b"]}],
         [7],
     ],
 )
@@ -266,6 +268,15 @@ async def test_what_no_message_could_take_is_a_wrong_command_line(connection: Co
         (tmp_path / "patch.json").write_text(wrong)
         refused = command("edit", str(there["message_id"]), "--patch", tmp_path / "patch.json", "--dry-run", url=server.url)
         assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    for properties, said in {
+        ("--set", "_HOMING_REASON=x"): "the property name '_HOMING_REASON' is the broker's own",
+        ("--unset", "_AMQ_ORIG_QUEUE"): "the property name '_AMQ_ORIG_QUEUE' is the broker's own",
+        ("--set", "n:=9223372036854775808"): "outside of 64 bits signed",
+        ("--set", "x=1", "--unset", "x"): "x is both in --set and in --unset",
+    }.items():
+        for way in ("--dry-run", "--yes"):
+            refused = command("edit", str(there["message_id"]), *properties, way, url=server.url)
+            assert (refused.returncode, refused.stdout, said in refused.stderr) == (2, "", True), refused.stderr
     assert await look(connection, queue) == [there]
 
 
