@@ -53,8 +53,10 @@ class Operations:
 
         It goes back to the queue that it came from first, or ``to`` another one; the original ends as edited, unless ``keep_original``.
         ``queue``: where it is, needed where that is several. ``signed``: even if it carries one of ``signature-properties``.
-        Raises UsageError for what is no patch and where it does not fit, CallError when the broker refuses it.
+        Raises UsageError where nothing is changed, for what is no patch and where it does not fit, CallError when the broker refuses it.
         """
+        if body is None and patch is None and not properties and not without_properties:
+            raise UsageError("invalid-argument", "nothing is changed", "give a body, a patch, properties or without_properties")
         if body is not None and patch is not None:
             raise UsageError("invalid-argument", "both a body and a patch are given", "give one of them")
         change = None if patch is None else Patch(patch)

@@ -112,6 +112,8 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection, server: S
     assert await refused(body=b"x" * (16 * 1024 * 1024 - 1024), signed=True) == "message-too-large"
     assert await refused(patch=[{"op": "test", "path": "/total", "value": 7}], signed=True) == "patch-failed"
     assert await refused(patch=[{"op": "fly"}], signed=True) == "no-patch"
+    assert await refused(signed=True, to=queue, keep_original=True) == "invalid-argument"
+    assert await refused(signed=True, properties={}, without_properties=[]) == "invalid-argument"
     assert await refused(body=b"x", patch={}, signed=True) == "invalid-argument"
     assert await refused(properties={"a": 1}, without_properties=["a"], signed=True) == "invalid-argument"
     assert await refused(body=b"x", to="nowhere", signed=True) == "no-such-queue"
