@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .errors import CallError, UsageError
-from .patch import patched
+from .patch import Patch
 
 
 class Operations:
@@ -53,17 +53,20 @@ class Operations:
 
         It goes back to the queue that it came from first, or ``to`` another one; the original ends as edited, unless ``keep_original``.
         ``queue``: where it is, needed where that is several. ``signed``: even if it carries one of ``signature-properties``.
-        Raises UsageError where the patch does not fit, CallError when the broker refuses it.
+        Raises UsageError where nothing is changed, for what is no patch and where it does not fit, CallError when the broker refuses it.
         """
+        if body is None and patch is None and not properties and not without_properties:
+            raise UsageError("invalid-argument", "nothing is changed", "give a body, a patch, properties or without_properties")
+        if body is not None and patch is not None:
+            raise UsageError("invalid-argument", "both a body and a patch are given", "give one of them")
+        change = None if patch is None else Patch(patch)
         if queue is None:
             queue = await self._only_queue(message_id)
-        if patch is not None:
-            if body is not None:
-                raise UsageError("invalid-argument", "both a body and a patch are given", "give one of them")
+        if change is not None:
             page = await self.call("peek-dead-letters", queue=queue, filter={"message_ids": [message_id]})
             if not page["messages"]:
                 raise CallError("no-such-message", f"message {message_id} is not in queue {queue}", "homing history shows where it went")
-            body = patched(page["messages"][0]["body"], patch)
+            body = change.applied(page["messages"][0]["body"])
         wanted = {"message_id": message_id, "body": body, "set": properties or {}, "unset": without_properties or []}
         done = await self.call("edit", queue=queue, edits=[wanted], to=to, keep_original=keep_original, signed=signed)
         (answer,) = done["edits"]

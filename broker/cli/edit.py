@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -45,7 +44,7 @@ class _Sample(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """What is to be different of each. ``patch``: see client.patch."""
+    """What is to be different of each. ``patch``: a Patch of client.patch, or None."""
 
     set: dict[str, Any]
     unset: list[str]
@@ -54,11 +53,10 @@ class _Change(NamedTuple):
 
     def body_of(self, message: dict[str, Any]) -> bytes:
         """Raises UsageError where the patch does not fit."""
-        from homing.client.patch import patched
-
         before: bytes = message["body"]
         if self.patch is not None:
-            return patched(before, self.patch)
+            changed: bytes = self.patch.applied(before)
+            return changed
         return before if self.body is None else self.body
 
     def of(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -74,19 +72,30 @@ class _Change(NamedTuple):
         try:
             body = self.body_of(message)
         except UsageError as error:
-            return [f"({error.message})"]
+            return [f"({error.message}; {error.fix})"]
         properties = message["properties"]
         after = {name: value for name, value in {**properties, **self.set}.items() if name in self.set or name not in self.unset}
-        lines = [f"-{name}: {value}" for name, value in properties.items() if name not in after or after[name] != value]
-        lines += [f"+{name}: {value}" for name, value in after.items() if name not in properties or properties[name] != value]
+        stays = {name for name in properties.keys() & after.keys() if _same(properties[name], after[name])}
+        lines = [f"-{name}: {value}" for name, value in properties.items() if name not in stays]
+        lines += [f"+{name}: {value}" for name, value in after.items() if name not in stays]
         bodies = (_lines(message["body"]), _lines(body))
-        return lines + list(difflib.unified_diff(*bodies, lineterm=""))[2:]
+        lines += list(difflib.unified_diff(*bodies, lineterm=""))[2:]
+        if bodies[0] == bodies[1] and body != message["body"]:
+            lines.append("(the body differs in what is not shown: in how JSON is written, or in what is long or binary)")
+        return lines
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Of two properties: 1 is neither true nor 1.0."""
+    return type(before) is type(after) and before == after
 
 
 def _lines(body: bytes) -> list[str]:
-    """JSON one value a line, so that what differs can be seen."""
+    """JSON one value a line, so that what differs can be seen; as it is what would lose something by that."""
+    from homing.client.patch import read, written
+
     try:
-        return json.dumps(json.loads(body), indent=2, ensure_ascii=False).splitlines()
+        return written(read(body), indent=2).splitlines()
     except ValueError:
         return body_text(body).splitlines()
 
@@ -119,9 +128,9 @@ def edit(
     """
     from .client import talk
 
-    change = _Change(dict(map(property_given, set_ or [])), unset or [], _patch(patch), None if body is None else _read(body))
-    if not (change.set or change.unset or patch or body) or (patch and body):
+    if not (set_ or unset or patch or body) or (patch and body):
         raise typer.BadParameter("give --set, --unset, --patch or --body, and of the last two one")
+    change = _Change(_properties(set_ or [], unset or []), unset or [], _patch(patch), None if body is None else _read(body))
     if message_id is not None:
         wanted = {**wanted, "message_ids": [message_id]}
     elif queue is None or not wanted:
@@ -162,16 +171,31 @@ def _read(file: Path) -> bytes:
         raise unreadable(file, error) from None
 
 
+def _properties(set_: list[str], unset: list[str]) -> dict[str, Any]:
+    """Those that are set. Raises what a wrong command line is for names and values that the broker would refuse for each message."""
+    from homing.client import UsageError
+    from homing.client.validation import check_properties
+
+    found = dict(map(property_given, set_))
+    if both := found.keys() & unset:
+        raise typer.BadParameter(f"{min(both)} is both in --set and in --unset")
+    try:
+        check_properties({**dict.fromkeys(unset), **found})
+    except UsageError as error:
+        raise CommandError(ExitCode.USAGE, error.message, error.fix, code="invalid-property") from None
+    return found
+
+
 def _patch(file: Path | None) -> Any:
+    from homing.client import UsageError
+    from homing.client.patch import Patch
+
     if file is None:
         return None
     try:
-        found = json.loads(_read(file))
-    except ValueError as error:
-        found = str(error)
-    if isinstance(found, list | dict):
-        return found
-    raise CommandError(ExitCode.USAGE, f"{file} is no patch: {found}", "write a JSON Patch (a list) or a JSON Merge Patch", code="no-patch")
+        return Patch(_read(file))
+    except UsageError as error:
+        raise CommandError(ExitCode.USAGE, f"{file}: {error.message}", error.fix, code=error.code) from None
 
 
 async def _where(connection: Any, message_id: int) -> str:

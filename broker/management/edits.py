@@ -54,6 +54,8 @@ def _edit(given: dict[str, Any]) -> tuple[int, Edit]:
         raise Refused("invalid-argument", "body must be bytes", "leave it out to keep it")
     if type(changes) is not dict or type(unset) is not list or any(type(name) is not str for name in (*changes, *unset)):
         raise Refused("invalid-argument", "set must be a map of properties, unset a list of their names", "leave out what stays")
+    if both := changes.keys() & unset:
+        raise Refused("invalid-argument", f"{min(both)[:64]} is both in set and in unset", "name a property in one of them")
     return number, Edit(body, changes, frozenset(unset))
 
 

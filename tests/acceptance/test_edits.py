@@ -111,7 +111,11 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection, server: S
     assert await refused(properties={"x": "y" * 70_000}, signed=True) == "properties-too-large"
     assert await refused(body=b"x" * (16 * 1024 * 1024 - 1024), signed=True) == "message-too-large"
     assert await refused(patch=[{"op": "test", "path": "/total", "value": 7}], signed=True) == "patch-failed"
-    assert await refused(patch=[{"op": "fly"}], signed=True) == "patch-failed"
+    assert await refused(patch=[{"op": "fly"}], signed=True) == "no-patch"
+    assert await refused(signed=True, to=queue, keep_original=True) == "invalid-argument"
+    assert await refused(signed=True, properties={}, without_properties=[]) == "invalid-argument"
+    assert await refused(body=b"x", patch={}, signed=True) == "invalid-argument"
+    assert await refused(properties={"a": 1}, without_properties=["a"], signed=True) == "invalid-argument"
     assert await refused(body=b"x", to="nowhere", signed=True) == "no-such-queue"
     await send(connection, queue, b"in memory only", durable=False)
     (transient,) = await look(connection, queue)
@@ -139,6 +143,7 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection, server: S
         [{"message_id": 1, "body": "text"}],
         [{"message_id": 1, "set": []}],
         [{"message_id": 1, "unset": [1]}],
+        [{"message_id": 1, "set": {"a": 1, "b": 2}, "unset": ["b"]}],
         [7],
     ],
 )
@@ -215,6 +220,66 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
     assert len(here["edited"]) == COUNT - 20
     assert {each["properties"]["region"] for each in await look(connection, dead)} == {"us"}
     balances(server, dead, COUNT - 20)
+
+
+async def test_the_difference_is_of_what_was_and_what_will_be(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue, command = name(), HomingCommand(tmp_path)
+    bodies = [b'{"p":19.999999999999999999,"q":1e400,"a":1}', b'{"a":1,"a":2}', b'{"a":1,"n":NaN}', b'{"a": 2}', b"\xff\xff"]
+    for body in bodies:
+        await send(connection, queue, body)
+    numbers = [each["message_id"] for each in await look(connection, queue)]
+    (tmp_path / "patch.json").write_text('{"a": 2.00}')
+
+    def differences(*wanted: Any) -> list[list[str]]:
+        asked = ("edit", "--queue", queue, "--where", "TRUE", *wanted, "--samples", "9", "--dry-run")
+        return [each["difference"] for each in command.json(*asked, url=server.url)]
+
+    exact, twice, no_number, _, binary = differences("--patch", tmp_path / "patch.json")
+    assert exact[1:] == [" {", '   "p": 19.999999999999999999,', '   "q": 1e400,', '-  "a": 1', '+  "a": 2.00', " }"]
+    assert [each[0].split(": ", 1)[1] for each in (twice, no_number)] == [
+        'an object has "a" twice; give a whole body, not a patch)',
+        "NaN is no number of JSON; give a whole body, not a patch)",
+    ]
+    assert binary[0].endswith("; give a whole body, not a patch)")
+    (tmp_path / "body.json").write_text('{"a":2}')
+    exact, twice, no_number, written, binary = differences("--body", tmp_path / "body.json")
+    assert twice[1:] == ['-{"a":1,"a":2}', "+{", '+  "a": 2', "+}"]
+    assert no_number[1] == '-{"a":1,"n":NaN}'
+    assert written == ["(the body differs in what is not shown: in how JSON is written, or in what is long or binary)"]
+    (tmp_path / "body.json").write_bytes(b"\xff\xfe")
+    assert differences("--body", tmp_path / "body.json")[4] == written
+    await send(connection, f"{queue}.p", b"{}", properties={"n": 1})
+    (typed,) = await look(connection, f"{queue}.p")
+    asked = ("edit", str(typed["message_id"]), "--set", "n:=true", "--dry-run")
+    assert command.json(*asked, url=server.url)[0]["difference"] == ["-n: 1", "+n: True"]
+    done = command.json("edit", str(numbers[0]), "--patch", tmp_path / "patch.json", "--yes", url=server.url)["edited"]
+    (copy,) = [each for each in await look(connection, queue) if each["message_id"] == done[0]["edited"]]
+    assert copy["body"] == b'{"p":19.999999999999999999,"q":1e400,"a":2.00}'
+
+
+async def test_what_no_message_could_take_is_a_wrong_command_line(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue, command = name(), HomingCommand(tmp_path)
+    await send(connection, queue, b'{"a":1}')
+    (there,) = await look(connection, queue)
+    for wrong, said in {
+        '[{"op": "frob", "path": "/a"}]': "operation 1: Unknown operation 'frob'",
+        '{"a": NaN}': "NaN is no number of JSON",
+        '{"a": 1, "a": 2}': 'an object has "a" twice',
+        "7": "neither a list nor a map",
+    }.items():
+        (tmp_path / "patch.json").write_text(wrong)
+        refused = command("edit", str(there["message_id"]), "--patch", tmp_path / "patch.json", "--dry-run", url=server.url)
+        assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    for properties, said in {
+        ("--set", "_HOMING_REASON=x"): "the property name '_HOMING_REASON' is the broker's own",
+        ("--unset", "_AMQ_ORIG_QUEUE"): "the property name '_AMQ_ORIG_QUEUE' is the broker's own",
+        ("--set", "n:=9223372036854775808"): "outside of 64 bits signed",
+        ("--set", "x=1", "--unset", "x"): "x is both in --set and in --unset",
+    }.items():
+        for way in ("--dry-run", "--yes"):
+            refused = command("edit", str(there["message_id"]), *properties, way, url=server.url)
+            assert (refused.returncode, refused.stdout, said in refused.stderr) == (2, "", True), refused.stderr
+    assert await look(connection, queue) == [there]
 
 
 async def test_edits_survive_a_kill(tmp_path: Path) -> None:
