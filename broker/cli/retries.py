@@ -15,7 +15,7 @@ from rich.table import Table
 from ..core.settings.units import counted
 from . import letter_filter as of
 from .completion import queue_argument
-from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, span, stdout
+from .output import DEFAULT_URL, Json, Url, clock, escape, note, print_json, span, stdout
 from .watch import Watch, show
 
 _filtered = partial(of.filtered, options=of.OF_WAITING)
@@ -23,6 +23,8 @@ _BAR: Final = 40
 #: Messages of which it is asked at a time what they failed of.
 _ASKED: Final = 100
 _MOST_TEXT: Final = 80
+#: A time that is past by more is a mistake, such as a wrong year.
+_PAST_MS: Final = 24 * 3_600_000
 
 
 def _now_ms() -> int:
@@ -62,14 +64,33 @@ def retry(
 
     if [now, at is not None, hold, release].count(True) != 1:
         raise typer.BadParameter("give one of --now, --at, --hold and --release")
+    now_ms = _now_ms()
+    if at is not None and at < now_ms - _PAST_MS:
+        raise typer.BadParameter(f"{clock(at, date=True)} is past: name a time to come, or give --now to try them now")
     way: dict[str, Any] = {"at_ms": at} if at is not None else {"now": now, "hold": hold, "release": release}
-    done = talk(url, lambda connection: of.done(connection, "retry", after, queue=queue, filter=wanted, **way))
+    on_hold = 0
+
+    async def change(connection: Any) -> dict[str, int]:
+        nonlocal on_hold
+        with of.Scan(connection, "retry", after, acts=True, queue=queue, filter=wanted, **way) as scan:
+            async for answer in scan:
+                on_hold = answer.get("on_hold", 0)
+        return {"messages": scan.messages, "looked_at": scan.looked_at}
+
+    done = talk(url, change)
     if as_json:
         print_json(done)
         return
-    said = "on hold" if hold else "due now" if at is None or at <= _now_ms() else f"due at {clock(at)}"
-    number = counted(done["messages"], "message")
-    stdout.print(f"[bold]{number}[/] of [bold]{escape(queue)}[/] {'is' if done['messages'] == 1 else 'are'} {said}")
+    past = at is not None and at <= now_ms
+    said = "on hold" if hold else "due now" if at is None or past else f"due at {clock(at)}"
+    why = f", as {clock(at)} is past" if past else ""
+    stdout.print(f"[bold]{counted(done['messages'], 'message')}[/] of [bold]{escape(queue)}[/] {_is(done['messages'])} {said}{why}")
+    if on_hold and not hold and not release:
+        note(f"{counted(on_hold, 'message')} of the queue {_is(on_hold)} on hold, which --release lets go")
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 # -- what waits ----------------------------------------------------------------------------------------------------------
