@@ -99,13 +99,17 @@ def _is(number: int) -> str:
 @_filtered
 def retrying(
     wanted: of.Filter,
-    queue: Annotated[str | None, typer.Argument(help="What waits in this queue, one by one.", show_default="all, in sum")] = None,
+    queue: Annotated[str | None, typer.Argument(help="What failed and waits in it, one by one.", show_default="all, in sum")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most so many.")] = 20,
     watch: Watch = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """What failed and is to be tried again: when it goes, what it failed of, and at which attempt it is."""
+    """What failed and is to be tried again: when it goes, what it failed of, and at which attempt it is.
+
+    In sum, queue by queue: what is scheduled, sent with a delay too; and what most of what is to be tried again failed of, whether it
+    waits or is ready.
+    """
     if queue is None:
         if wanted:
             raise typer.BadParameter("name the queue that they wait in")
@@ -134,7 +138,7 @@ def _draw_queues(found: list[dict[str, Any]]) -> RenderableType:
     table.add_column("queue")
     for heading in ("scheduled", "on hold", "first goes", "last goes"):
         table.add_column(heading, justify="right")
-    table.add_column("most failed of")
+    table.add_column("to be tried again")
     for each in found:
         numbers = [f"{each[key]:,}" if each[key] else "[dim]·[/]" for key in ("scheduled", "on_hold")]
         times = [_in(each[key]) if each[key] is not None else "[dim]·[/]" for key in ("first_ms", "last_ms")]
@@ -145,7 +149,7 @@ def _draw_queues(found: list[dict[str, Any]]) -> RenderableType:
 
 def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
-        return "[dim]nothing waits to be tried again[/]"
+        return "[dim]nothing that failed waits for its time[/]"
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading, justify in (("message", "left"), ("goes", "right"), ("attempt", "right"), ("failed of", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]

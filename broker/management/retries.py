@@ -83,7 +83,11 @@ def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str
 
 @shown_only(Right.BROWSE)
 async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any]]:
-    """One for each queue in which something waits: how much, when the first and the last go, and what most of it failed of."""
+    """One for each queue in which something waits: how much, sent with a delay too, when the first and the last go, and what most of what
+    is to be tried again failed of, what is ready included.
+
+    How many of each fault wait for their time only the rows know: to count a million takes most of a second, where they are in memory.
+    """
     read.only(arguments)
     waiting_in = [queue for queue in broker.queues().values() if queue.waiting]
     queues = {queue.queue_id: queue for queue in waiting_in if broker.may(who, Right.BROWSE, queue_place(queue))}

@@ -164,6 +164,27 @@ async def test_what_is_no_retry_is_refused(connection: Connection, wanted: dict[
         await connection.retry(queue, now=True, release=True)
 
 
+async def test_the_sum_says_what_it_counts(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue, command = name(), HomingCommand(tmp_path)
+    command.url = server.url
+    await fail(connection, queue)
+    await send(connection, queue, b"later", delay_ms=90_000)
+    await holds(connection, queue, scheduled=COUNT + 1)
+    heading, *lines = command("retrying").stdout.splitlines()
+    assert re.search(r"queue +scheduled +on hold +first goes +last goes +to be tried again", heading)
+    (line,) = [each for each in lines if each.startswith(f"{queue} ")]
+    assert re.search(rf" {COUNT + 1} .* 20 × .*, 20 × ", line)
+    assert len(command.json("retrying", queue, "-n", "100")) == COUNT
+    assert await connection.retry(queue, now=True) == COUNT
+    await holds(connection, queue, scheduled=1, pending=COUNT)
+    assert "nothing that failed waits for its time" in command("retrying", queue).stdout
+    # What is ready is still to be tried again.
+    (line,) = [each for each in command("retrying").stdout.splitlines() if each.startswith(f"{queue} ")]
+    assert re.search(r" 1 .* 20 × .*, 20 × ", line)
+    told = " ".join(command("retrying", "--help").stdout.split())
+    assert "what is scheduled, sent with a delay too" in told
+
+
 async def test_a_time_that_is_past_and_what_is_on_hold_are_told(connection: Connection, server: Server, tmp_path: Path) -> None:
     queue, command = name(), HomingCommand(tmp_path)
     command.url = server.url
