@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Self, TypeVar
 import typer
 
 from ..core.settings.units import counted
-from .output import note, progress_bar
+from .output import ExitCode, as_command_error, note, progress_bar
 from .values import property_given
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ Filter = dict[str, Any]
 
 #: Key of the filter -> its option.
 OPTIONS: Final[dict[str, Any]] = {
-    "fault": _option(str, "--fault", "Failed last of this fault: its number (homing faults), or the beginning of it."),
+    "fault": _option(str, "--fault", "Failed last of this fault: its number (homing faults), or the first 4 digits of it or more."),
     "error_type": _option(str, "--error-type", "Failed last with an error of this type, such as ValueError."),
     "reason": _option(str, "--reason", "Dead for this reason: delivery_limit, poison, not-retryable, expired, maxlen or rejected."),
     "from_queue": _option(str, "--from-queue", "Dead-lettered from this queue."),
@@ -85,7 +85,15 @@ def filtered(command: Callable[..., None], options: dict[str, Any] = OPTIONS) ->
         wanted = {name: value for name in options if (value := said.pop(name)) not in (None, [])}
         if "properties" in wanted:
             wanted["properties"] = dict(map(property_given, wanted["properties"]))
-        command(wanted=wanted, **said)
+        try:
+            command(wanted=wanted, **said)
+        except Exception as error:
+            refused = as_command_error(error)
+            if refused is None or refused.code != "invalid-selector":
+                raise
+            # A wrong command line, as any other filter that is none.
+            refused.exit_code = ExitCode.USAGE
+            raise refused from None
 
     with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return with_options
@@ -187,7 +195,7 @@ class Scan:
 
     @property
     def _far(self) -> str:
-        return f"{self.messages:,} of {self.looked_at:,} looked at"
+        return f"{self.messages:,} {'done' if self._acts else 'found'}, {self.looked_at:,} looked at"
 
     @property
     def rest(self) -> str | None:
@@ -208,7 +216,7 @@ class Scan:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and self.rest is not None:
-            note(f"stopped after {self._far}" + (f"; {self.rest} goes on from there" if self._goes_on else ""))
+            note(f"stopped: {self._far}" + (f"; {self.rest} goes on from there" if self._goes_on else ""))
         elif kind is not None and not self.looked_at and issubclass(kind, asyncio.CancelledError):
             note("stopped before anything was done: the same command begins again")
 

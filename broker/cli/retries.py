@@ -15,7 +15,7 @@ from rich.table import Table
 from ..core.settings.units import counted
 from . import letter_filter as of
 from .completion import queue_argument
-from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, span, stdout
+from .output import DEFAULT_URL, Json, Url, clock, escape, note, print_json, span, stdout
 from .watch import Watch, show
 
 _filtered = partial(of.filtered, options=of.OF_WAITING)
@@ -23,6 +23,8 @@ _BAR: Final = 40
 #: Messages of which it is asked at a time what they failed of.
 _ASKED: Final = 100
 _MOST_TEXT: Final = 80
+#: A time that is past by more is a mistake, such as a wrong year.
+_PAST_MS: Final = 24 * 3_600_000
 
 
 def _now_ms() -> int:
@@ -62,14 +64,33 @@ def retry(
 
     if [now, at is not None, hold, release].count(True) != 1:
         raise typer.BadParameter("give one of --now, --at, --hold and --release")
+    now_ms = _now_ms()
+    if at is not None and at < now_ms - _PAST_MS:
+        raise typer.BadParameter(f"{clock(at, date=True)} is past: name a time to come, or give --now to try them now")
     way: dict[str, Any] = {"at_ms": at} if at is not None else {"now": now, "hold": hold, "release": release}
-    done = talk(url, lambda connection: of.done(connection, "retry", after, queue=queue, filter=wanted, **way))
+    on_hold = 0
+
+    async def change(connection: Any) -> dict[str, int]:
+        nonlocal on_hold
+        with of.Scan(connection, "retry", after, acts=True, queue=queue, filter=wanted, **way) as scan:
+            async for answer in scan:
+                on_hold = answer.get("on_hold", 0)
+        return {"messages": scan.messages, "looked_at": scan.looked_at}
+
+    done = talk(url, change)
     if as_json:
         print_json(done)
         return
-    said = "on hold" if hold else "due now" if at is None or at <= _now_ms() else f"due at {clock(at)}"
-    number = counted(done["messages"], "message")
-    stdout.print(f"[bold]{number}[/] of [bold]{escape(queue)}[/] {'is' if done['messages'] == 1 else 'are'} {said}")
+    past = at is not None and at <= now_ms
+    said = "on hold" if hold else "due now" if at is None or past else f"due at {clock(at)}"
+    why = f", as {clock(at)} is past" if past else ""
+    stdout.print(f"[bold]{counted(done['messages'], 'message')}[/] of [bold]{escape(queue)}[/] {_is(done['messages'])} {said}{why}")
+    if on_hold and not hold and not release:
+        note(f"{counted(on_hold, 'message')} of the queue {_is(on_hold)} on hold, which --release lets go")
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 # -- what waits ----------------------------------------------------------------------------------------------------------
@@ -78,13 +99,17 @@ def retry(
 @_filtered
 def retrying(
     wanted: of.Filter,
-    queue: Annotated[str | None, typer.Argument(help="What waits in this queue, one by one.", show_default="all, in sum")] = None,
+    queue: Annotated[str | None, typer.Argument(help="What failed and waits in it, one by one.", show_default="all, in sum")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most so many.")] = 20,
     watch: Watch = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """What failed and is to be tried again: when it goes, what it failed of, and at which attempt it is."""
+    """What failed and is to be tried again: when it goes, what it failed of, and at which attempt it is.
+
+    In sum, queue by queue: what is scheduled, sent with a delay too; and what most of what is to be tried again failed of, whether it
+    waits or is ready.
+    """
     if queue is None:
         if wanted:
             raise typer.BadParameter("name the queue that they wait in")
@@ -113,7 +138,7 @@ def _draw_queues(found: list[dict[str, Any]]) -> RenderableType:
     table.add_column("queue")
     for heading in ("scheduled", "on hold", "first goes", "last goes"):
         table.add_column(heading, justify="right")
-    table.add_column("most failed of")
+    table.add_column("to be tried again")
     for each in found:
         numbers = [f"{each[key]:,}" if each[key] else "[dim]·[/]" for key in ("scheduled", "on_hold")]
         times = [_in(each[key]) if each[key] is not None else "[dim]·[/]" for key in ("first_ms", "last_ms")]
@@ -124,7 +149,7 @@ def _draw_queues(found: list[dict[str, Any]]) -> RenderableType:
 
 def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
-        return "[dim]nothing waits to be tried again[/]"
+        return "[dim]nothing that failed waits for its time[/]"
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading, justify in (("message", "left"), ("goes", "right"), ("attempt", "right"), ("failed of", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]

@@ -77,7 +77,7 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
 def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Removes what the filter takes and nobody holds."""
     read.only(arguments, "queue", "filter", "after")
-    _check_filter(arguments)
+    _check_filter(arguments, "homing queue purge removes all of a queue")
     done = yield from broker.delete_chosen(who, read.queue(broker, arguments), read_filter(broker, arguments), cursor(arguments))
     return dict(zip(("messages", "looked_at", "next"), done, strict=True))
 
@@ -86,7 +86,7 @@ def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[st
 def move(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Into queue ``to``, failures at 0."""
     read.only(arguments, "queue", "filter", "after", "to")
-    _check_filter(arguments)
+    _check_filter(arguments, "homing redrives start QUEUE --to TARGET moves all of a queue")
     source, target = read.queue(broker, arguments), read.queue(broker, {"queue": arguments.get("to")})
     if source is target:
         raise Refused("invalid-argument", f"the messages are in queue {target.name} already", "name another queue")
@@ -94,6 +94,7 @@ def move(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     return dict(zip(("messages", "looked_at", "next"), done, strict=True))
 
 
-def _check_filter(arguments: dict[str, Any]) -> None:
+def _check_filter(arguments: dict[str, Any], for_all: str) -> None:
+    """``for_all``: what does it with all of a queue."""
     if not arguments.get("filter"):
-        raise Refused("invalid-argument", "the filter is empty, and would take all", "say which are meant; purge removes all of a queue")
+        raise Refused("invalid-argument", "the filter is empty, and would take all", f"say which are meant; {for_all}")

@@ -16,14 +16,34 @@ _TEXTS: Final[tuple[_Text, ...]] = get_args(_Text)
 _TIMES: Final[tuple[_Time, ...]] = get_args(_Time)
 NAMES: Final = ("fault", "error_type", "reason", "from_queue", "key", *_TIMES, "message_ids", "properties", "where", "body_contains")
 _MOST_IDS: Final = 10_000
+#: Digits of a fault's number that have to be given: fewer are soon the beginning of many.
+_LEAST_OF_FAULT: Final = 4
+#: What each text is, for who gave none.
+_WHAT: Final[dict[_Text, str]] = {
+    "fault": "the number of a fault, which homing faults lists, or the beginning of it",
+    "error_type": "the type of an error, such as ValueError",
+    "reason": f"one of {', '.join(REASONS)}",
+    "from_queue": "the name of the queue that they failed in",
+    "key": "what the property has that message-key-property names",
+    "where": "a selector, such as region = 'eu'",
+}
 
 
 def read_filter(broker: Broker, arguments: dict[str, Any]) -> Filter:
     """``filter``, or what takes everything. Raises Refused."""
     wanted = said(arguments)
-    if "fault" in wanted and not broker.knows_fault(wanted["fault"]):
-        raise Refused("no-such-fault", f"there is no fault {wanted['fault']}", "homing faults lists them")
+    if "fault" in wanted:
+        _check_fault(broker, wanted["fault"])
     return Filter.of(wanted, broker.read_selector)
+
+
+def _check_fault(broker: Broker, name: str) -> None:
+    version, _, digits = name.rpartition("-")
+    if len(digits) < _LEAST_OF_FAULT:
+        fix = f"give at least {_LEAST_OF_FAULT} digits{f' behind {version}-' if version else ''}; homing faults lists them"
+        raise Refused("invalid-argument", f"more than one fault may begin with {name}", fix)
+    if not broker.knows_fault(name):
+        raise Refused("no-such-fault", f"there is no fault {name}", "homing faults lists them")
 
 
 def said(arguments: dict[str, Any]) -> FilterContent:
@@ -38,6 +58,8 @@ def said(arguments: dict[str, Any]) -> FilterContent:
     found = FilterContent()
     for text in _TEXTS:
         if text in given:
+            if given[text] == "":
+                raise Refused("invalid-argument", f"{text} is empty", f"give {_WHAT[text]}, or leave it out")
             found[text] = read.text(given, text)
     for time in _TIMES:
         if time in given:

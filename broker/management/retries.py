@@ -34,7 +34,10 @@ _FLAGS: Final = ("now", "hold", "release")
 
 @asks("retry")
 def retry(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
-    """Of what waits to be tried again, ``now``, at ``at_ms``, or ``hold``: not before ``release``, which lets go what is on hold."""
+    """Of what waits to be tried again, ``now``, at ``at_ms``, or ``hold``: not before ``release``, which lets go what is on hold.
+
+    ``on_hold``: how many of the queue were so before.
+    """
     read.only(arguments, "queue", "filter", "after", "at_ms", *_FLAGS)
     queue, wanted = read.queue(broker, arguments), _filter(broker, arguments)
     ways = [name for name in _FLAGS if read.flag(arguments, name)] + ["at_ms"] * (arguments.get("at_ms") is not None)
@@ -49,8 +52,9 @@ def retry(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str
             raise Refused("invalid-argument", "that is more than ten years away", "name an earlier time, or hold them")
     elif ways == ["hold"]:
         due_at_ms = ON_HOLD_MS
+    on_hold = queue.held_back
     done = yield from broker.retry(who, queue, wanted, due_at_ms, ways == ["release"], _place(arguments))
-    return dict(zip(("messages", "looked_at", "next"), done, strict=True))
+    return {**dict(zip(("messages", "looked_at", "next"), done, strict=True)), "on_hold": on_hold}
 
 
 @asks("browse_retrying")
@@ -79,7 +83,11 @@ def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str
 
 @shown_only(Right.BROWSE)
 async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any]]:
-    """One for each queue in which something waits: how much, when the first and the last go, and what most of it failed of."""
+    """One for each queue in which something waits: how much, sent with a delay too, when the first and the last go, and what most of what
+    is to be tried again failed of, what is ready included.
+
+    How many of each fault wait for their time only the rows know: to count a million takes most of a second, where they are in memory.
+    """
     read.only(arguments)
     waiting_in = [queue for queue in broker.queues().values() if queue.waiting]
     queues = {queue.queue_id: queue for queue in waiting_in if broker.may(who, Right.BROWSE, queue_place(queue))}

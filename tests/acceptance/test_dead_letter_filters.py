@@ -105,6 +105,9 @@ async def test_what_was_moved_before_its_first_death_is_found_by_its_number(conn
         ({"colour": "red"}, "invalid-argument"),
         ({"reason": "boredom"}, "invalid-argument"),
         ({"fault": "2-nothing"}, "no-such-fault"),
+        ({"fault": "2-"}, "invalid-argument"),
+        ({"fault": "2"}, "invalid-argument"),
+        ({"fault": ""}, "invalid-argument"),
         ({"since_ms": "yesterday"}, "invalid-argument"),
         ({"message_ids": [1, "2"]}, "invalid-argument"),
         ({"where": "region = "}, "invalid-selector"),
@@ -147,7 +150,7 @@ async def test_what_was_stopped_goes_on_where_it_was(connection: Connection, ser
     words = ("dead", "export", queue, "--where", "n >= 0", "--out", str(out))
     lines, said = await asyncio.to_thread(stopped, server.url, *words, output=partial)
     assert (len(lines), out.exists()) == (250, False)
-    told = re.fullmatch(r"stopped after 250 of 250 looked at; (--after=\d+) goes on from there\n", said)
+    told = re.fullmatch(r"stopped: 250 found, 250 looked at; (--after=\d+) goes on from there\n", said)
     assert told is not None, said
     partial.write_text("".join(lines))
     assert command(*words, told[1]).returncode == 0
@@ -160,6 +163,43 @@ async def test_what_was_stopped_goes_on_where_it_was(connection: Connection, ser
     assert command.json("dead", "delete", queue, "--where", "n >= 0", told[1], "--yes") == {"messages": 50, "looked_at": 50}
     assert len(command.json_lines("peek", queue, "--where", "n < 250", "-n", "300")) == 250
     assert command("peek", queue, "--after", "here").returncode == 2
+
+
+@pytest.mark.parametrize(("acts", "word"), [(False, "found"), (True, "done")])
+async def test_how_far_it_is_says_what_was_found_and_what_was_looked_at(acts: bool, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    class Ends:
+        async def call(self, *_: object, after: int | None, **__: object) -> dict[str, Any]:
+            if after is not None:
+                raise homing.HomingError("connection-lost", "it is gone", "")
+            return {"messages": 0 if acts else [], "looked_at": 80_000, "next": 7}
+
+    with pytest.raises(homing.HomingError), Scan(Ends(), "peek-dead-letters", acts=acts) as scan:
+        async for _ in scan:
+            pass
+    assert capsys.readouterr().err == f"stopped: 0 {word}, 80,000 looked at; --after=7 goes on from there\n"
+
+
+async def test_a_wrong_filter_is_told_what_to_give(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue, command = name(), HomingCommand(tmp_path)
+    await die(connection, queue)
+    await connection.call("create-queue", queue=f"{queue}.held")
+    dead, held = f"DLQ.{queue}", f"{queue}.held"
+
+    def refused(*words: str) -> str:
+        said = command(*words, url=server.url)
+        assert said.returncode == 2, said.stderr
+        return " ".join(said.stderr.split())
+
+    for words in (("peek", dead), ("dead", "delete", dead, "--yes"), ("retry", queue, "--now")):
+        assert "give at least 4 digits behind 2-; homing faults lists them" in refused(*words, "--fault", "2-")
+        assert "the selector cannot be read" in refused(*words, "--where", "n = ")
+    assert "more than one fault may begin with 2" in refused("peek", dead, "--fault", "2")
+    assert "fault is empty → give the number of a fault, which homing faults lists" in refused("peek", dead, "--fault", "")
+    assert "give a selector, such as region = 'eu'" in refused("peek", dead, "--where", "")
+    assert "homing queue purge removes all of a queue" in refused("dead", "delete", dead, "--yes")
+    assert "homing redrives start QUEUE --to TARGET moves all of a queue" in refused("dead", "move", dead, held)
+    assert command("redrives", "start", dead, "--to", held, "--wait", url=server.url).returncode == 0
+    await holds(connection, held, messages=COUNT)
 
 
 async def test_what_had_not_begun_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -164,6 +164,48 @@ async def test_what_is_no_retry_is_refused(connection: Connection, wanted: dict[
         await connection.retry(queue, now=True, release=True)
 
 
+async def test_the_sum_says_what_it_counts(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue, command = name(), HomingCommand(tmp_path)
+    command.url = server.url
+    await fail(connection, queue)
+    await send(connection, queue, b"later", delay_ms=90_000)
+    await holds(connection, queue, scheduled=COUNT + 1)
+    heading, *lines = command("retrying").stdout.splitlines()
+    assert re.search(r"queue +scheduled +on hold +first goes +last goes +to be tried again", heading)
+    (line,) = [each for each in lines if each.startswith(f"{queue} ")]
+    assert re.search(rf" {COUNT + 1} .* 20 × .*, 20 × ", line)
+    assert len(command.json("retrying", queue, "-n", "100")) == COUNT
+    assert await connection.retry(queue, now=True) == COUNT
+    await holds(connection, queue, scheduled=1, pending=COUNT)
+    assert "nothing that failed waits for its time" in command("retrying", queue).stdout
+    # What is ready is still to be tried again.
+    (line,) = [each for each in command("retrying").stdout.splitlines() if each.startswith(f"{queue} ")]
+    assert re.search(r" 1 .* 20 × .*, 20 × ", line)
+    told = " ".join(command("retrying", "--help").stdout.split())
+    assert "what is scheduled, sent with a delay too" in told
+
+
+async def test_a_time_that_is_past_and_what_is_on_hold_are_told(connection: Connection, server: Server, tmp_path: Path) -> None:
+    queue, command = name(), HomingCommand(tmp_path)
+    command.url = server.url
+    await fail(connection, queue)
+    assert await connection.retry(queue, hold=True, where="n < 7") == 7
+    years_ago = command("retry", queue, "--at", "2020-01-01")
+    assert (years_ago.returncode, "2020-01-01 00:00:00.000" in years_ago.stderr, "give --now" in years_ago.stderr) == (2, True, True)
+    await holds(connection, queue, scheduled=COUNT - 7, on_hold=7)
+    some_time_ago = datetime.fromtimestamp(time.time() - 2 * 60).isoformat()
+    late = command("retry", queue, "--at", some_time_ago, "--error-type", "KeyError")
+    assert re.fullmatch(rf"16 messages of {queue} are due now, as .* is past\n", late.stdout)
+    now = command("retry", queue, "--now", "--where", "n < 7")
+    assert now.stdout == f"0 messages of {queue} are due now\n"
+    assert now.stderr == "7 messages of the queue are on hold, which --release lets go\n"
+    assert command("retry", queue, "--release", "--where", "n < 6").stdout == f"6 messages of {queue} are due now\n"
+    last = command("retry", queue, "--at", "2h", "--where", "n = 7")
+    assert re.fullmatch(rf"1 message of {queue} is due at .*\n", last.stdout)
+    assert last.stderr == "1 message of the queue is on hold, which --release lets go\n"
+    assert (await connection.call("retry", queue=queue, release=True))["on_hold"] == 1
+
+
 async def test_the_command_line(connection: Connection, server: Server, tmp_path: Path) -> None:
     queue, command = name(), HomingCommand(tmp_path)
     await fail(connection, queue)
