@@ -236,6 +236,8 @@ def _meant(job: dict[str, Any]) -> str:
 def _progress(job: dict[str, Any]) -> str:
     parts = [f"{job['sent']:,} sent, {job['sent_per_s']:,.0f} a second"]
     parts += [f"{job[name]:,} {words}" for name, words in _COUNTS if job[name]]
+    if job["state"] == "running" and job["sent"] == job["canary"] and job["waiting"]:
+        parts.append("the others wait for these")
     return ", ".join(parts)
 
 

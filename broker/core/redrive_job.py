@@ -103,7 +103,7 @@ class RedriveJob:
         back = max(self.bounced, self.died)
         if 100 * back > self.stop_above * max(least, self.judged):
             how = "failed again as before" if self.bounced >= self.died else "are dead again"
-            return f"{back} of the first {self.judged} that came to anything {how}, more than {self.stop_above} %"
+            return f"{back:,} of the first {self.judged:,} that came to anything {how}, more than {self.stop_above} %"
         return None
 
     def describe(self) -> dict[str, Any]:

@@ -322,3 +322,11 @@ async def test_a_dry_run_tells_what_finds_no_room(connection: Connection) -> Non
     assert {each["code"]: each["messages"] for each in plan["would_bounce"]}["queue-full"] == 3
     job = await connection.redrive(dead, to=other, stop_above=None, wait=True)
     assert (job["sent"], job["left"]) == (2, 3)
+
+
+async def test_a_job_says_that_it_waits_for_its_canary(connection: Connection, server: Server, tmp_path: Path) -> None:
+    job = await connection.redrive(await die(connection, name()), canary=3)
+    await comes_to(connection, job, sent=3)
+    said = HomingCommand(tmp_path)("redrives", "status", str(job["job_id"]), url=server.url).stdout
+    assert "3 not settled yet, the others wait for these\n" in said
+    await connection.call("cancel-redrive", redrive=job["job_id"])
