@@ -24,7 +24,7 @@ from .steps import Steps
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "answers to a front end, which asks before it shows them": "dead_letter_queues",
-    "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of in_the_way signatures_of",
+    "shows what may be browsed, or nothing": "faults fault_group fault_shown redrives knows_fault choice_of in_the_way signatures_of",
 }
 
 
@@ -133,6 +133,12 @@ class DeadLetters(Administration):
     def fault_group(self, reference: MessageReference) -> FaultGroup | None:
         """The one that a message is in, if it is known."""
         return self.recorder.faults.group_of(reference.cause)
+
+    def fault_shown(self, who: Who, reference: MessageReference) -> FaultGroup | None:
+        """The same; None also where whoever asks may not browse the queue that it failed in, and of what is not durable: its failures are
+        not counted."""
+        group = self.fault_group(reference) if reference.message.durable else None
+        return group if group is not None and self.may(who, Right.BROWSE, places.of_fault(self, group)) else None
 
     @needs((Right.MANAGE, places.at_faults), audited=True)
     def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:

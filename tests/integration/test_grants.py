@@ -119,6 +119,17 @@ def test_what_is_granted_and_revoked_acts_on_connections_that_are_open(house: Ho
     over_amqp.close()
 
 
+@pytest.mark.parametrize(("pattern", "shown"), [("#", True), ("DLQ.#", False)])
+def test_a_fault_is_shown_with_its_dead_letter_to_who_may_browse_where_it_failed(house: House, pattern: str, shown: bool) -> None:
+    name = house.name()
+    dead(house, name)
+    client = house.native(user_with(house, {"rights": ["browse"], "pattern": pattern}))
+    for verb in ("peek", "peek-dead-letters"):
+        (message,) = client.call(verb, queue=f"DLQ.{name}")["messages"]
+        assert (message["fault"] is not None) is shown
+    client.close()
+
+
 @pytest.mark.parametrize("change", ["change-password", "delete-user"])
 def test_a_login_that_counts_no_more_ends_at_once(house: House, change: str) -> None:
     user = user_with(house, {"rights": ["consume", "create"]})
