@@ -28,6 +28,15 @@ FREE: Final[Mapping[str, str]] = {
 }
 
 
+def _shown(page: tuple[list[Any], Any, Any]) -> int:
+    """How many messages the audit says it was."""
+    return len(page[0])
+
+
+def _done(done: tuple[int, Any, Any]) -> int:
+    return done[0]
+
+
 class DeadLetters(Administration):
     def dead_letter_queues(self) -> set[Queue]:
         """Those of dead-letter addresses, and those that dead-letter exchanges lead to and no further."""
@@ -35,7 +44,7 @@ class DeadLetters(Administration):
         addresses = {address for queue in queues for address in queue.settings.dead_letter_addresses}
         return {queue for queue in queues if queue.address in addresses} | self.office.exchanges.targets()
 
-    @needs((Right.CONSUME, at_queue), audited=True)
+    @needs((Right.CONSUME, at_queue), audited=True, counts=int)
     def redrive(self, who: Who, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
         """See DeadLetterOffice.redrive; the right to send is asked of each queue that something goes back to."""
 
@@ -44,19 +53,33 @@ class DeadLetters(Administration):
 
         return self.office.redrive(queue, message_ids, check)
 
-    @needs((Right.BROWSE, at_queue), audited=True)
+    @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=places.chosen, counts=_shown)
     def browse_chosen(
         self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
     ) -> Steps[tuple[list[MessageReference], int, int | None]]:
         """See chosen.shown."""
         return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.answer_bytes)
 
-    @needs((Right.MANAGE, at_queue), audited=True)
+    @needs((Right.BROWSE, at_queue), audited=True, action="histories", tells=places.chosen, counts=_shown)
+    def browse_histories(
+        self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
+    ) -> Steps[tuple[list[MessageReference], int, int | None]]:
+        """See chosen.shown; those whose histories are asked for."""
+        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.answer_bytes)
+
+    @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen, counts=_done)
     def delete_chosen(self, who: Who, queue: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
         """See chosen.delete."""
         return chosen.delete(self.state, queue, wanted, after)
 
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.chosen_to), audited=True)
+    @needs(
+        (Right.CONSUME, at_queue),
+        (Right.SEND, places.chosen_to),
+        audited=True,
+        action="move-dead-letters",
+        tells=places.chosen_moved,
+        counts=_done,
+    )
     def move_chosen(self, who: Who, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
         """See chosen.move."""
         return chosen.move(self.state, self.office, queue, target, wanted, after)
@@ -86,14 +109,14 @@ class DeadLetters(Administration):
         """See Redriving.cancel."""
         self.redriving.cancel(job)
 
-    @needs((Right.BROWSE, at_queue), audited=True)
+    @needs((Right.BROWSE, at_queue), audited=True, action="peek-retrying", tells=places.chosen, counts=_shown)
     def browse_retrying(
         self, who: Who, queue: Queue, wanted: Filter, after: waiting.Place, limit: int
     ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, waiting.Place | None]]:
         """See retrying.shown."""
         return retrying.shown(self.state, queue, wanted, after, limit)
 
-    @needs((Right.MANAGE, at_queue), audited=True)
+    @needs((Right.MANAGE, at_queue), audited=True, tells=places.chosen, counts=_done)
     def retry(self, who: Who, queue: Queue, wanted: Filter, due_at_ms: int, release: bool, after: waiting.Place) -> Steps[retrying.Done]:
         """See retrying.retry."""
         return retrying.retry(self.state, queue, wanted, due_at_ms, release, after)
