@@ -123,7 +123,7 @@ class Administration(Engine):
         """Removes all messages that nobody holds; returns how many went."""
         return self.resources.purge_steps(queue)
 
-    @needs((Right.BROWSE, at_queue), audited=True)
+    @needs((Right.BROWSE, at_queue), audited=True, action="peek")
     def browse(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[browsing.Place]]:
         """See browsing.browse."""
         return browsing.browse(self.state, queue, after, count)
@@ -153,7 +153,7 @@ class Administration(Engine):
         """The open ones, those that stand by included."""
         return self.declared_queues.all_consumers(queue)
 
-    @needs((Right.MANAGE, at_queue), audited=True)
+    @needs((Right.MANAGE, at_queue), audited=True, action="delete-queue")
     def remove_queue(self, who: Who, queue: Queue) -> Steps[int]:
         """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before."""
         return self._remove_queue(queue)
@@ -351,12 +351,12 @@ class Administration(Engine):
     def list_virtual_hosts(self) -> list[str]:
         return [each.name for each in self.virtual_hosts.all()]
 
-    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True)
+    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True, action="add-vhost")
     def add_virtual_host(self, who: Who, name: str) -> str:
         """See VirtualHosts.add; its name as it was given first."""
         return self.virtual_hosts.add(name).name
 
-    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True)
+    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True, action="delete-vhost")
     def delete_virtual_host(self, who: Who, name: str) -> Steps[tuple[int, int]]:
         """With everything in it; its connections are closed. Broken off half-way, what is left is still a virtual host.
 

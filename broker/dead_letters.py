@@ -25,8 +25,18 @@ from .steps import Steps
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "answers to a front end, which asks before it shows them": "dead_letter_queues",
-    "shows what may be browsed, or nothing": "faults fault_group redrives knows_fault choice_of goes_back in_the_way signatures_of",
+    "shows what may be browsed, or nothing": "faults fault_group fault_shown redrives knows_fault signatures_of",
+    "of what the front end was allowed to see": "choice_of goes_back in_the_way",
 }
+
+
+def _shown(page: tuple[list[Any], Any, Any]) -> int:
+    """How many messages the audit says it was."""
+    return len(page[0])
+
+
+def _done(done: tuple[int, Any, Any]) -> int:
+    return done[0]
 
 
 class DeadLetters(Administration):
@@ -36,7 +46,7 @@ class DeadLetters(Administration):
         addresses = {address for queue in queues for address in queue.settings.dead_letter_addresses}
         return {queue for queue in queues if queue.address in addresses} | self.office.exchanges.targets()
 
-    @needs((Right.CONSUME, at_queue), audited=True)
+    @needs((Right.CONSUME, at_queue), audited=True, counts=int)
     def redrive(self, who: Who, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
         """See DeadLetterOffice.redrive; the right to send is asked of each queue that something goes back to."""
 
@@ -45,19 +55,33 @@ class DeadLetters(Administration):
 
         return self.office.redrive(queue, message_ids, check)
 
-    @needs((Right.BROWSE, at_queue), audited=True)
+    @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=places.chosen, counts=_shown)
     def browse_chosen(
         self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
     ) -> Steps[tuple[list[MessageReference], int, int | None]]:
         """See chosen.shown."""
         return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.answer_bytes)
 
-    @needs((Right.MANAGE, at_queue), audited=True)
+    @needs((Right.BROWSE, at_queue), audited=True, action="histories", tells=places.chosen, counts=_shown)
+    def browse_histories(
+        self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
+    ) -> Steps[tuple[list[MessageReference], int, int | None]]:
+        """See chosen.shown; those whose histories are asked for."""
+        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.answer_bytes)
+
+    @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen, counts=_done)
     def delete_chosen(self, who: Who, queue: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
         """See chosen.delete."""
         return chosen.delete(self.state, queue, wanted, after)
 
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.chosen_to), audited=True)
+    @needs(
+        (Right.CONSUME, at_queue),
+        (Right.SEND, places.chosen_to),
+        audited=True,
+        action="move-dead-letters",
+        tells=places.chosen_moved,
+        counts=_done,
+    )
     def move_chosen(self, who: Who, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
         """See chosen.move."""
         return chosen.move(self.state, self.office, queue, target, wanted, after)
@@ -87,14 +111,14 @@ class DeadLetters(Administration):
         """See Redriving.cancel."""
         self.redriving.cancel(job)
 
-    @needs((Right.BROWSE, at_queue), audited=True)
+    @needs((Right.BROWSE, at_queue), audited=True, action="peek-retrying", tells=places.chosen, counts=_shown)
     def browse_retrying(
         self, who: Who, queue: Queue, wanted: Filter, after: waiting.Place, limit: int
     ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, waiting.Place | None]]:
         """See retrying.shown."""
         return retrying.shown(self.state, queue, wanted, after, limit)
 
-    @needs((Right.MANAGE, at_queue), audited=True)
+    @needs((Right.MANAGE, at_queue), audited=True, tells=places.chosen, counts=_done)
     def retry(self, who: Who, queue: Queue, wanted: Filter, due_at_ms: int, release: bool, after: waiting.Place) -> Steps[retrying.Done]:
         """See retrying.retry."""
         return retrying.retry(self.state, queue, wanted, due_at_ms, release, after)
@@ -138,6 +162,12 @@ class DeadLetters(Administration):
     def fault_group(self, reference: MessageReference) -> FaultGroup | None:
         """The one that a message is in, if it is known."""
         return self.recorder.faults.group_of(reference.cause)
+
+    def fault_shown(self, who: Who, reference: MessageReference) -> FaultGroup | None:
+        """The same; None also where whoever asks may not browse the queue that it failed in, and of what is not durable: its failures are
+        not counted."""
+        group = self.fault_group(reference) if reference.message.durable else None
+        return group if group is not None and self.may(who, Right.BROWSE, places.of_fault(self, group)) else None
 
     @needs((Right.MANAGE, places.at_faults), audited=True)
     def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:

@@ -12,6 +12,7 @@ from .core.amqp.policy import Policy
 from .core.amqp.vhost import REPLY_TO, address_and_queue, prefix_of
 from .core.edit import Edits
 from .core.fault import FaultGroup
+from .core.letter_filter import Filter
 from .core.message import MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
@@ -102,6 +103,15 @@ def consumed(_: Engine, __: Connection, ___: int, queue: Queue, *____: object, *
 
 def at_all(_: Engine, __: object, references: Sequence[MessageReference]) -> Iterable[Place]:
     return dict.fromkeys(queue_place(each.queue) for each in references)
+
+
+def chosen(_: Engine, __: object, ___: Queue, wanted: Filter, *____: object) -> dict[str, Any]:
+    """What else the audit says of it."""
+    return {"filter": wanted.said()}
+
+
+def chosen_moved(_: Engine, __: object, ___: Queue, target: Queue, wanted: Filter, *____: object) -> dict[str, Any]:
+    return {"filter": wanted.said(), "to": target.name}
 
 
 def chosen_to(_: Engine, __: object, ___: Queue, target: Queue, *____: object) -> Iterable[Place]:

@@ -21,7 +21,7 @@ from .users import Users
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: Of one line of the audit: names, and what of a name that nobody has checked.
+#: Of one line of the audit: names, and what of a text that nobody has checked.
 _MOST_NAMES: Final = 20
 _MOST_CHARACTERS: Final = 128
 _REMEMBERED: Final = 10_000
@@ -53,6 +53,8 @@ class Needs(NamedTuple):
     audited: bool = False
     #: The verb of the Broker that asks for it.
     by: str = ""
+    #: Its name in the audit.
+    action: str = ""
 
 
 class Access:
@@ -106,7 +108,8 @@ class Access:
         """``action``: the verb; ``result``: ``done``, or the code of a refusal."""
         on = dict.fromkeys(name for place in places for name in place.names[:1])
         if self.users.hashes:
-            self.audit({"action": action, "user": who.user, "from": who.peer, "on": list(on)[:_MOST_NAMES], "result": result, **more})
+            line = {"action": action, "user": who.user, "from": who.peer, "on": list(on)[:_MOST_NAMES], "result": result}
+            self.audit({**line, **{name: _brief(value) for name, value in more.items()}})
 
     def record_login(self, name: str | None, peer: str, came: str | Refused, protocol: str) -> None:
         """``name``: as it was given; ``came``: as whom, or why not."""
@@ -122,13 +125,19 @@ class _Owner(Protocol):
 
 
 def needs(
-    *asks: tuple[Right, Find], audited: bool = False, action: str = "", same: Callable[..., Hashable] | None = None
+    *asks: tuple[Right, Find],
+    audited: bool = False,
+    action: str = "",
+    same: Callable[..., Hashable] | None = None,
+    tells: Callable[..., dict[str, Any]] | None = None,
+    counts: Callable[[Any], int] | None = None,
 ) -> Callable[[F], F]:
     """The verb is called with whoever asks first; each of ``asks`` is checked before anything of it happens.
 
     ``audited``: it is an action of management, of which there is a line whether it was done or not. ``action``: its name there, where the
-    verb's own does not say it. ``same``: called like the verb, but for its owner. What it gives (None: nothing) stands for a call that was
-    allowed: another that gives the same is not asked again before users or their rights change.
+    verb's own is not that of the call. ``tells``: called like the verb, says what else stands in the line; ``counts``: how many
+    ``messages`` its value stands for, where it is work in steps. ``same``: called like the verb, but for its owner. What it gives (None:
+    nothing) stands for a call that was allowed: another that gives the same is not asked again before users or their rights change.
     """
 
     def declare(verb: F) -> F:
@@ -153,21 +162,26 @@ def needs(
                 access.remember(known)
             if not audited:
                 return verb(owner, who, *arguments, **named)
+            told = tells(owner, who, *arguments, **named) if tells is not None and access.users.hashes else {}
+
+            def record(result: str, **more: Any) -> None:
+                access.record(who, name, places, result, **told, **more)
+
             try:
                 value = verb(owner, who, *arguments, **named)
             except AccessRefused:
                 raise
             except Refused as refusal:
-                access.record(who, name, places, refusal.code)
+                record(refusal.code)
                 raise
             if isinstance(value, Generator):
-                return _audited(value, access, who, name, places)
+                return _audited(value, record, counts)
             if iscoroutine(value):
-                return _audited_later(value, access, who, name, places)
-            access.record(who, name, places, "done")
+                return _audited_later(value, record)
+            record("done")
             return value
 
-        return _declares(guarded, Needs(asks, audited))  # type: ignore[return-value]
+        return _declares(guarded, Needs(asks, audited, action=name))  # type: ignore[return-value]
 
     return declare
 
@@ -197,29 +211,44 @@ def _declares(verb: F, what: Needs) -> F:
     return verb
 
 
-def _audited(steps: Generator[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Generator[Any, Any, Any]:
+def _audited(steps: Generator[Any, Any, Any], record: Callable[..., None], counts: Callable[[Any], int] | None) -> Generator[Any, Any, Any]:
     """Long work, whose line comes when it has ended."""
     try:
         value = yield from steps
     except AccessRefused:
         raise
     except Refused as refusal:
-        access.record(who, action, places, refusal.code)
+        record(refusal.code)
         raise
-    access.record(who, action, places, "done")
+    record("done", **({} if counts is None else {"messages": counts(value)}))
     return value
 
 
-async def _audited_later(work: Coroutine[Any, Any, Any], access: Access, who: Who, action: str, places: list[Place]) -> Any:
+async def _audited_later(work: Coroutine[Any, Any, Any], record: Callable[..., None]) -> Any:
     try:
         value = await work
     except AccessRefused:
         raise
     except Refused as refusal:
-        access.record(who, action, places, refusal.code)
+        record(refusal.code)
         raise
-    access.record(who, action, places, "done")
+    record("done")
     return value
+
+
+def _brief(value: Any) -> Any:
+    """Fit for one line: of long texts the beginning, of lists the first."""
+    match value:
+        case bytes():
+            return _brief(value.decode(errors="replace"))
+        case str():
+            return value[:_MOST_CHARACTERS]
+        case list() | tuple():
+            return [_brief(each) for each in value[:_MOST_NAMES]]
+        case dict():
+            return {_brief(name): _brief(value[name]) for name in list(value)[:_MOST_NAMES]}
+        case _:
+            return value
 
 
 def declared(verb: Callable[..., Any]) -> Needs | None:

@@ -14,7 +14,7 @@ from ..core.settings.units import counted
 from ..logs.safe_text import safe_json
 from . import letter_filter as of
 from .completion import queue_argument
-from .dead_letters import deaths_of
+from .dead_letters import deaths_in
 from .or_list import OrList
 from .output import (
     DEFAULT_URL,
@@ -106,7 +106,7 @@ def export(
     async def conversation(connection: Any, to: TextIO) -> int:
         with of.Scan(connection, "peek-dead-letters", after, page=_PAGE, queue=queue, filter=wanted) as scan:
             async for page in scan:
-                deaths = await deaths_of(connection, [message["hops"] for message in page["messages"]])
+                deaths = await deaths_in(connection, page)
                 for message, death in zip(page["messages"], deaths, strict=True):
                     line = {**message, "body": body_json(message["body"]), "dead_letter": death and death.shown()}
                     to.write(safe_json(json.dumps(line, ensure_ascii=False, default=str)) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..core.settings.units import counted
@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 HOPS: Final = "_HOMING_HOPS"
 #: Queue entries that the broker is asked about in one call.
 _AT_A_TIME: Final = 100
+#: What stands for the error type of a fault that has none: how its deliveries ended, why its messages were dead-lettered, or many faults.
+_NO_ERRORS: Final = (*ENDINGS, *REASONS, "other")
 
 Hops = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Death:
-    """``error``: type and text; ``said``: the reason given with the failure; None where nobody said, or the history has ended."""
+    """``fault``: its number; ``error``: type and text; ``said``: the reason given with the failure; None where nobody said, or the history
+    has ended, or was never kept: of what is not durable."""
 
     reason: str
     queue: str
@@ -34,6 +37,8 @@ class Death:
     died_at_ms: int
     failed_at_ms: int | None
     outcome: str | None
+    fault: str | None
+    error_type: str | None
     error: str | None
     said: str | None
 
@@ -44,6 +49,8 @@ class Death:
         what = REASONS.get(self.reason, self.reason)
         reported = self.error or self.said or (ENDINGS.get(self.outcome, self.outcome) if self.outcome else None)
         tries = f" after {counted(self.attempts, 'failed attempt')}" if self.attempts else ""
+        if not reported and self.attempts:
+            reported = self.error_type or "what it failed of is not known here"
         cause = f"{what}; {reported}" if reported else what
         return f"dead-lettered from {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {cause}"
 
@@ -52,6 +59,15 @@ def hops_in(properties: Mapping[str, Any] | None) -> Hops:
     """Of a message that was received; empty unless it was dead-lettered before."""
     reported = (properties or {}).get(HOPS)
     return json.loads(reported) if isinstance(reported, str) else []
+
+
+async def deaths_in(connection: homing.Connection, page: dict[str, Any]) -> list[Death | None]:
+    """The same of each message of an answer of ``peek``, which has its fault also where no attempt is on record any more."""
+    messages = page["messages"]
+    # One that failed again elsewhere may have another fault by now.
+    faults = [None if each["failed"] else each["fault"] for each in messages]
+    deaths = await deaths_of(connection, [each["hops"] for each in messages])
+    return [death and _with_fault(death, fault) for death, fault in zip(deaths, faults, strict=True)]
 
 
 async def deaths_of(connection: homing.Connection, hops: Sequence[Hops]) -> list[Death | None]:
@@ -76,6 +92,16 @@ def _death(hop: dict[str, Any], attempt: dict[str, Any]) -> Death:
         died_at_ms=hop["at_ms"],
         failed_at_ms=attempt.get("at_ms"),
         outcome=attempt.get("outcome"),
+        fault=fault.get("fingerprint"),
+        error_type=fault.get("error_type"),
         error=error or None,
         said=fault.get("reason"),
     )
+
+
+def _with_fault(death: Death, fault: dict[str, Any] | None) -> Death:
+    """``fault``: as the broker shows it with the message."""
+    if fault is None:
+        return death
+    error_type = None if fault["error_class"] in _NO_ERRORS else fault["error_class"]
+    return replace(death, fault=death.fault or fault["fault"], error_type=death.error_type or error_type)

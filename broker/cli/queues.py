@@ -12,7 +12,7 @@ from rich.table import Table
 from ..core.settings.units import counted
 from . import letter_filter as of
 from .completion import queue_argument
-from .dead_letters import Death, deaths_of
+from .dead_letters import Death, deaths_in
 from .output import (
     DEFAULT_URL,
     Json,
@@ -123,7 +123,7 @@ def peek(
     async def conversation(connection: Any) -> of.Scan:
         with of.Scan(connection, verb, after, page=_PAGE, most=count, queue=queue, **more) as scan:
             async for page in scan:
-                deaths = await deaths_of(connection, [message["hops"] for message in page["messages"]])
+                deaths = await deaths_in(connection, page)
                 for message, death in zip(page["messages"], deaths, strict=True):
                     _show(message, death, as_json)
         return scan
@@ -132,7 +132,7 @@ def peek(
 
 
 def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
-    """One waiting message: its number, how often it was tried, when it is due; then its body."""
+    """One waiting message: its number, how often it was tried, when it is due, its fault; then its body."""
     if as_json:
         of_death = {"dead_letter": death.shown()} if death is not None else {}
         print_json({**message, "body": body_json(message["body"]), **of_death}, line=True)
@@ -145,6 +145,9 @@ def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
     state = message.get("state")
     if isinstance(state, str) and state not in ("ready", "pending"):
         parts.append(f"[dim]{escape(state)}[/]")
+    fault = death.fault if death is not None else (message["fault"] or {}).get("fault")
+    if fault is not None:
+        parts.append(f"[dim]fault[/] {escape(fault)}")
     stdout.print("  ".join(parts))
     if death is not None:
         stdout.print(f"  {escape(death.sentence())}", style="red")

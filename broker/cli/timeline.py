@@ -249,7 +249,9 @@ def verdict(history: dict[str, Any]) -> str | None:
     if alike == 1:
         return "Its last attempts failed in different ways: that looks like its surroundings, not like the message."
     all_of_them = "Both attempts" if alike == 2 else f"All {alike} attempts"
-    which = f"{all_of_them} on record" if alike == len(attempts) else f"Its last {alike} attempts"
+    # It may have been in that queue, or in another one, before.
+    of_what = "on record" if len(attempts) == len(history["attempts"]) else f"since it entered queue {dead[-1]['queue']} last"
+    which = f"{all_of_them} {of_what}" if alike == len(attempts) else f"Its last {alike} attempts"
     return f"{which} failed alike ({_cause(attempts[-1])}): sent back as things are, it will most likely fail so again."
 
 

@@ -7,7 +7,7 @@ part of the body by looking at each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
 from .fault import FaultGroup
@@ -59,6 +59,12 @@ class Filter:
         if "where" in fields:
             fields["where"] = compile_selector(fields["where"])
         return cls(**fields)
+
+    def said(self) -> dict[str, Any]:
+        """As it was given, without what does not matter."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        found = {name: value for name, value in found.items() if value not in (None, {}, b"")}
+        return found if self.where is None else {**found, "where": self.where.text}
 
     @property
     def is_of_deaths(self) -> bool:

@@ -103,7 +103,7 @@ class DeadLetterOffice:
                 state.recorder.faults.dead_lettered(queue.name, leaving, reason)
                 arrived = state.references.move(queues, going)
                 outcome = "expired" if reason == EXPIRED else "dead-lettered"
-                state.references.leave_all(queue, leaving, outcome, reason, queues)
+                state.references.leave_all(queue, leaving, outcome, reason, queues, arrived)
                 state.arrive_when_safe(arrived)
                 self.trim_when_safe(queues)
                 queue.dead_lettering += 1
@@ -430,7 +430,7 @@ class DeadLetterOffice:
             for reference in going:
                 queue.withdraw(reference, IN_COMMIT)
             arrived = state.references.move([target], [(reference, reference.hops or []) for reference in going], back)
-            state.references.leave_all(queue, going, "redriven", targets=(target,))
+            state.references.leave_all(queue, going, "redriven", targets=(target,), arrived=arrived)
             state.arrive_when_safe(arrived)
             self.trim_when_safe([target])
         state.place(there[number:])
@@ -477,7 +477,7 @@ class DeadLetterOffice:
             cause=faults.goes_on(reference, back),
             key=message_key(reference) if reference.cause and not back else None,
         )
-        references.leave(reference, outcome, targets=(target,))
+        references.leave(reference, outcome, targets=(target,), arrived=arrived)
         target.expect(1, reference.message.size)
         self._state.arrive_when_safe(arrived)
         self.trim_when_safe([target])

@@ -226,17 +226,32 @@ class References:
 
     # -- they end ----------------------------------------------------------------------------------------------------
 
-    def leave(self, reference: MessageReference, outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()) -> None:
-        """One leaves its queue other than by success. ``targets``: the queues that its message went to."""
+    def leave(
+        self,
+        reference: MessageReference,
+        outcome: str,
+        reason: str | None = None,
+        targets: Sequence[Queue] = (),
+        arrived: Sequence[MessageReference] = (),
+    ) -> None:
+        """One leaves its queue other than by success. ``targets``: the queues that its message went to; ``arrived``: what it is
+        there, whose time is that at which it leaves."""
         reference.queue.withdraw(reference, Where.GONE)
-        self.leave_all(reference.queue, (reference,), outcome, reason, targets)
+        self.leave_all(reference.queue, (reference,), outcome, reason, targets, arrived)
 
     def leave_all(
-        self, queue: Queue, references: Sequence[MessageReference], outcome: str, reason: str | None = None, targets: Sequence[Queue] = ()
+        self,
+        queue: Queue,
+        references: Sequence[MessageReference],
+        outcome: str,
+        reason: str | None = None,
+        targets: Sequence[Queue] = (),
+        arrived: Sequence[MessageReference] = (),
     ) -> None:
         """References of one queue, withdrawn from it already, leave it other than by success."""
         self.forget(queue, references)
-        self._recorder.left(queue, references, outcome, reason, targets)
+        at_ms = arrived[0].entered_at_ms if arrived else self._now_ms()
+        self._recorder.left(queue, references, outcome, at_ms, reason, targets)
 
     def leave_memory(self, queue: Queue, references: Collection[MessageReference]) -> None:
         """They stay in their queue and in the journal, and are only on disk from here on."""

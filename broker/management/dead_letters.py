@@ -18,7 +18,7 @@ from ..steps import Steps
 from . import arguments as read
 from .filters import cursor, read_filter
 from .host import Host, in_thread
-from .messages import describe
+from .messages import describe, describe_fault
 
 _MAX_PAGE: Final = 1_000
 _SOURCES: Final = 20
@@ -69,7 +69,10 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
     wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
     found, looked_at, after = yield from broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest)
-    shown = [{**describe(each), "signed_by": broker.signatures_of(each.message)} for each in found]
+    shown = [
+        {**describe(each), "fault": describe_fault(broker.fault_shown(who, each)), "signed_by": broker.signatures_of(each.message)}
+        for each in found
+    ]
     return {"messages": shown, "looked_at": looked_at, "next": after}
 
 

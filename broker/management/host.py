@@ -98,13 +98,13 @@ async def history(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
     return found
 
 
-@asks("browse_chosen")
+@asks("browse_histories")
 async def histories(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
     """A page of the same, of each message of a queue that the filter takes; asks for each as ``history`` does."""
     read.only(arguments, "queue", "filter", "limit", "after", "newest_first")
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", _MOST_LIVES, 1, _MOST_LIVES)
     wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
-    found, looked_at, after = await in_turns(broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest))
+    found, looked_at, after = await in_turns(broker.browse_histories(who, queue, wanted, cursor(arguments), limit, newest))
     lives = [await _life(broker, who, host, each.message.message_id) for each in found]
     return {"histories": [each for each in lives if each is not None], "looked_at": looked_at, "next": after}
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from ..auth.access import Who, asks
 from ..broker import Broker
 from ..core.amqp.declared import MOST_PRIORITY
+from ..core.fault import FaultGroup
 from ..core.message import MessageReference, describe_hops
 from ..errors import Refused
 from ..steps import Steps
@@ -40,6 +41,11 @@ def describe(reference: MessageReference) -> dict[str, Any]:
     }
 
 
+def describe_fault(group: FaultGroup | None) -> dict[str, Any] | None:
+    """What a message failed of; ``text`` is that of the fault's first failure. None: it never failed, or that is not known."""
+    return None if group is None else {"fault": group.fingerprint, "error_class": group.error_class, "text": group.text}
+
+
 @asks("browse")
 def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """A page of a queue in delivery order, whatever state its messages are in. ``after``: ``next`` of the page before."""
@@ -51,8 +57,10 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     found: list[dict[str, Any]] = []
     size, last = 0, list(after) if after else None
     for place, reference in ordered[:limit]:
-        shown = describe(reference)
+        group = broker.fault_shown(who, reference)
+        shown = {**describe(reference), "fault": describe_fault(group)}
         size += reference.message.size + 2 * len(shown["properties"].get("_HOMING_HOPS", ""))
+        size += len(group.error_class) + len(group.text) if group is not None else 0
         if found and size > broker.answer_bytes:
             break
         found.append(shown)

@@ -312,12 +312,13 @@ class Recorder:
         queue: Queue,
         references: Iterable[MessageReference],
         outcome: str,
+        now_ms: int,
         reason: str | None = None,
         targets: Sequence[Queue] = (),
     ) -> None:
         """References leave their queue otherwise: dead-lettered, expired, dropped, purged, redriven, …; ``targets``: where to."""
         target_queues = tuple([target.name for target in targets])
-        batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
+        batch, queue_id = self._journal.batch, queue.queue_id
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
         dead_lettered = outcome == "dead-lettered"
         alike: _EndedEntries = {}

@@ -219,6 +219,14 @@ async def test_what_had_not_begun_says_so(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == "stopped before anything was done: the same command begins again\n"
 
 
+def assert_fault_is_named(command: HomingCommand, url: str, letters: list[dict[str, Any]]) -> None:
+    """Dead letters of the one fault of ValueError, which leads on to ``homing faults show``."""
+    (fault,) = {each["fault"]["fault"] for each in letters}
+    assert {each["fault"]["error_class"] for each in letters} == {each["dead_letter"]["error_type"] for each in letters} == {"ValueError"}
+    assert {each["dead_letter"]["fault"] for each in letters} == {fault}
+    assert command.json("faults", "show", fault, url=url)["error_class"] == "ValueError"
+
+
 async def test_the_command_line(connection: Connection, server: Server, tmp_path: Path) -> None:
     queue = name()
     await die(connection, queue)
@@ -229,9 +237,12 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
     assert (line["top_fault"]["error_class"], line["top_messages"]) in (("KeyError", 30), ("ValueError", 30))
     seen = command.json_lines("peek", dead, "--error-type", "ValueError", "--where", "n < 6", url=server.url)
     assert [(each["properties"]["n"], each["dead_letter"]["error"]) for each in seen] == [(n, f"ValueError: row {n}") for n in (1, 3, 5)]
+    assert_fault_is_named(command, server.url, seen)
+    assert f"fault {seen[0]['fault']['fault']}" in command("peek", dead, "--error-type", "ValueError", url=server.url).stdout
     assert command("dead", "export", dead, "--key", "c3", "--out", tmp_path / "out.jsonl", url=server.url).returncode == 0
     lines = [json.loads(each) for each in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [each["body"] for each in lines] == ["body 3.", "body 23.", "body 43."]
+    assert_fault_is_named(command, server.url, lines)
     lives = command.json_lines("history", "--queue", dead, "--key", "c3", "--body", url=server.url)
     assert [(each["message"]["body"], each["attempts"][0]["fault"]["error_text"]) for each in lives] == [
         (f"body {n}.", f"row {n}") for n in (3, 23, 43)

@@ -344,6 +344,9 @@ def test_of_dead_letters_reason_error_attempts_and_times_are_shown(shell: Homing
     died = peeked["dead_letter"]
     expected = {"reason": "delivery_limit", "queue": "dies", "attempts": 2, "said": "still no stock", "outcome": "nack", "error": None}
     assert {key: died[key] for key in expected} == expected
+    fault = peeked["fault"]
+    assert (fault["error_class"], fault["text"], died["fault"], died["error_type"]) == ("nack", "still no stock", fault["fault"], None)
+    assert f"fault {fault['fault']}" in shell("peek", "DLQ.dies").stdout
     assert peeked["sent_at_ms"] < died["failed_at_ms"] <= died["died_at_ms"]
     assert "dead-lettered from dies at" in shell("peek", "DLQ.dies").stdout
     assert "after 2 failed attempts: its attempts are used up; still no stock" in shell("peek", "DLQ.dies").stdout
@@ -353,6 +356,17 @@ def test_of_dead_letters_reason_error_attempts_and_times_are_shown(shell: Homing
     assert received["dead_letter"] == died
     assert "is in no queue any more: succeeded from DLQ.dies" in shell("why", str(number)).stdout
     assert shell("delete", str(number), "--yes").returncode == 4
+
+
+def test_of_dead_letters_that_are_not_durable_it_is_said_that_their_error_is_not_known(shell: HomingCommand) -> None:
+    send(shell, "fades", "--non-durable")
+    assert shell.json_lines("peek", "fades")[0]["fault"] is None
+    for _ in range(2):
+        shell("receive", "fades", "--timeout", "20s", "--fail", "no stock")
+    wait_until("it is dead", lambda: queue(shell, "DLQ.fades").get("messages") == 1)
+    (peeked,) = shell.json_lines("peek", "DLQ.fades")
+    assert (peeked["fault"], peeked["dead_letter"]["fault"], peeked["dead_letter"]["attempts"]) == (None, None, 2)
+    assert "its attempts are used up; what it failed of is not known here" in shell("peek", "DLQ.fades").stdout
 
 
 @pytest.mark.parametrize("where", ["in memory", "on disk"])

@@ -119,6 +119,17 @@ def test_what_is_granted_and_revoked_acts_on_connections_that_are_open(house: Ho
     over_amqp.close()
 
 
+@pytest.mark.parametrize(("pattern", "shown"), [("#", True), ("DLQ.#", False)])
+def test_a_fault_is_shown_with_its_dead_letter_to_who_may_browse_where_it_failed(house: House, pattern: str, shown: bool) -> None:
+    name = house.name()
+    dead(house, name)
+    client = house.native(user_with(house, {"rights": ["browse"], "pattern": pattern}))
+    for verb in ("peek", "peek-dead-letters"):
+        (message,) = client.call(verb, queue=f"DLQ.{name}")["messages"]
+        assert (message["fault"] is not None) is shown
+    client.close()
+
+
 @pytest.mark.parametrize("change", ["change-password", "delete-user"])
 def test_a_login_that_counts_no_more_ends_at_once(house: House, change: str) -> None:
     user = user_with(house, {"rights": ["consume", "create"]})
@@ -160,6 +171,37 @@ def test_a_redrive_stops_when_who_started_it_may_not_go_on(house: House, lost: s
     assert house.admin.call("queue", queue=f"DLQ.{name}")["messages"] == 1
     reported = {"action": "redrive", "user": user, "from": f"redrive {job}", "result": "access-refused", "right": right}
     wait_until("the audit has it", lambda: any(reported.items() <= line.items() for line in house.lines()))
+
+
+def test_the_audit_says_which_dead_letters_were_meant_where_they_went_and_how_many(house: House) -> None:
+    name = house.name()
+    dead(house, name)
+    dead(house, name)
+    queue, target = f"DLQ.{name}", house.name()
+    made(house, target)
+    error_type = house.admin.call("peek-dead-letters", queue=queue)["messages"][0]["fault"]["error_class"]
+    wanted = {"error_type": error_type, "body_contains": b"x", "where": "JMSPriority = 4"}
+    (first, second) = [each["message_id"] for each in house.admin.call("peek-dead-letters", queue=queue, filter=wanted)["messages"]]
+    house.admin.call("histories", queue=queue, filter=wanted)
+    house.admin.call("move-dead-letters", queue=queue, to=target, filter={"message_ids": [first]})
+    house.admin.call("delete-dead-letters", queue=queue, filter={"message_ids": [second]})
+    house.admin.call("redrive", queue=target)
+
+    keys = ("action", "filter", "to", "messages")
+
+    def lines() -> list[Any]:
+        mine = [line for line in house.lines() if {queue, target} & {*line.get("on", ())}]
+        return [{key: line[key] for key in keys if key in line} for line in mine][-5:]
+
+    shown = {"filter": {**wanted, "body_contains": "x"}, "messages": 2}
+    expected = [
+        {"action": "peek-dead-letters", **shown},
+        {"action": "histories", **shown},
+        {"action": "move-dead-letters", "filter": {"message_ids": [first]}, "to": target, "messages": 1},
+        {"action": "delete-dead-letters", "filter": {"message_ids": [second]}, "messages": 1},
+        {"action": "redrive", "messages": 1},
+    ]
+    wait_until("the audit has it", lambda: lines() == expected)
 
 
 def test_no_line_of_the_audit_has_a_hash_or_a_password(house: House) -> None:

@@ -306,10 +306,10 @@ ALSO = {"set-settings": "command_settings", "unset-settings": "command_settings"
 def asking(operation: Operation) -> dict[str, Needs]:
     """The verbs that ask, by their names in the audit, and what they declare."""
     if operation.front_end != "call":
-        return {operation.verb.replace("_", "-"): known(getattr(Broker, operation.verb))}
+        return {known(getattr(Broker, operation.verb)).action: known(getattr(Broker, operation.verb))}
     own = known(VERBS[operation.verb])
     by = own.by or ALSO.get(operation.verb)
-    found = {by.replace("_", "-"): known(getattr(Broker, by))} if by else {}
+    found = {known(getattr(Broker, by)).action: known(getattr(Broker, by))} if by else {}
     return found if own.by else {operation.verb: own, **found}
 
 
@@ -320,7 +320,8 @@ def known(verb: Any) -> Needs:
 
 
 def test_there_is_an_operation_for_every_right_that_a_verb_declares() -> None:
-    wanted = {(name.replace("_", "-"), right) for name in dir(Broker) for right, _ in (declared(getattr(Broker, name)) or Needs()).asks}
+    all_declared = [found for name in dir(Broker) if (found := declared(getattr(Broker, name))) is not None]
+    wanted = {(found.action, right) for found in all_declared for right, _ in found.asks}
     wanted |= {(verb, right) for verb, handler in VERBS.items() if verb not in LISTS for right, _ in known(handler).asks}
     tried = {(name, right) for each in OPERATIONS for name, found in asking(each).items() for right, _ in found.asks if right in each.needs}
     assert tried == wanted

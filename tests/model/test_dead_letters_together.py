@@ -13,6 +13,7 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.dead_lettering import DeadLetterOffice
 from tests.model.life import Life
+from tests.model.world import World
 
 _together = DeadLetterOffice.dead_letter_all
 
@@ -89,3 +90,27 @@ def test_together_or_one_by_one(monkeypatch: pytest.MonkeyPatch, setting: Any) -
     assert bodies["red"] == bodies["all"] == [b"0", b"1", b"3"]
     assert bodies["blue"] == [b"2", b"4"]
     assert {b"5", b"6"} <= set(bodies["a"]), "what found a target full is parked"
+
+
+@pytest.mark.plain
+def test_a_message_leaves_one_queue_when_it_enters_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def now_ms(world: World) -> int:
+        """Each look at the clock finds another millisecond."""
+        world.time_ms += 1
+        return world.time_ms
+
+    monkeypatch.setattr(World, "now_ms", now_ms)
+    life = Life({"max-delivery-attempts": 1})
+    broker, client = life.world.broker, life.client()
+    life.send(client, "a", "one")
+    consumer = life.subscribe(client, "a")
+    life.world.commit()
+    broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    (dead,) = life.queue("DLQ.a").references.values()
+    (ended,) = life.world.journal.batch.outcomes
+    assert (ended.outcome, ended.at_ms) == ("dead-lettered", dead.entered_at_ms)
+    life.world.commit()
+    broker.office.move(dead, life.queue("a"))
+    (ended,) = life.world.journal.batch.outcomes
+    (moved,) = life.queue("a").references.values()
+    assert (ended.outcome, ended.at_ms) == ("moved", moved.entered_at_ms)

@@ -101,6 +101,8 @@ def test_the_verdict_sees_what_the_last_attempts_have_in_common() -> None:
     other = {"error_type": "ConnectionError", "error_text": "refused", "fingerprint": "g"}
     dead = outcome("dead-lettered")
     assert (verdict(history([attempt(1), attempt(2)], [dead])) or "").startswith("Both attempts on record failed alike (ValueError: no)")
+    before = [attempt(1, sequence=3, fault=other), attempt(1), attempt(2)]
+    assert (verdict(history(before, [dead])) or "").startswith("Both attempts since it entered queue orders last failed alike (ValueError")
     mixed = verdict(history([attempt(1, fault=other), attempt(2), attempt(3)], [dead]))
     assert (mixed or "").startswith("Its last 2 attempts failed alike (ValueError: no)")
     different = verdict(history([attempt(1), attempt(2, fault=other)], [dead]))
