@@ -174,6 +174,8 @@ def _fault_lines(fault: dict[str, Any]) -> list[str]:
     lines = [": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))]
     if fault.get("reason") and fault["reason"] != fault.get("error_text"):
         lines.append(f"reason: {fault['reason']}")
+    if fault.get("exit_status") is not None:
+        lines.append(f"exit status: {fault['exit_status']}")
     if fault.get("traceback"):
         last = [line.strip() for line in str(fault["traceback"]).splitlines() if line.strip().startswith("File ")]
         lines += last[-1:]

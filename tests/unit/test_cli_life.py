@@ -45,6 +45,12 @@ def titles(events: list[Event]) -> list[str]:
     return [event.title for event in events]
 
 
+def test_what_a_program_ended_with_is_told() -> None:
+    fault = {"error_type": None, "error_text": None, "reason": "no disk", "exit_status": 75, "fingerprint": "f"}
+    (failed,) = [each for each in life(history([attempt(1, fault=fault)]), NOW_MS) if each.title.startswith("attempt 1")]
+    assert failed.details[:2] == ["reason: no disk", "exit status: 75"]
+
+
 def test_a_life_is_told_stay_by_stay() -> None:
     dead = outcome("dead-lettered", reason="delivery_limit", target_queues=["DLQ.orders"])
     reported = history([attempt(1), attempt(2, decision="dead-letter")], [dead], [reference(9, queue="DLQ.orders")])
