@@ -45,7 +45,7 @@ class Broker:
     async def __aenter__(self) -> Broker:
         async with AsyncExitStack() as stack:
             directory = Path(stack.enter_context(TemporaryDirectory(prefix="homing-")))
-            self._clock = clock = stack.enter_context(Clock.shared(lambda: self._server.busy()))
+            self._clock = clock = stack.enter_context(Clock.shared(lambda: self._server.busy(), self._remove_dead_letters))
             config = self._config.with_data(directory)
             self._server, places = await stack.enter_async_context(
                 embedded(config, lambda last_ms: BrokerClock(last_ms, clock.wall, clock.monotonic), Random(self._seed))
@@ -70,15 +70,20 @@ class Broker:
 
     async def advance(self, duration: str | timedelta) -> None:
         """So much later (``"10m"``, or a timedelta): what falls due until then happens, each at its time, and clients in this event loop
-        do what they do about it. Returns when nothing is left to do. What waits for another process, or for a thread of its own, is not
-        waited for.
+        do what they do about it. At the end go the dead letters that are too old or too many. Returns when nothing is left to do. What
+        waits for another process, or for a thread of its own, is not waited for.
         """
         seconds = duration.total_seconds() if isinstance(duration, timedelta) else parse_duration_ms(duration) / 1000
         await self._clock.advance(seconds)
 
     async def settled(self) -> None:
         """Returns when nothing is left to do but to wait."""
-        await self._clock.advance(0)
+        await self._clock.settle()
+
+    async def _remove_dead_letters(self) -> None:
+        # A look takes a source by its age or by its number, not by both.
+        while await self._server.sweep.look():
+            pass
 
     async def messages(self, queue: str) -> list[dict[str, Any]]:
         """Everything that is in a queue, as ``peek`` shows it: body, properties, state, failed, due_at_ms, hops (newest first), ….
@@ -138,5 +143,6 @@ def _read(given: Given) -> Config:
         config = load(Path(given), only=_SECTIONS)
     amqp = None if config.amqp is None else config.amqp.model_copy(update={"host": "127.0.0.1", "port": 0, "tls_port": None})
     native = NativeSection.model_validate({"port": 0})
-    journal = config.journal.model_copy(update={"disk_reserve_bytes": 0})
+    # Archives go with the test too: the file's directory for them may be anywhere.
+    journal = config.journal.model_copy(update={"disk_reserve_bytes": 0, "archive_directory": "archive"})
     return config.model_copy(update={"native": native, "amqp": amqp, "journal": journal})

@@ -102,3 +102,48 @@ def test_in_another_loop_it_says_what_is_needed() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, pytest.raises(TypeError, match="asyncio's own event loop"):
         runner.run(start())
+
+
+async def die(broker: Broker, queue: str, number: int) -> None:
+    """So many messages, the bodies 0, 1, …, are dead letters of it."""
+    async with broker.connect() as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        producer, consumer = session.producer(queue), session.consumer(queue)
+        for each in range(number):
+            await producer.send(str(each).encode())
+            message = await consumer.receive(timeout_ms=60_000)
+            assert message is not None
+            await message.nack(retryable=False)
+
+
+async def left(broker: Broker, queue: str) -> list[bytes]:
+    return sorted([each["body"] for each in await broker.dead_letters(queue)])
+
+
+@pytest.mark.asyncio
+async def test_dead_letters_that_are_too_old_or_too_many_go_at_the_end_of_an_advance() -> None:
+    both = {"dead-letter-retention": "1h", "dead-letter-quota": 2, "dead-letter-archive": False}
+    async with Broker({"address-settings": {"#": both}}) as broker, Broker({"address-settings": {"#": both}}) as other:
+        await die(broker, "orders", 1)
+        await broker.advance("59m")
+        await die(broker, "orders", 4)
+        await die(other, "parcels", 3)
+        await broker.settled()
+        assert (len(await left(broker, "orders")), len(await left(other, "parcels"))) == (5, 3)
+        await broker.advance("2m")
+        assert (await left(broker, "orders"), await left(other, "parcels")) == ([b"2", b"3"], [b"1", b"2"])
+        await broker.advance("1h")
+        assert (await left(broker, "orders"), await left(other, "parcels")) == ([], [])
+
+
+@pytest.mark.asyncio
+async def test_archives_go_with_the_test(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = tmp_path / "archive"
+    given = {"address-settings": {"#": {"dead-letter-retention": "1h"}}, "journal": {"archive-directory": str(place)}}
+    async with Broker(given) as broker:
+        await die(broker, "orders", 1)
+        await broker.advance("61m")
+        assert await left(broker, "orders") == []
+        (archive,) = [Path(each) for each in re.findall(r"archived in (\S+)", caplog.text)]
+        assert (archive / "_homing_export.json").exists()
+    assert not archive.exists()
+    assert not place.exists()
