@@ -9,11 +9,13 @@ import sys
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import aio_pika
 import pytest
 import uvloop
 
+from homing.broker.config.config import ConfigError, load
 from homing.client import AckMode, CallError, Message
 from homing.testing import Broker
 from tests.process import ROOT
@@ -147,3 +149,32 @@ async def test_archives_go_with_the_test(tmp_path: Path, caplog: pytest.LogCaptu
         assert (archive / "_homing_export.json").exists()
     assert not archive.exists()
     assert not place.exists()
+
+
+@pytest.mark.asyncio
+async def test_time_does_not_go_back(homing_broker: Broker) -> None:
+    for duration in ("-5s", timedelta(days=-1), timedelta(microseconds=-1)):
+        with pytest.raises(ValueError, match="a duration such as 250ms"):
+            await homing_broker.advance(duration)
+    with pytest.raises(ValueError, match="must not be negative"):
+        await homing_broker.advance(timedelta(days=-1))
+
+
+def test_a_section_that_does_not_exist_is_refused_as_the_broker_refuses_it(tmp_path: Path) -> None:
+    wrong = tmp_path / "broker.yaml"
+    wrong.write_text('http: {port: 1}\naddress-setings:\n  "#": {max-delivery-attempts: 1}\n')
+    with pytest.raises(ConfigError) as by_broker:
+        load(wrong)
+    with pytest.raises(ConfigError) as by_file:
+        Broker(wrong)
+    assert str(by_file.value) == str(by_broker.value) == f"{wrong}: line 2, address-setings: there is no such setting"
+    assert by_file.value.__notes__ == [by_broker.value.fix] == ["did you mean address-settings or addresses?"]
+    with pytest.raises(ConfigError, match="zzz: there is no such setting"):
+        Broker({"zzz": 1})
+    Broker({"http": {"port": 1}, "users": {"ann": 5}, "data-directory": 5})
+
+
+@pytest.mark.parametrize(("given", "error"), [(5, TypeError), (b"broker.yaml", TypeError), ("", ValueError), (Path(), ValueError)])
+def test_what_is_no_configuration_is_told_what_is_wanted(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"expected the path of a broker\.yaml, its sections as a dict, or None for the defaults, got "):
+        Broker(given)
