@@ -405,6 +405,7 @@ def journal_options(config: Config) -> JournalOptions:
 async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rng: Random) -> AsyncIterator[tuple[Server, dict[str, str]]]:
     """A broker in somebody else's process, whose signals, log and output are left alone; and where it listens, by protocol.
 
+    Dead letters that are too old or too many stay until somebody calls ``server.sweep.look()``.
     ``clock_after``: its clock, from the latest time that the journal saw. Raises JournalError and Refused where it cannot start.
     """
     journal, recovered = await Journal.open(config.data_directory, journal_options(config), clock_after(0).now_ms())
@@ -417,4 +418,5 @@ async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rn
         await drain(server, journal)
     finally:
         server.close()
+        await server.sweep.close_archiver()
         await journal.close()

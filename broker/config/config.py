@@ -161,10 +161,14 @@ class Config(Section):
         return {"": {**described, "default_address_settings": built_in()}, **layers}
 
 
+#: Of a file, at the top.
+_KEYS: Final = frozenset(field.alias or name for name, field in Config.model_fields.items())
+
+
 def load(path: Path, *, insecure: bool = False, only: Collection[str] = ()) -> Config:
     """The configuration in the file ``path``. Raises ConfigError (``config-not-found``, ``config-invalid``).
 
-    ``insecure``: as if the file said so. ``only``: sections, besides which nothing is read.
+    ``insecure``: as if the file said so. ``only``: sections, besides which nothing is read; what is no section at all is refused still.
     """
     try:
         with path.open("rb") as file:
@@ -198,7 +202,8 @@ def parse(
     """
     read = read_source(text, source)
     # A section with nothing in it, or with comments only, is one that sets nothing.
-    values = {key: value for key, value in read.values.items() if value is not None and (not only or key in only)}
+    left_out = _KEYS.difference(only) if only else ()
+    values = {key: value for key, value in read.values.items() if value is not None and key not in left_out}
     problems = list(read.problems)
     repository = _address_settings(values.pop("address-settings", {}), read, problems)
     users = values.get("users")

@@ -59,6 +59,10 @@ class DeadLetterSweep:
         if self._task is not None:
             self._task.cancel()
 
+    async def close_archiver(self) -> None:
+        """For those who look themselves, without ``start``."""
+        await self._archiver.close()
+
     async def _run(self) -> None:
         """Looks again and again; what goes wrong once is logged, and tried again the next time."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from typing import Any, Final
 import homing
 
 from ..broker.clock import BrokerClock
-from ..broker.config.config import Config, load, parse
+from ..broker.config.config import Config, ConfigError, load, parse
 from ..broker.config.models import NativeSection
 from ..broker.core.settings.units import counted, format_duration_ms, parse_duration_ms
 from ..broker.server import embedded
@@ -30,7 +31,7 @@ class Broker:
     """``async with Broker("broker.yaml") as broker``: a broker as that file says, of which everybody may ask everything, on loopback.
 
     Time passes as usual, but for ``advance``. Jitter is drawn from ``seed``: the same delays each time. Raises ConfigError for a wrong
-    file, and TypeError in another event loop than asyncio's own.
+    file, ValueError for a directory, and TypeError for anything else, and in another event loop than asyncio's own.
     """
 
     #: Where it listens; ``amqp_url`` is None where the file has no section ``amqp``.
@@ -45,7 +46,7 @@ class Broker:
     async def __aenter__(self) -> Broker:
         async with AsyncExitStack() as stack:
             directory = Path(stack.enter_context(TemporaryDirectory(prefix="homing-")))
-            self._clock = clock = stack.enter_context(Clock.shared(lambda: self._server.busy()))
+            self._clock = clock = stack.enter_context(Clock.shared(lambda: self._server.busy(), self._remove_dead_letters))
             config = self._config.with_data(directory)
             self._server, places = await stack.enter_async_context(
                 embedded(config, lambda last_ms: BrokerClock(last_ms, clock.wall, clock.monotonic), Random(self._seed))
@@ -70,15 +71,21 @@ class Broker:
 
     async def advance(self, duration: str | timedelta) -> None:
         """So much later (``"10m"``, or a timedelta): what falls due until then happens, each at its time, and clients in this event loop
-        do what they do about it. Returns when nothing is left to do. What waits for another process, or for a thread of its own, is not
-        waited for.
+        do what they do about it. At the end go the dead letters that are too old or too many. Returns when nothing is left to do. What
+        waits for another process, or for a thread of its own, is not waited for. Raises ValueError for what is no duration, and a negative
+        one.
         """
-        seconds = duration.total_seconds() if isinstance(duration, timedelta) else parse_duration_ms(duration) / 1000
-        await self._clock.advance(seconds)
+        given = duration // timedelta(milliseconds=1) if isinstance(duration, timedelta) else duration
+        await self._clock.advance(parse_duration_ms(given) / 1000)
 
     async def settled(self) -> None:
         """Returns when nothing is left to do but to wait."""
-        await self._clock.advance(0)
+        await self._clock.settle()
+
+    async def _remove_dead_letters(self) -> None:
+        # A look takes a source by its age or by its number, not by both.
+        while await self._server.sweep.look():
+            pass
 
     async def messages(self, queue: str) -> list[dict[str, Any]]:
         """Everything that is in a queue, as ``peek`` shows it: body, properties, state, failed, due_at_ms, hops (newest first), ….
@@ -130,13 +137,26 @@ def _brief(message: dict[str, Any]) -> str:
 
 
 def _read(given: Given) -> Config:
-    if isinstance(given, Mapping):
-        config = parse(json.dumps(given), source="the configuration", only=_SECTIONS)  # JSON is YAML
-    elif given is None:
-        config = parse("")
-    else:
-        config = load(Path(given), only=_SECTIONS)
+    try:
+        config = _parsed(given)
+    except ConfigError as error:
+        error.add_note(error.fix)  # pytest shows it under the message
+        raise
     amqp = None if config.amqp is None else config.amqp.model_copy(update={"host": "127.0.0.1", "port": 0, "tls_port": None})
     native = NativeSection.model_validate({"port": 0})
-    journal = config.journal.model_copy(update={"disk_reserve_bytes": 0})
+    # Archives go with the test too: the file's directory for them may be anywhere.
+    journal = config.journal.model_copy(update={"disk_reserve_bytes": 0, "archive_directory": "archive"})
     return config.model_copy(update={"native": native, "amqp": amqp, "journal": journal})
+
+
+def _parsed(given: Given) -> Config:
+    if given is None:
+        return parse("")
+    if isinstance(given, Mapping):
+        return parse(json.dumps(given), source="the configuration", only=_SECTIONS)  # JSON is YAML
+    wanted = f"expected the path of a broker.yaml, its sections as a dict, or None for the defaults, got {given!r}"
+    if not isinstance(given, str | os.PathLike):
+        raise TypeError(wanted)
+    if Path(given).is_dir():
+        raise ValueError(wanted)
+    return load(Path(given), only=_SECTIONS)

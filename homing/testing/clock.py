@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -32,23 +32,28 @@ class Clock:
         self._until_s = 0.0
         self._reached: asyncio.Future[None] | None = None
         self._jobs = 0
+        self._advancing = False
         self._busy: list[Callable[[], bool]] = []
+        self._last: list[Callable[[], Awaitable[None]]] = []
         loop.time = self.monotonic
         loop.run_in_executor = self._run_in_executor
         loop._selector = _Selector(self._real_selector, self._select)
 
     @classmethod
     @contextmanager
-    def shared(cls, busy: Callable[[], bool]) -> Iterator[Clock]:
-        """That of the running loop. ``busy`` tells whether a thread works whose answer the loop waits for."""
+    def shared(cls, busy: Callable[[], bool], last: Callable[[], Awaitable[None]]) -> Iterator[Clock]:
+        """That of the running loop. ``busy`` tells whether a thread works whose answer the loop waits for; ``last`` is what has no timer of
+        its own, and is done whenever time was advanced."""
         loop = asyncio.get_running_loop()
         there = getattr(loop.time, "__self__", None)
         clock = there if isinstance(there, cls) else cls(loop)
         clock._busy.append(busy)
+        clock._last.append(last)
         try:
             yield clock
         finally:
             clock._busy.remove(busy)
+            clock._last.remove(last)
             if not clock._busy:
                 loop._selector = clock._real_selector  # type: ignore[attr-defined]
                 del loop.time, loop.run_in_executor
@@ -61,15 +66,32 @@ class Clock:
         return time.monotonic() + self._ahead_s
 
     async def advance(self, seconds: float) -> None:
-        """So much later, with everything done that falls due until then, each at its time."""
-        if self._reached is not None:
+        """So much later, with everything done that falls due until then, each at its time, and at the end what has no timer of its own."""
+        with self._alone():
+            await self._pass(seconds)
+            for last in list(self._last):
+                await last()
+            await self._pass(0)
+
+    async def settle(self) -> None:
+        """With everything done that is due now."""
+        with self._alone():
+            await self._pass(0)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if self._advancing:
             raise RuntimeError("time is being advanced already: wait for the one before")
+        self._advancing = True
+        try:
+            yield
+        finally:
+            self._advancing = False
+
+    async def _pass(self, seconds: float) -> None:
         self._until_s = self.monotonic() + seconds
         self._reached = self._loop.create_future()
-        try:
-            await self._reached
-        finally:
-            self._reached = None
+        await self._reached
 
     def _select(self, timeout: float | None) -> _Events:
         reached, real = self._reached, self._real_selector

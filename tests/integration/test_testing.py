@@ -9,11 +9,13 @@ import sys
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import aio_pika
 import pytest
 import uvloop
 
+from homing.broker.config.config import ConfigError, load
 from homing.client import AckMode, CallError, Message
 from homing.testing import Broker
 from tests.process import ROOT
@@ -102,3 +104,77 @@ def test_in_another_loop_it_says_what_is_needed() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, pytest.raises(TypeError, match="asyncio's own event loop"):
         runner.run(start())
+
+
+async def die(broker: Broker, queue: str, number: int) -> None:
+    """So many messages, the bodies 0, 1, …, are dead letters of it."""
+    async with broker.connect() as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        producer, consumer = session.producer(queue), session.consumer(queue)
+        for each in range(number):
+            await producer.send(str(each).encode())
+            message = await consumer.receive(timeout_ms=60_000)
+            assert message is not None
+            await message.nack(retryable=False)
+
+
+async def left(broker: Broker, queue: str) -> list[bytes]:
+    return sorted([each["body"] for each in await broker.dead_letters(queue)])
+
+
+@pytest.mark.asyncio
+async def test_dead_letters_that_are_too_old_or_too_many_go_at_the_end_of_an_advance() -> None:
+    both = {"dead-letter-retention": "1h", "dead-letter-quota": 2, "dead-letter-archive": False}
+    async with Broker({"address-settings": {"#": both}}) as broker, Broker({"address-settings": {"#": both}}) as other:
+        await die(broker, "orders", 1)
+        await broker.advance("59m")
+        await die(broker, "orders", 4)
+        await die(other, "parcels", 3)
+        await broker.settled()
+        assert (len(await left(broker, "orders")), len(await left(other, "parcels"))) == (5, 3)
+        await broker.advance("2m")
+        assert (await left(broker, "orders"), await left(other, "parcels")) == ([b"2", b"3"], [b"1", b"2"])
+        await broker.advance("1h")
+        assert (await left(broker, "orders"), await left(other, "parcels")) == ([], [])
+
+
+@pytest.mark.asyncio
+async def test_archives_go_with_the_test(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = tmp_path / "archive"
+    given = {"address-settings": {"#": {"dead-letter-retention": "1h"}}, "journal": {"archive-directory": str(place)}}
+    async with Broker(given) as broker:
+        await die(broker, "orders", 1)
+        await broker.advance("61m")
+        assert await left(broker, "orders") == []
+        (archive,) = [Path(each) for each in re.findall(r"archived in (\S+)", caplog.text)]
+        assert (archive / "_homing_export.json").exists()
+    assert not archive.exists()
+    assert not place.exists()
+
+
+@pytest.mark.asyncio
+async def test_time_does_not_go_back(homing_broker: Broker) -> None:
+    for duration in ("-5s", timedelta(days=-1), timedelta(microseconds=-1)):
+        with pytest.raises(ValueError, match="a duration such as 250ms"):
+            await homing_broker.advance(duration)
+    with pytest.raises(ValueError, match="must not be negative"):
+        await homing_broker.advance(timedelta(days=-1))
+
+
+def test_a_section_that_does_not_exist_is_refused_as_the_broker_refuses_it(tmp_path: Path) -> None:
+    wrong = tmp_path / "broker.yaml"
+    wrong.write_text('http: {port: 1}\naddress-setings:\n  "#": {max-delivery-attempts: 1}\n')
+    with pytest.raises(ConfigError) as by_broker:
+        load(wrong)
+    with pytest.raises(ConfigError) as by_file:
+        Broker(wrong)
+    assert str(by_file.value) == str(by_broker.value) == f"{wrong}: line 2, address-setings: there is no such setting"
+    assert by_file.value.__notes__ == [by_broker.value.fix] == ["did you mean address-settings or addresses?"]
+    with pytest.raises(ConfigError, match="zzz: there is no such setting"):
+        Broker({"zzz": 1})
+    Broker({"http": {"port": 1}, "users": {"ann": 5}, "data-directory": 5})
+
+
+@pytest.mark.parametrize(("given", "error"), [(5, TypeError), (b"broker.yaml", TypeError), ("", ValueError), (Path(), ValueError)])
+def test_what_is_no_configuration_is_told_what_is_wanted(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"expected the path of a broker\.yaml, its sections as a dict, or None for the defaults, got "):
+        Broker(given)
