@@ -192,6 +192,25 @@ def test_a_redrive_stops_when_who_started_it_may_not_go_on(house: House, lost: s
     wait_until("the audit has it", lambda: any(reported.items() <= line.items() for line in house.lines()))
 
 
+def test_the_audit_tells_settings_that_are_set_from_those_taken_back(house: House) -> None:
+    name, user = house.name(), user_with(house)
+    set_some, unset = ("set-settings", {"layers": {name: {"max-length": 5}}}), ("unset-settings", {"pattern": name})
+    for verb, arguments in (set_some, unset):
+        with pytest.raises(homing.HomingError, match="manage access to address"):
+            house.client(user).call(verb, **arguments)
+        house.admin.call(verb, **arguments)
+    wanted = [
+        *(("set-settings", user, "access-refused"), ("set-settings", "admin", "done")),
+        *(("unset-settings", user, "access-refused"), ("unset-settings", "admin", "done")),
+    ]
+
+    def found() -> list[tuple[str, str, str]]:
+        return [(line["action"], line["user"], line["result"]) for line in house.lines() if line.get("on") == [name]]
+
+    wait_until("the audit has a line of each", lambda: len(found()) >= len(wanted))
+    assert found() == wanted
+
+
 def test_no_line_of_the_audit_has_a_hash_or_a_password(house: House) -> None:
     name = house.name()
     made(house, name)
