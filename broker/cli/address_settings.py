@@ -150,8 +150,12 @@ def _layers_in(file: Path, pattern: str | None) -> dict[str, dict[str, Any]]:
     except (UnicodeDecodeError, YAMLError, RecursionError) as error:
         raise typer.BadParameter(f"{file} is not YAML: {error}") from None
     if pattern is not None:
-        found = {pattern: {"rules": found} if isinstance(found, list) else found}
+        found = {"rules": found} if isinstance(found, list) else found
+        if not isinstance(found, dict) or not found:
+            what = f"a list of rules for {pattern}, such as - {{error-type: TimeoutError, redelivery-delay: 30s}}"
+            raise typer.BadParameter(f"{file} has neither {what}, nor settings of it, such as redelivery-delay: 5s")
+        found = {pattern: found}
     layers = found.get(_SECTION, found) if isinstance(found, dict) else None
-    if not isinstance(layers, dict) or not all(isinstance(each, dict) and each for each in layers.values()):
+    if not isinstance(layers, dict) or not layers or not all(isinstance(each, dict) and each for each in layers.values()):
         raise typer.BadParameter(f"{file} is no mapping of patterns to settings, such as 'orders.#': {{redelivery-delay: 5s}}")
     return {str(pattern): read_settings(settings) for pattern, settings in layers.items()}

@@ -108,6 +108,18 @@ def test_each_error_of_a_configuration_has_a_line_that_no_text_of_the_file_begin
         assert fix.startswith("  → correct them all")
 
 
+def test_a_file_of_settings_says_what_it_lacks(homing: HomingCommand) -> None:
+    file = homing.directory / "rules.yaml"
+    for text in ("", "# nothing yet\n", "orders\n", "{}\n"):
+        file.write_text(text)
+        done = homing("settings", "set", "orders.#", "--file", "rules.yaml")
+        assert done.returncode == 2
+        assert "rules.yaml has neither a list of rules for orders.#, such as - {error-type: TimeoutError," in done.stderr
+        assert "nor settings of it, such as redelivery-delay: 5s" in done.stderr
+        done = homing("settings", "set", "--file", "rules.yaml")
+        assert "rules.yaml is no mapping of patterns to settings" in done.stderr
+
+
 def test_config_check_of_a_sound_file(homing: HomingCommand, config: Path) -> None:
     report = homing.json("config", "check", config)
     assert report["valid"] is True
