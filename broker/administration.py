@@ -298,8 +298,16 @@ class Administration(Engine):
         return self.configured.laid_over(layers)
 
     @needs((Right.MANAGE, places.settings_set), (Right.CONSUME, places.settings_source), (Right.SEND, places.settings_target), audited=True)
-    def command_settings(self, who: Who, layers: Layers) -> None:
+    def set_settings(self, who: Who, layers: Layers) -> None:
         """Commands have set these, and no others, from now on. Raises Refused, and then nothing has changed."""
+        self._command_settings(layers)
+
+    @needs((Right.MANAGE, places.settings_set), audited=True)
+    def unset_settings(self, who: Who, layers: Layers) -> None:
+        """As ``set_settings``, where some were taken back: they lead no dead letters anywhere."""
+        self._command_settings(layers)
+
+    def _command_settings(self, layers: Layers) -> None:
         self._take_up(self.settings_with(layers))
         self.commanded.keep(layers)
 

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, span, stderr, stdout, unreadable, wide
+from .output import DEFAULT_URL, Json, Url, clock, error_line, escape, print_json, span, stderr, stdout, unreadable, wide
 from .values import Settings, read_settings, settings_given, value_text
 
 app = typer.Typer(help="Address settings while the broker runs: kept in the journal, over broker.yaml.", no_args_is_help=True)
@@ -19,6 +19,8 @@ Preview = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: say which queues it would touch, and how.")]
 _SECTION: Final = "address-settings"
+#: Of a failure's class and text in a table.
+_WIDEST: Final = 60
 
 
 @app.command("set")
@@ -105,12 +107,13 @@ def _show_preview(found: dict[str, Any]) -> None:
     since = clock(found["since_ms"], date=True)
     stdout.print(f"\nOf {counted(found['failures'], 'failure')} since {since}{'' if found['whole'] else ', the latest ones'}:")
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("queue", "error", "failures", "came of them", "would have come", "after"):
+    for heading in ("fault", "queue", "error", "failures", "came of them", "would have come", "after"):
         table.add_column(heading, justify="right" if heading == "failures" else "left", overflow="fold")
     for each in found["rows"]:
         then, now = _came(each["then"], each["rule_then"]), _came(each["now"], each["rule"])
-        row = (each["queue"], each["error_class"], f"{each['failures']:,}", then, now, _wait(each["min_delay_ms"], each["max_delay_ms"]))
-        table.add_row(*map(escape, row))
+        error = error_line(each["error_class"], each["text"], _WIDEST)
+        wait = _wait(each["min_delay_ms"], each["max_delay_ms"])
+        table.add_row(each["fault"] or "–", escape(each["queue"]), error, f"{each['failures']:,}", escape(then), escape(now), wait)
     if found["rows"]:
         wide.print(table)
     if found["more_rows"]:
@@ -150,8 +153,12 @@ def _layers_in(file: Path, pattern: str | None) -> dict[str, dict[str, Any]]:
     except (UnicodeDecodeError, YAMLError, RecursionError) as error:
         raise typer.BadParameter(f"{file} is not YAML: {error}") from None
     if pattern is not None:
-        found = {pattern: {"rules": found} if isinstance(found, list) else found}
+        found = {"rules": found} if isinstance(found, list) else found
+        if not isinstance(found, dict) or not found:
+            what = f"a list of rules for {pattern}, such as - {{error-type: TimeoutError, redelivery-delay: 30s}}"
+            raise typer.BadParameter(f"{file} has neither {what}, nor settings of it, such as redelivery-delay: 5s")
+        found = {pattern: found}
     layers = found.get(_SECTION, found) if isinstance(found, dict) else None
-    if not isinstance(layers, dict) or not all(isinstance(each, dict) and each for each in layers.values()):
+    if not isinstance(layers, dict) or not layers or not all(isinstance(each, dict) and each for each in layers.values()):
         raise typer.BadParameter(f"{file} is no mapping of patterns to settings, such as 'orders.#': {{redelivery-delay: 5s}}")
     return {str(pattern): read_settings(settings) for pattern, settings in layers.items()}

@@ -14,13 +14,15 @@ from rich.table import Table
 
 from ..core.event import KINDS
 from ..core.reserved import EVENTS
-from .output import DEFAULT_URL, Json, Url, clock, escape, print_json, stdout, wide
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, clock, escape, print_json, stdout, wide
 
 if TYPE_CHECKING:
     import homing
 
 #: A queue of an ``--follow`` that was ended goes after this.
 _EXPIRES_MS: Final = 60_000
+#: Its name: this, and something that no other has. A grant is for all of them.
+_PREFIX: Final = "events."
 _STYLES: Final = {"fault": "yellow", "dead-letters": "red", "queue": "red", "disk": "red", "redrive": "green"}
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Each event from now on, until Ctrl-C; JSON lines to a pipe or with --json.")]
@@ -30,6 +32,8 @@ def events(follow: Follow = False, url: Url = DEFAULT_URL, as_json: Json = False
     """Which events there are, and how many of each were sent since the broker started; or, with [bold]--follow[/], the events themselves.
 
     They are messages on the address homing.events: queues of any name may be bound to it. Nothing is sent, and counted, while none is.
+
+    [bold]--follow[/] takes the rights to create on events.* and to consume on homing.events.
     """
     if not follow:
         _list(url, as_json)
@@ -57,10 +61,19 @@ def _list(url: str, as_json: bool) -> None:
 
 
 async def _follow(connection: homing.Connection, as_json: bool) -> None:
-    queue = f"events.{uuid.uuid4().hex[:12]}"
-    await connection.call(
-        "create-queue", queue=queue, address=EVENTS, routing_type="multicast", durable=False, expires_ms=_EXPIRES_MS, max_length=1000
-    )
+    from homing import HomingError
+
+    queue = f"{_PREFIX}{uuid.uuid4().hex[:12]}"
+    options = {"routing_type": "multicast", "durable": False, "expires_ms": _EXPIRES_MS, "max_length": 1000}
+    try:
+        await connection.call("create-queue", queue=queue, address=EVENTS, **options)
+    except HomingError as error:
+        if error.code != "access-refused":
+            raise
+        # A grant on this queue would serve nobody: the next one has another name.
+        said, fix = (text.replace(queue, f"{_PREFIX}*") for text in (error.message, error.fix))
+        takes = f"it takes create on '{_PREFIX}*' and consume on {EVENTS}"
+        raise CommandError(ExitCode.FAILED, said, f"{fix} ({takes})", code=error.code) from None
     async with connection.session() as session:
         async for message in session.consumer(queue):
             _show(json.loads(message.body), as_json)

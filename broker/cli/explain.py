@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.table import Table
 
-from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, Rule, first, fitting, key_of
+from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, Rule, first, fitting, key_of, with_bases
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout, wide
 from .settings import load_config
@@ -75,7 +74,7 @@ def explain(
     """
     explained = _explained(address, config, url)
     asked = bool(error or reason is not None or header or exit_status is not None)
-    failure = ReportedFailure(_types(error or ["nack"]), () if reason is None else (reason,), exit_status) if asked else None
+    failure = ReportedFailure(with_bases(error or ["nack"]), () if reason is None else (reason,), exit_status) if asked else None
     found = _attempts(explained, attempts, failure, dict(map(property_given, header or ())))
     if as_json:
         print_json(_as_json(explained, found))
@@ -105,13 +104,6 @@ def _explained(address: str, file: Path | None, url: str) -> Explained:
     value = call(url, "explain", address=address)
     origins = [Origin(**each) for each in value["settings"]]
     return Explained(address, origins, value["queues"], value["dead_letter_exchange"], value["amqp_returns_at_once"])
-
-
-def _types(names: list[str]) -> tuple[str, ...]:
-    """The error types that were named, and the base classes of those that are Python's own."""
-    known = [getattr(builtins, name, None) for name in names]
-    bases = [each.__name__ for kind in known if isinstance(kind, type) for each in kind.__mro__[1:-1]]
-    return (*names, *bases)
 
 
 def _attempts(explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any]) -> Attempts:

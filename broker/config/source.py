@@ -40,13 +40,18 @@ class ConfigError(Exception):
         self.code = code
         first = self.problems[0]
         self.path, self.line = first.path, first.line
+        # Line ends are ours alone: no key and no text of the file begins a line where the message is shown.
         if len(self.problems) == 1:
-            self.message, self.fix = f"{source}: {first}", first.fix
+            self.message, self.fix = _on_one_line(f"{source}: {first}"), first.fix
         else:
-            listed = "".join(f"\n  {problem} ({problem.fix})" for problem in self.problems)
-            self.message = f"{source} has {len(self.problems)} errors:{listed}"
+            listed = "".join("\n  " + _on_one_line(f"{problem} ({problem.fix})") for problem in self.problems)
+            self.message = f"{_on_one_line(source)} has {len(self.problems)} errors:{listed}"
             self.fix = "correct them all; homing config check reads the file without starting anything"
         super().__init__(self.message)
+
+
+def _on_one_line(text: str) -> str:
+    return text.replace("\n", "\\n")
 
 
 class Source(NamedTuple):

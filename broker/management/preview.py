@@ -27,6 +27,8 @@ _MOST: Final = 20_000
 _KINDS: Final = 1_000
 _SHOWN: Final = 100
 _OTHERS: Final = "(others)"
+#: Characters of a fault's text: as many as its group has.
+_MOST_TEXT: Final = 256
 #: What ended so was ended by the application, whatever its count.
 _VERDICTS: Final = ("poison", "rejected")
 
@@ -36,6 +38,9 @@ class _Row:
     queue: str
     address: str
     error_class: str
+    #: The fault's fingerprint, and of the latest of its failures how its text begins. None: nothing was reported of it.
+    fault: str | None
+    text: str
     #: The rule that had a say then, and the one that has now; None: none.
     rule_then: str | None
     rule: str | None
@@ -49,7 +54,9 @@ class _Row:
     def shown(self) -> dict[str, Any]:
         return {
             "queue": self.queue,
+            "fault": self.fault,
             "error_class": self.error_class,
+            "text": self.text,
             "failures": self.failures,
             "then": dict(self.then),
             "rule_then": self.rule_then,
@@ -78,7 +85,11 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
     looked_at = await in_thread(lambda: account.count(host.failures(since_ms, _MOST)))
     rows = [each for each in account.rows.values() if broker.may(who, Right.BROWSE, place_named(each.queue, each.address))]
-    rows = sorted(rows, key=lambda each: (-each.failures, each.queue, each.error_class))
+    # Of failures without a report the group is known by how they ended.
+    unreported = {(each.queue, each.error_class): each.fingerprint for each in broker.faults(who) if not each.text}
+    for each in rows:
+        each.fault = each.fault or unreported.get((each.queue, each.error_class))
+    rows = sorted(rows, key=lambda each: (-each.failures, each.queue, each.error_class, each.text))
     return {
         "since_ms": since_ms,
         "failures": sum(each.failures for each in rows),
@@ -118,7 +129,7 @@ class _Account:
         action, least_ms, most_ms = foreseen(terms, detail.failed)
         if action is Action.REDELIVER and _was_a_verdict(failed):
             action = Action.DEAD_LETTER
-        row = self._row(failed, error_class, detail.rule, rule.name if rule else None)
+        row = self._row(failed, error_class, fault, rule.name if rule else None)
         row.failures += failed.number
         row.then[detail.decision] += failed.number
         row.now[action.value] += failed.number
@@ -126,13 +137,14 @@ class _Account:
             row.least_ms = least_ms if row.least_ms is None else min(row.least_ms, least_ms)
             row.most_ms = most_ms if row.most_ms is None else max(row.most_ms, most_ms)
 
-    def _row(self, failed: Failed, error_class: str, then: str | None, now: str | None) -> _Row:
-        queue = failed.queue
-        key = (queue, error_class, str(then), str(now))
+    def _row(self, failed: Failed, error_class: str, fault: Fault, now: str | None) -> _Row:
+        queue, then, fingerprint = failed.queue, failed.detail.rule, fault.get("fingerprint")
+        text = (fault.get("error_text") or fault.get("reason", ""))[:_MOST_TEXT]
+        key = (queue, error_class, str(fingerprint), str(then), str(now))
         if key not in self.rows and len(self.rows) >= _KINDS:
-            error_class = _OTHERS
-            key = (queue, error_class, str(then), str(now))
-        return self.rows.setdefault(key, _Row(queue, failed.address, error_class, then, now))
+            error_class, fingerprint, text = _OTHERS, None, ""
+            key = (queue, error_class, str(fingerprint), str(then), str(now))
+        return self.rows.setdefault(key, _Row(queue, failed.address, error_class, fingerprint, text, then, now))
 
 
 def _was_a_verdict(failed: Failed) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from ..auth.access import Who, everywhere, needs, pattern_place
@@ -24,6 +25,8 @@ log = logging.getLogger("homing")
 SHOWN_QUEUES: Final = 100
 #: Patterns that commands set something for: each is matched with each address once.
 MOST_PATTERNS: Final = 1000
+#: Pattern -> {field name: value}.
+_Layers = Mapping[str, Mapping[str, Any]]
 
 
 def of_address(_: Broker, __: Who, arguments: dict[str, Any]) -> tuple[Place]:
@@ -80,7 +83,7 @@ def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, A
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
     read.only(arguments, "layers", "dry_run")
     wanted, patterns = wanted_layers(broker, arguments)
-    return _change(broker, who, wanted, patterns, read.flag(arguments, "dry_run"))
+    return _change(broker, wanted, patterns, None if read.flag(arguments, "dry_run") else partial(broker.set_settings, who))
 
 
 def wanted_layers(broker: Broker, arguments: dict[str, Any]) -> tuple[Mapping[str, Mapping[str, Any]], list[str]]:
@@ -118,7 +121,7 @@ def unset(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]
         wanted[pattern] = layer
     else:
         del wanted[pattern]
-    return _change(broker, who, wanted, [pattern], read.flag(arguments, "dry_run"))
+    return _change(broker, wanted, [pattern], None if read.flag(arguments, "dry_run") else partial(broker.unset_settings, who))
 
 
 def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -128,17 +131,19 @@ def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
         raise Refused("invalid-setting", f'"{pattern}": {error}', error.fix or "docs/settings.md says what it takes") from None
 
 
-def _change(broker: Broker, who: Who, wanted: Mapping[str, Mapping[str, Any]], patterns: list[str], dry_run: bool) -> dict[str, Any]:
-    """Checked as the file is. ``touched``: queues for which something else holds, so many as one answer has room for."""
+def _change(broker: Broker, wanted: _Layers, patterns: list[str], act: Callable[[_Layers], None] | None) -> dict[str, Any]:
+    """Checked as the file is, then ``act``; None: it is a dry run. ``touched``: queues for which something else holds, so many as one
+    answer has room for.
+    """
     settings = checked(broker, wanted)
     touched = broker.touched_by(settings)
     shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
-    if not dry_run:
-        broker.command_settings(who, wanted)
+    if act is not None:
+        act(wanted)
         log.info("settings-changed: address settings were changed by command: %s", ", ".join(patterns[:SHOWN_QUEUES]))
     ours = tuple(show_path(("address-settings", pattern)) for pattern in patterns)
     return {
-        "dry_run": dry_run,
+        "dry_run": act is None,
         "set": {pattern: _by_key(wanted.get(pattern, {})) for pattern in patterns},
         "queues": len(touched),
         "touched": shown,

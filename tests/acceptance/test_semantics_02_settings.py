@@ -105,10 +105,14 @@ async def test_a_reload_moves_no_due_time_and_applies_at_the_next_failure(tmp_pa
 async def test_a_reload_is_all_or_nothing(tmp_path: Path) -> None:
     with running(tmp_path, SETTINGS) as server:
         async with client.connect(server.url) as connection:
-            change(server, {"orders.#": {"max-delivery-attempts": 77}, "bad": {"redelivery-delay": "soon"}})
+            change(server, {"orders.#": {"max-delivery-attempts": 77}, "bad": {"redelivery-delay": "soon", "message-ttl": "long"}})
             with pytest.raises(CallError) as refused:
                 await connection.call("reload")
             assert refused.value.code == "config-invalid"
+            done = await asyncio.to_thread(HomingCommand(tmp_path), "reload", url=server.url)
+            assert [line.partition(":")[0].partition(", ")[2] for line in done.stderr.splitlines()] == [
+                *("", "address-settings.bad.message-ttl", "address-settings.bad.redelivery-delay", ""),
+            ], "each on a line of its own"
             assert await setting(connection, "orders", "max-delivery-attempts") == (3, "orders.#")
 
 

@@ -216,6 +216,27 @@ async def test_a_rule_dead_letters_at_once_elsewhere_or_drops_by_name(connection
     await holds(connection, address, pending=2)
 
 
+async def test_what_is_tried_out_tells_faults_that_ended_alike_apart(connection: Connection, server: Server, tmp_path: Path) -> None:
+    address, command = name(), HomingCommand(tmp_path)
+    await failing(connection, address, {"reason": "no stock of 7"}, {"reason": "no stock of 8"}, {"reason": f"too dear:\n{'x' * 300}"}, {})
+    tried = command.json("settings", "set", address, "max-delivery-attempts=2", "--preview", url=server.url)
+    rows = tried["preview"]["rows"]
+    assert {each["error_class"] for each in rows} == {"nack"}
+    assert sorted((each["text"], each["failures"]) for each in rows) == [
+        ("", 1),
+        ("no stock of 8", 2),
+        (f"too dear:\n{'x' * 246}", 1),
+    ], "the latest stands for those that look alike"
+    known = {each["fault"] for each in (await connection.call("faults", queue=address))["items"]}
+    assert {each["fault"] for each in rows} == known
+    assert len(known) == 3
+    shown = command("settings", "set", address, "max-delivery-attempts=2", "--preview", url=server.url).stdout
+    for each in rows:
+        assert each["fault"] in shown
+    assert "nack: no stock of 8 " in shown
+    assert "nack: too dear: xxx" in shown
+
+
 async def test_rules_change_while_it_runs_and_are_tried_out_before(connection: Connection, server: Server, tmp_path: Path) -> None:
     address = name()
     await failing(connection, address, ConnectionResetError(), ConnectionResetError(), {"error": KeyError("x"), "retryable": False})

@@ -97,6 +97,29 @@ def test_config_check_says_what_is_wrong_and_where(homing: HomingCommand) -> Non
     assert "Traceback" not in done.stderr
 
 
+def test_each_error_of_a_configuration_has_a_line_that_no_text_of_the_file_begins(homing: HomingCommand) -> None:
+    (homing.directory / "two.yaml").write_text('native: {port: x}\n"a\\n  line 9, \\e[2J": 1\n')
+    for command in (("config", "check", "two.yaml"), ("serve", "--config", "two.yaml")):
+        done = homing(*command)
+        first, native, other, fix = done.stderr.splitlines()
+        assert (done.returncode, first) == (5, "error config-invalid  two.yaml has 2 errors:")
+        assert native.startswith("  line 1, native.port: expected ")
+        assert other.startswith(r"  line 2, a\n  line 9, \x1b[2J: there is no such setting (")
+        assert fix.startswith("  → correct them all")
+
+
+def test_a_file_of_settings_says_what_it_lacks(homing: HomingCommand) -> None:
+    file = homing.directory / "rules.yaml"
+    for text in ("", "# nothing yet\n", "orders\n", "{}\n"):
+        file.write_text(text)
+        done = homing("settings", "set", "orders.#", "--file", "rules.yaml")
+        assert done.returncode == 2
+        assert "rules.yaml has neither a list of rules for orders.#, such as - {error-type: TimeoutError," in done.stderr
+        assert "nor settings of it, such as redelivery-delay: 5s" in done.stderr
+        done = homing("settings", "set", "--file", "rules.yaml")
+        assert "rules.yaml is no mapping of patterns to settings" in done.stderr
+
+
 def test_config_check_of_a_sound_file(homing: HomingCommand, config: Path) -> None:
     report = homing.json("config", "check", config)
     assert report["valid"] is True

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -14,7 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 import homing
 from homing.client import AckMode
 from tests.house import HASH, House, dead, made, opened
-from tests.process import wait_until
+from tests.process import ROOT, HomingCommand, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -92,6 +96,32 @@ def test_events_are_for_whoever_may_consume_them(house: House) -> None:
     house.admin.call("grant", name=user, rights=["consume"], pattern="homing.events")
     made()
     subscribed()
+
+
+def test_who_may_not_follow_events_is_told_what_to_grant_for_good(house: House, tmp_path: Path) -> None:
+    user = user_with(house, {"rights": ["monitor"]})
+    command, url = HomingCommand(tmp_path), house.server.url.replace("//", f"//{user}:pw@")
+
+    def refused() -> str:
+        done = command("events", "--follow", url=url)
+        assert done.returncode == 1
+        return done.stderr
+
+    said = refused()
+    assert "create access to queue 'events.*'" in said
+    assert f"homing user grant {user} create --on 'events.*' (it takes create on 'events.*' and consume on homing.events)" in said
+    house.admin.call("grant", name=user, rights=["create"], pattern="events.*")
+    assert f"homing user grant {user} consume --on 'homing.events'" in refused()
+    house.admin.call("grant", name=user, rights=["consume"], pattern="homing.events")
+    following = subprocess.Popen(
+        [sys.executable, "-m", "homing", "events", "--follow", "--url", url], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    with following:
+        wait_until("it follows", lambda: any(each["name"].startswith("events.") for each in house.admin.listing("queues")))
+        dead(house, house.name())
+        assert following.stdout is not None
+        assert json.loads(following.stdout.readline())["event"] == "fault.new"
+        following.terminate()
 
 
 def test_what_is_granted_and_revoked_acts_on_connections_that_are_open(house: House) -> None:
@@ -202,6 +232,25 @@ def test_the_audit_says_which_dead_letters_were_meant_where_they_went_and_how_ma
         {"action": "redrive", "messages": 1},
     ]
     wait_until("the audit has it", lambda: lines() == expected)
+
+
+def test_the_audit_tells_settings_that_are_set_from_those_taken_back(house: House) -> None:
+    name, user = house.name(), user_with(house)
+    set_some, unset = ("set-settings", {"layers": {name: {"max-length": 5}}}), ("unset-settings", {"pattern": name})
+    for verb, arguments in (set_some, unset):
+        with pytest.raises(homing.HomingError, match="manage access to address"):
+            house.client(user).call(verb, **arguments)
+        house.admin.call(verb, **arguments)
+    wanted = [
+        *(("set-settings", user, "access-refused"), ("set-settings", "admin", "done")),
+        *(("unset-settings", user, "access-refused"), ("unset-settings", "admin", "done")),
+    ]
+
+    def found() -> list[tuple[str, str, str]]:
+        return [(line["action"], line["user"], line["result"]) for line in house.lines() if line.get("on") == [name]]
+
+    wait_until("the audit has a line of each", lambda: len(found()) >= len(wanted))
+    assert found() == wanted
 
 
 def test_no_line_of_the_audit_has_a_hash_or_a_password(house: House) -> None:

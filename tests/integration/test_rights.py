@@ -300,7 +300,7 @@ def _publish_in_a_transaction(channel: BlockingChannel, name: str) -> None:
 
 
 #: Calls that ask by themselves, also where nothing is to be done, and then have this done, which asks for more.
-ALSO = {"set-settings": "command_settings", "unset-settings": "command_settings"}
+ALSO = {"set-settings": "set_settings", "unset-settings": "unset_settings"}
 
 
 def asking(operation: Operation) -> dict[str, Needs]:

@@ -240,6 +240,11 @@ def test_values_as_written(key: str, written: object, read: object) -> None:
         ("auto-create-queues", "yes", "true or false"),
         ("dead-letter-address", "", "a name, or null"),
         ("dead-letter-address", 5, "a text"),
+        ("dead-letter-address", "homing.events", r"got 'homing.events', expected a name that does not begin with homing\.; those are"),
+        ("dead-letter-address", "::eu.homing.x", r"does not begin with homing\."),
+        ("expiry-address", "homing.x", r"does not begin with homing\."),
+        ("dead-letter-queue-prefix", "homing.", r"does not begin with homing\."),
+        ("expiry-queue-prefix", "homing.x.", r"does not begin with homing\."),
         ("redelivery-delays", "1s", "a list"),
         ("redelivery-delays", ["1s", "x"], "duration"),
         ("traceback-redactions", ["("], "regular expression"),
@@ -251,6 +256,15 @@ def test_values_that_do_not_fit(key: str, written: object, says: str) -> None:
     with pytest.raises(SettingError, match=says) as caught:
         read_setting(key, written)
     assert caught.value.code == "config-invalid"
+
+
+def test_an_error_shows_no_more_of_a_value_than_tells_it() -> None:
+    with pytest.raises(SettingError) as caught:
+        read_setting("rules", [{"error-type": "TimeoutError"}] * 101)
+    assert str(caught.value) == (
+        "rules: got [{'error-type': 'TimeoutError'}, {'error-type': 'TimeoutErro…, expected a list of at most 100 rules; "
+        "docs/settings.md shows one"
+    )
 
 
 def test_the_same_settings_in_field_names_or_yaml_keys() -> None:

@@ -96,6 +96,7 @@ def test_a_failure_that_told_no_type_is_known_by_how_it_ended() -> None:
         ([{"redelivery-delays": ["1s"], "redelivery-delay": "1s"}], "the list alone"),
         ([{"redelivery-back-off": "list"}], "redelivery-delays beside it"),
         ([{"redelivery-delay": "soon"}], "a duration such as"),
+        ([{"dead-letter-address": "homing.x"}], "does not begin with homing., in dead-letter-address of rule 1"),
         ([{"dead-letter-address": None}], "an address, in dead-letter-address of rule 1"),
         ([{"name": "x"}, {"name": "x"}], "a name for each rule"),
         ([{"header": {"a": float("nan")}}], "got nan, expected a finite number, in header of rule 1"),
@@ -250,7 +251,7 @@ def test_what_is_perhaps_not_meant() -> None:
         {"error-type": ["OSError", "KeyError"], "redelivery-delay": "1h"},
         {"error-type": "KeyError", "header": {"a": 1}, "redelivery-delay": "1h"},
         {"name": "gone", "reason": "*", "action": "drop"},
-        {"error-type": "TimeoutError", "redelivery-delay": "10ms"},
+        {"error-type": "shop.TimeoutError", "redelivery-delay": "10ms"},
     ]
     repository = AddressSettingsRepository({"orders.#": {"rules": listed, "redelivery-delay": "1m"}})
     assert not layer_problems(repository, {})
@@ -261,3 +262,24 @@ def test_what_is_perhaps_not_meant() -> None:
     assert len(warnings) == 3
     trap: dict[str, dict[str, Any]] = {"#": {"rules": [{"dead-letter-address": "pit"}]}, "pit": {"max-length": 5, "overflow": "drop-head"}}
     assert "dead letters would be dropped unseen" in layer_problems(AddressSettingsRepository(trap), {})[0].message
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "covered"),
+    [
+        ("Exception", "ValueError", True),
+        ("OSError", ["TimeoutError", "ConnectionResetError"], True),
+        (["OSError", "LookupError"], ["KeyError", "OSError"], True),
+        ("*Error", "KeyError", True),
+        ("KeyError", "KeyError", True),
+        ("ValueError", "Exception", False),
+        ("OSError", ["TimeoutError", "KeyError"], False),
+        ("Exception", "shop.NoStock", False),  # whose bases nobody knows here
+        ("Exception", [], False),
+        ([], "KeyError", True),
+    ],
+)
+def test_a_rule_for_a_base_class_covers_those_after_it(before: Any, after: Any, covered: bool) -> None:
+    listed = [{"error-type": each, "redelivery-delay": "1h"} for each in (before, after)]
+    warnings = [each.message for each in settings_warnings(AddressSettingsRepository({"orders": {"rules": listed}}), {})]
+    assert warnings == (["rule 2 never holds: whatever it fits, 1 fits before it"] if covered else [])

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ..reserved import EVENTS
+from ..amqp.vhost import split
+from ..reserved import EVENTS, RESERVED
 from .rules import Rule, read_rules
 from .values import Bounds, SettingError, read_value
 from .wildcard import pattern_problem, specificity, words_match
@@ -152,6 +153,8 @@ PLAIN_SCHEDULE: Final[Mapping[str, Any]] = {
 _LIST: Final = "redelivery_delays_ms"
 #: What a list of delays cannot stand together with.
 FORMULA_FIELDS: Final = frozenset(SCHEDULE_FIELDS) - {_LIST}
+#: Of what the broker makes for what died: nobody's queue or address has a name of its own.
+_NAMES: Final = frozenset({"dead_letter_address", "expiry_address", "dead_letter_queue_prefix", "expiry_queue_prefix"})
 #: Events that nobody reads give way to newer ones.
 _OF_EVENTS: Final[Mapping[str, Any]] = {
     "dead_letter_address": None,
@@ -192,6 +195,8 @@ def read_setting(key: str, value: Any) -> tuple[str, Any]:
     read = read_value(KEY_OF_FIELD[name], str(known.type), known.metadata["bounds"], value)
     if name == "traceback_redactions":
         _check_redactions(read)
+    if name in _NAMES and read is not None and split(read)[1].startswith(RESERVED):
+        raise SettingError(KEY_OF_FIELD[name], read, f"a name that does not begin with {RESERVED}", "those are the broker's own")
     return name, read
 
 

@@ -6,6 +6,7 @@ the dead letter goes; or the end at once.
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -57,6 +58,13 @@ def reported_failure(report: Mapping[str, Any], outcome: str) -> ReportedFailure
     return ReportedFailure((report.get("error_type") or outcome, *report.get("bases", ())), texts, report.get("exit_status"))
 
 
+def with_bases(types: Iterable[str]) -> tuple[str, ...]:
+    """These error types, and the base classes of those that are Python's own."""
+    names = tuple(types)
+    known = [getattr(builtins, name, None) for name in names]
+    return (*names, *(each.__name__ for kind in known if isinstance(kind, type) for each in kind.__mro__[1:-1]))
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     name: str
@@ -68,10 +76,14 @@ class Rule:
     #: (field name, value) of what it sets in the place of the address's settings.
     settings: tuple[tuple[str, Any], ...] = ()
 
+    def fits_types(self, types: Iterable[str]) -> bool:
+        """``types``: of one error, its own and its base classes."""
+        return not self.error_type or any(_is_type(each, name) for name in types for each in self.error_type)
+
     def fits(self, failure: ReportedFailure) -> bool:
         """Whether all but its headers fit."""
         return (
-            (not self.error_type or any(_is_type(each, name) for each in self.error_type for name in failure.types))
+            self.fits_types(failure.types)
             and (not self.reason or any(_like(each, text) for each in self.reason for text in failure.texts))
             and (not self.exit_status or failure.exit_status in self.exit_status)
         )

@@ -8,6 +8,8 @@ from typing import Any, Final, NamedTuple
 from .units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration_ms, parse_size_bytes
 
 _INT64_MAX: Final = 2**63 - 1
+#: Characters of a value that an error shows.
+_MOST_SHOWN: Final = 60
 
 
 class SettingError(ValueError):
@@ -16,11 +18,17 @@ class SettingError(ValueError):
     code = "config-invalid"
 
     def __init__(self, key: str, value: Any, expected: str, fix: str) -> None:
-        super().__init__(f"{key}: got {value!r}, expected {expected}" + (f"; {fix}" if fix else ""))
+        super().__init__(f"{key}: got {_shown(value)}, expected {expected}" + (f"; {fix}" if fix else ""))
         self.key = key
         self.value = value
         self.expected = expected
         self.fix = fix
+
+
+def _shown(value: Any) -> str:
+    """What is longer than a line is known by how it begins."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
 
 
 class Bounds(NamedTuple):
