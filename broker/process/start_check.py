@@ -13,8 +13,8 @@ log = logging.getLogger("homing")
 
 #: After a start clients come back first.
 _AFTER_S: Final = 5.0
-#: Rests so many times as long as it worked: the disk is the messages' first.
-_REST: Final = 4.0
+#: Rests so many times as long as it worked: disk and processors are the messages' first.
+_REST: Final = 9.0
 
 
 class StartCheck:

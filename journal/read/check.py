@@ -26,7 +26,7 @@ from .queries import open_read_only
 #: Called with (step, done, total); total 0: not known.
 Progress = Callable[[str, int, int], None]
 
-_PAGE_ROWS = 1_000
+_PAGE_ROWS = 100
 #: A page ends with the body that passes this.
 _PAGE_BODY_BYTES = 4 << 20
 #: Findings of one kind that are spelled out; the rest are counted.

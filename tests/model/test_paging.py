@@ -222,7 +222,7 @@ def test_a_redrive_job_takes_from_memory_what_is_as_it_is_on_disk_and_brings_not
 
 def test_redriving_some_leaves_the_others_where_they_are() -> None:
     life = LongLife({"max-delivery-attempts": 1}, window_messages=6)
-    receiver = die(life, 12, prefetch=4)
+    die(life, 12, prefetch=4)
     home, dead = life.queue("a"), life.queue("DLQ.a")
     wanted = {record.message.message_id for record in life.world.journal.references.values() if record.message.body in (b"m1", b"m10")}
     assert life.run(life.world.broker.redrive(ANYBODY, dead, wanted)) == 2
@@ -230,7 +230,7 @@ def test_redriving_some_leaves_the_others_where_they_are() -> None:
     assert (home.count, dead.count) == (2, 10)
     # What lives is left where it is, asked for or not.
     assert life.run(life.world.broker.redrive(ANYBODY, home, wanted)) == 0
-    life.subscribe(receiver, "a", prefetch=100)
+    life.subscribe(receiver := life.client(), "a", prefetch=100)
     assert sorted(life.acknowledge_all(receiver)) == ["m1", "m10"]
     life.subscribe(other := life.client(), "DLQ.a", prefetch=1)
     assert sorted(life.acknowledge_all(other), key=lambda key: int(key[1:])) == [key for key in numbers(12) if key not in ("m1", "m10")]
