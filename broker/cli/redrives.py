@@ -247,5 +247,5 @@ _COUNTS: Final = (
     ("died", "dead again"),
     ("gone", "gone otherwise"),
     ("bounced", "failed again as before"),
-    ("left", "left where they were: held, or no room"),
+    ("left", "left where they were: no dead letters, held, or no room"),
 )
