@@ -29,15 +29,6 @@ async def start(module: str, *arguments: str) -> Process:
     )
 
 
-def give_way() -> None:
-    """Called by such a program: it works while the broker leaves a processor idle. Being nice is not enough for that: whoever is at work
-    keeps the processor for some milliseconds, while a confirm waits."""
-    if hasattr(os, "SCHED_IDLE"):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    else:
-        os.nice(10)
-
-
 async def end(child: Process) -> None:
     """Whatever it is at."""
     if child.returncode is None:

@@ -18,7 +18,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from .. import apart
 from ..errors import JournalError
 from ..read.check import check
 from ..store.commits import LastCommit, LastCommitFile, missing_commits
@@ -116,7 +115,7 @@ def _copy_parts(source: int, target: int, parts: Iterable[tuple[int, int]]) -> N
 def main() -> int:
     """``SOURCE TARGET``: copies the database, then what lines of JSON on standard input say, and answers each with a line of JSON."""
     source, target = Path(sys.argv[1]), Path(sys.argv[2])
-    apart.give_way()
+    os.nice(10)
     answer: dict[str, Any] = {}
     try:
         copy = Copy(source, target)

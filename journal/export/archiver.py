@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from asyncio.subprocess import Process
@@ -71,7 +72,7 @@ def main() -> int:
     from .archive import archive
 
     directory, place = Path(sys.argv[1]), Path(sys.argv[2])
-    apart.give_way()
+    os.nice(10)
     for line in sys.stdin:
         order = json.loads(line)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -39,7 +40,7 @@ async def check_apart(directory: Path, rest: float) -> Found:
 def main() -> int:
     """``DIRECTORY REST``: answers a line of JSON."""
     directory, rest = Path(sys.argv[1]), float(sys.argv[2])
-    apart.give_way()
+    os.nice(10)
     Thread(target=_end_with_parent, daemon=True).start()
     worked_since_s = time.monotonic()
 
