@@ -29,9 +29,10 @@ _IDS: Final = re.compile(r"\w*\d\w*|\b[0-9a-fA-F]{8,}\b")
 _ROWS: Final = re.compile(r"#(?:[-+.,:;/_ ]{1,2}#)+")
 _SPACES: Final = re.compile(r"\s+")
 _FRAME: Final = re.compile(r'File "([^"]{1,512})", line \d+, in (\S{1,128})')
-#: Frames that say where Python is, how it works inside or who called: its own library, what it froze, our client.
+#: Frames that say where Python is, how it works inside or who called: its own library, what it froze, our client (of which
+#: the compiled build says where it stands in the project).
 _NOT_THE_PROGRAM: Final = re.compile(
-    r"^<frozen |/lib(?:64)?/python\d[\d.]*t?/(?!(?:site|dist)-packages/)|/python\d*/lib/(?!site-packages/)|/homing/client/", re.I
+    r"^<frozen |/lib(?:64)?/python\d[\d.]*t?/(?!(?:site|dist)-packages/)|/python\d*/lib/(?!site-packages/)|(?:^|/)homing/client/", re.I
 )
 #: Our client was imported as ``client`` once, and faults on record of then name its errors and its files so.
 _OLD_ERROR: Final = re.compile(r"^(?=client\.)")

@@ -136,6 +136,7 @@ def test_numbers_and_times_may_differ_and_lines_may_not(shown: str, printed: str
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.plain  # a compiled client's frame has no line of source to show
 def test_the_story_goes_as_it_is_told(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
