@@ -50,12 +50,12 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
     groups = found(broker, who, arguments)
     now = await in_thread(host.faults_now)
     stored = await in_thread(lambda: host.describe_fault([each.fault_id for each in groups]))
-    first = groups[0]
+    first, dead = groups[0], _dead(now)
     return {
         "fault": first.fingerprint,
         "error_class": first.error_class,
         **stored._asdict(),
-        "groups": [describe(each, now, _dead(now)) for each in groups],
+        "groups": [describe(each, now, dead) for each in groups],
     }
 
 

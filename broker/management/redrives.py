@@ -132,8 +132,11 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         # Of those that were folded into one it is not known of each.
         if group is not None and group.queue and not (fault_id in lives and lives[fault_id].succeeded):
             bounces["never-succeeded-since", to, fault] += number
-    for to in {to for to, _ in parts if to is not None}:
-        together = sum(number for (other, _), number in parts.items() if other == to)
+    of_each: Counter[str] = Counter()
+    for (to, _), number in parts.items():
+        if to is not None:
+            of_each[to] += number
+    for to, together in of_each.items():
         bounces.update(
             {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together)).items()}
         )

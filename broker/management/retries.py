@@ -20,7 +20,7 @@ from ..steps import LOOK_STEP, Steps
 from . import arguments as read
 from .filters import read_filter
 from .host import Host, in_thread
-from .messages import describe
+from .messages import describe, describe_fault
 
 _MAX_PAGE: Final = 250
 _MINUTE_MS: Final = 60_000
@@ -71,13 +71,12 @@ def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str
     settings = reference.queue.settings
     allowed = attempts_allowed(settings, None)
     by_rule = {rule.name: attempts_allowed(under(rule, settings, None).settings, None) for rule in settings.rules}
-    fault = None if group is None else {"fault": group.fingerprint, "error_class": group.error_class, "text": group.text}
     return {
         **described,
         "sequence": reference.sequence,
         "attempts_allowed": allowed,
         "attempts_allowed_by_rule": by_rule,
-        "fault": fault,
+        "fault": describe_fault(group),
     }
 
 

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .. import apart
 from ..errors import JournalError
@@ -49,13 +49,12 @@ def main() -> int:
         time.sleep((time.monotonic() - worked_since_s) * rest)
         worked_since_s = time.monotonic()
 
-    answer: dict[str, Any]
     try:
         problems = check(directory, pause, quick=True).problems
-        answer = {"findings": len(problems), "first": next(iter(problems), "")}
+        found = Found(len(problems), next(iter(problems), ""))
     except JournalError as error:
-        answer = {"failed": str(error)}
-    print(json.dumps(answer), flush=True)
+        found = Found(failed=str(error))
+    print(json.dumps(found._asdict()), flush=True)
     return 0
 
 
