@@ -11,7 +11,7 @@ from .auth.access import Who, at_queue, needs, place_named
 from .core.edit import Edits
 from .core.fault import FaultGroup
 from .core.letter_filter import Filter
-from .core.message import Message, MessageReference, Where
+from .core.message import Message, MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
 from .core.rights import Right
@@ -19,7 +19,6 @@ from .delivery import chosen, retrying
 from .errors import Refused
 from .paging import waiting
 from .paging.choosing import choice
-from .recording.fault_groups import goes_back
 from .steps import Steps
 
 #: As in administration.py.
@@ -141,8 +140,8 @@ class DeadLetters(Administration):
         return self.editing.signatures_of(message)
 
     def goes_back(self, reference: MessageReference) -> bool:
-        """Whether a redrive without a target takes it."""
-        return goes_back(reference.cause, reference.hops, reference.where is Where.PARKED)
+        """See DeadLetterOffice.goes_back."""
+        return self.office.goes_back(reference)
 
     def in_the_way(self, target: str, number: int) -> dict[str, int]:
         """See Redriving.in_the_way."""

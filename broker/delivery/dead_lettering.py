@@ -380,11 +380,16 @@ class DeadLetterOffice:
         yield from self._state.pager.on_disk(queue, redrive_page, up_to)
         return sent
 
+    @staticmethod
+    def goes_back(reference: MessageReference) -> bool:
+        """Whether a redrive without a target takes it."""
+        return goes_back(reference.cause, reference.hops, reference.where is PARKED)
+
     def _redrive_one(self, reference: MessageReference, message_ids: set[int] | None, sent: int, check: Callable[[str, str], None]) -> bool:
         """Whether it went, after ``sent`` others: it is asked for, and there is a queue with room for it."""
         if message_ids is not None and reference.message.message_id not in message_ids:
             return False
-        if not goes_back(reference.cause, reference.hops, reference.where is PARKED):
+        if not self.goes_back(reference):
             return False
         return self._send(reference, self.redrive_target(reference.queue, reference.hops, sent, check))
 
