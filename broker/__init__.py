@@ -1,3 +1,5 @@
 """Homing: a message broker whose messages find their way home."""
 
-__version__ = "0.1.0"
+from .version import BUILD
+
+__version__ = BUILD.version

@@ -64,16 +64,18 @@ BROKER, MESSAGES, LOOKING, OFFLINE = "The broker", "Messages", "What is, and why
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from .. import __version__
         from ..core import message
+        from ..version import BUILD, commit
 
         compiled = (message.__file__ or "").endswith(".so")  # docs/compiled.md
-        typer.echo(f"homing {__version__}{' (compiled)' if compiled else ''}")
+        typer.echo(f"homing {BUILD.version}{' (compiled)' if compiled else ''}, commit {commit()[:12]}")
         raise typer.Exit
 
 
 @app.callback()
-def homing(version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False) -> None:
+def homing(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and its commit.")] = False,
+) -> None:
     """Options before the command."""
 
 

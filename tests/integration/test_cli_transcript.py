@@ -36,7 +36,7 @@ FILES = {
     "wrong.yaml": "native: {port: 0}\nadress-settings: {}\n",
 }
 MASKS = (
-    (r"^(homing [\d.]+) \(compiled\)$", r"\1"),
+    (r"^(homing [\d.]+)(?: \(compiled\))?, commit [0-9a-f]{12}$", r"\1, commit COMMIT"),
     (r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d\.\d{3})?(?: UTC)?", "DATE"),
     (r"\d\d:\d\d:\d\d\.\d{3}", "TIME"),
     # Another day, before midnight.

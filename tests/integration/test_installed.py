@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from homing.broker.version import RELEASE
 from tests.process import ROOT
 from tests.wheels import build, copy_of_source, run
 
@@ -69,7 +71,11 @@ def test_the_wheel_is_what_is_tested_and_the_same_when_built_from_the_sdist(sour
         archive.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     ours = contents(wheel)
-    assert contents(build("wheel", unpacked, tmp_path / "wheel")) == ours
+    build_info = json.loads(ours.pop("homing/broker/build.json"))
+    assert build_info == {"version": RELEASE, "commit": "unknown"}, "a copy without git's folder"
+    again = contents(build("wheel", unpacked, tmp_path / "wheel"))
+    assert json.loads(again.pop("homing/broker/build.json")) == build_info
+    assert again == ours
     shipped = {name: data for name, data in ours.items() if name.startswith("homing/")}
     tracked = [path.relative_to(source).as_posix() for top in FOLDERS for path in (source / top).rglob("*") if path.is_file()]
     assert shipped.keys() == {name if name.startswith("homing/") else f"homing/{name}" for name in tracked}
