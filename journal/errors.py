@@ -11,7 +11,6 @@ class JournalError(Exception):
 
     - ``journal-locked``: another process holds this directory.
     - ``journal-newer``: written by a later version of Homing.
-    - ``journal-older``: written by an earlier version and not migrated yet (readers only; the broker migrates).
     - ``journal-missing``: there is no journal in this directory (readers only).
     - ``journal-damaged``: the file is not what it should be; nothing was changed.
     - ``journal-io``: a write or a commit failed, so its outcome is unknown: answer nobody and stop.

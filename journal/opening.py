@@ -8,11 +8,11 @@ import sqlite3
 from pathlib import Path
 from typing import NamedTuple
 
+from .backup.before_migration import bring_up_with_copy
 from .commit.batch_writer import BatchWriter
 from .commit.writer_thread import Standing, WriterThread, is_full, says_damaged
 from .contract import Recovered
 from .errors import JournalError, io_failure
-from .migrations import bring_up
 from .options import JournalOptions
 from .read.recovery import recover
 from .store.commits import LastCommitFile, nothing_missing
@@ -67,7 +67,7 @@ async def _open(directory: Path, options: JournalOptions, now_ms: int, lock: Dir
     with nothing_missing(directory, quarantine) as last_commit:
         store = await open_store(database, options.cache_bytes)
         try:
-            await store.run(bring_up)
+            await store.run(bring_up_with_copy, directory, options.keep_before_migration)
             limits = (options.id_block, options.duplicate_ids_per_address, quarantine, options.load_limit)
             recovered, state, first_id, kept = await store.run(recover, now_ms, *limits, last_commit)
             disk = Disk(directory, options.disk_reserve_bytes)

@@ -36,5 +36,7 @@ class JournalOptions:
     backup_directory: str = "backups"
     #: Where dead letters are archived before they are removed; relative to the data directory.
     archive_directory: str = "archive"
+    #: Before a migration a copy of the database is made, where twice its size is free.
+    keep_before_migration: bool = True
     #: What to do with rows that fail their checksum at start.
     on_damage: Literal["refuse", "quarantine"] = "refuse"

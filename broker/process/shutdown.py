@@ -8,6 +8,7 @@ import os
 from collections.abc import Collection
 from typing import Any, Final, Protocol
 
+from homing.journal.backup.before_migration import remove_copy_in_time
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 
@@ -82,6 +83,8 @@ async def close_in_time(journal: Journal) -> None:
     try:
         async with asyncio.timeout(_CLOSE_S):
             await journal.close()
+        if not journal.failed.done():
+            remove_copy_in_time(journal.directory)
     except TimeoutError:
         log.critical("disk-hangs: the disk has not answered for %d s: the process ends, and the next start recovers", _CLOSE_S)
         logging.shutdown()

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import JournalError
-from ..migrations import version_of
+from ..migrations import VERSION, version_of
 from ..store import returned
 from ..store.commits import missing_commits, read_last_commit
 from ..store.directory import DATABASE_NAME
 from ..store.history_rows import OUTCOMES, VALID_ENTRIES
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..upkeep.tombstones import DAMAGED, NO_ROW, THERE
-from .queries import open_read_only
+from .queries import brought_up, open_as_it_is
 
 #: Called with (step, done, total); total 0: not known.
 Progress = Callable[[str, int, int], None]
@@ -62,7 +62,7 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False)
     report = CheckReport(directory)
     last_commit = read_last_commit(directory)
     try:
-        connection = open_read_only(directory)
+        connection = open_as_it_is(directory)
     except JournalError as error:
         if error.code != "journal-damaged":
             raise
@@ -73,7 +73,14 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False)
         if missing is not None:
             report.problems.append(f"{missing}.")
         report.version = version_of(connection)
-        for step in (_pages_quick if quick else _pages, _references, _shared_bodies, _history, _sums):
+        _run(_pages_quick if quick else _pages, connection, report, progress)
+        if report.version < VERSION:
+            try:
+                connection = brought_up(connection)
+            except sqlite3.Error as error:
+                report.problems.append(f"Its tables cannot be brought up to version {VERSION}: {error}.")
+                return report
+        for step in (_references, _shared_bodies, _history, _sums):
             _run(step, connection, report, progress)
     finally:
         connection.close()

@@ -26,7 +26,7 @@ from ..contract import (
 )
 from ..declarations import DeclarationRecord
 from ..errors import JournalError
-from ..migrations import VERSION, version_of
+from ..migrations import VERSION, bring_up, version_of
 from ..store import returned
 from ..store.directory import DATABASE_NAME, damaged
 from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
@@ -75,7 +75,34 @@ _OUTCOMES = (
 
 
 def open_read_only(directory: Path) -> sqlite3.Connection:
-    """Raises JournalError: ``journal-missing``, ``journal-newer``, ``journal-damaged``."""
+    """The journal in today's version. Raises JournalError: ``journal-missing``, ``journal-newer``, ``journal-damaged``."""
+    connection = open_as_it_is(directory)
+    try:
+        return connection if version_of(connection) == VERSION else brought_up(connection)
+    except sqlite3.Error as error:
+        connection.close()
+        raise damaged(str(error)) from error
+
+
+def brought_up(older: sqlite3.Connection) -> sqlite3.Connection:
+    """A copy of an older journal in today's version; ``older`` is closed, and nothing of its files changes.
+
+    The copy has no name: SQLite removes it with its connection, and keeps it in the directory for temporary files. Raises sqlite3.Error.
+    """
+    copy = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+    try:
+        older.backup(copy)
+        bring_up(copy)
+        copy.execute("PRAGMA query_only = ON")
+    except BaseException:
+        copy.close()
+        raise
+    older.close()
+    return copy
+
+
+def open_as_it_is(directory: Path) -> sqlite3.Connection:
+    """Of whatever version up to today's; raises as ``open_read_only``."""
     path = directory / DATABASE_NAME
     if not path.is_file():
         raise JournalError("journal-missing", f"There is no journal in {directory}.", "Name the data directory of a broker with --data.")
@@ -105,12 +132,6 @@ def _check_identity(connection: sqlite3.Connection) -> None:
     if version > VERSION:
         raise JournalError(
             "journal-newer", f"The journal has version {version} and this Homing knows versions up to {VERSION}.", "Use a later Homing."
-        )
-    if version < VERSION:
-        raise JournalError(
-            "journal-older",
-            f"The journal has version {version}, this Homing reads {VERSION}.",
-            "Start the broker on it once.",
         )
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
 import msgpack
 import pytest
 
+from homing.journal.backup.backup import make_of_stopped, restore
+from homing.journal.backup.before_migration import remove_copy_in_time
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.migrations import VERSION, bring_up, split, steps, version_of
@@ -39,6 +43,7 @@ def _make_version_0(directory: Path) -> None:
             attempt_row = (message_id, message_id, attempt, 1, NOW_MS + attempt, NACK)
             connection.execute("INSERT INTO attempt VALUES (?, ?, ?, ?, ?, ?)", attempt_row)
         connection.execute("INSERT INTO outcome VALUES (7, 7, 1, ?, 'succeeded', ?)", (NOW_MS + 9, DETAIL))
+        connection.execute("INSERT INTO minute (queue_id, minute, sent, succeeded) VALUES (1, ?, 3, 1)", (NOW_MS // 60_000,))
         connection.execute("INSERT INTO address VALUES ('orders', 1, 1, ?)", (NOW_MS,))
         connection.execute("INSERT INTO duplicate VALUES ('orders', 'd', 4)")
 
@@ -58,7 +63,7 @@ async def test_version_0_comes_up_with_everything_in_it(tmp_path: Path) -> None:
         ((two,),) = query(tmp_path, "SELECT counts_checksum FROM reference WHERE sequence = 6")
         assert two == counts_checksum(1, 0, 6, 2, 1, 3, 0, None, None)
         assert journal._writer_thread.writer.state.history_bytes == 3 * (len(NACK) + len("[[5,5]]")) + len(DETAIL) + len("[[7,7]]")
-    assert check(tmp_path).problems == ["Queue 1 holds messages that were never counted in."]
+    assert check(tmp_path).problems == []
     with JournalReader(tmp_path) as reader:
         here, gone = reader.history(5), reader.history(7)
     assert here is not None
@@ -86,6 +91,65 @@ def test_a_migrated_schema_is_the_schema(tmp_path: Path) -> None:
     ):
         assert shape(old) == shape(new)
         assert version_of(old) == version_of(new) == VERSION
+
+
+def _copies(directory: Path) -> list[Path]:
+    return list(directory.glob("before-version-*"))
+
+
+async def test_as_it_was_it_stands_beside_for_a_week_and_the_log_says_how_to_go_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _make_version_0(tmp_path)
+    (tmp_path / "before-version-1").mkdir()
+    with caplog.at_level("INFO", "homing.journal"):
+        async with opened(tmp_path):
+            pass
+    (copy,) = _copies(tmp_path)
+    assert copy.name == f"before-version-{VERSION}", "one at a time"
+    with closing(sqlite3.connect(copy / "homing.db")) as connection:
+        assert version_of(connection) == 0
+        assert connection.execute("SELECT sequence FROM reference ORDER BY 1").fetchall() == [(5,), (6,)]
+    assert f"homing journal restore {copy} --data NEW-DIRECTORY" in caplog.text
+    assert check(copy).version == 0
+    restore(copy, tmp_path / "restored")
+    async with opened(tmp_path / "restored") as (_, recovered):
+        assert len(recovered.references) == 2
+    remove_copy_in_time(tmp_path)
+    assert copy.exists()
+    week_ago_s = time.time() - 7 * 86_400 - 1
+    os.utime(copy, (week_ago_s, week_ago_s))
+    remove_copy_in_time(tmp_path)
+    assert not copy.exists()
+
+
+@pytest.mark.parametrize(("free", "keep", "why"), [(1, True, "twice its size is not free"), (1 << 40, False, "keep-before-migration")])
+async def test_without_a_copy_the_log_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, free: int, keep: bool, why: str
+) -> None:
+    _make_version_0(tmp_path)
+    monkeypatch.setattr("homing.journal.store.directory.Disk.free_bytes", lambda disk: free)
+    async with opened(tmp_path, keep_before_migration=keep):
+        pass
+    assert _copies(tmp_path) == []
+    assert why in caplog.text
+
+
+def test_an_older_journal_is_checked_read_and_backed_up_as_it_is(tmp_path: Path) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    _make_version_0(directory)
+    before = (directory / "homing.db").read_bytes()
+    report = check(directory)
+    assert (report.version, report.rows["reference"]) == (0, 2)
+    assert report.ok
+    with JournalReader(directory) as reader:
+        history = reader.history(5)
+    assert history is not None
+    assert [each["attempt"] for each in history["attempts"]] == [1, 2]
+    made = make_of_stopped(directory, tmp_path / "backups", "one")
+    assert made["messages"] == 2
+    assert (directory / "homing.db").read_bytes() == before
 
 
 def _index(connection: sqlite3.Connection, name: str) -> list[tuple[object, ...]]:
