@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, clock, error_line, escape, print_json, span, stderr, stdout, unreadable, wide
+from .output import DEFAULT_URL, Json, Url, clock, error_line, escape, print_json, span, stderr, stdout, unreadable
+from .tables import Column, Listing, Wide, print_table
 from .values import Settings, read_settings, settings_given, value_text
 
 app = typer.Typer(help="Address settings while the broker runs: kept in the journal, over broker.yaml.", no_args_is_help=True)
@@ -33,6 +33,7 @@ def set_settings(
     ] = None,
     dry_run: DryRun = False,
     preview: Preview = False,
+    wide: Wide = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +53,7 @@ def set_settings(
         return
     _show(changed)
     if found is not None:
-        _show_preview(found)
+        _show_preview(found, wide)
 
 
 @app.command()
@@ -74,7 +75,7 @@ def unset(
 
 
 @app.command("list")
-def list_settings(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def list_settings(wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """What was set by command. [bold]homing explain[/] shows what holds for an address, and [bold]homing config export[/] all of it."""
     from .client import listing
 
@@ -82,13 +83,12 @@ def list_settings(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     if as_json:
         print_json({each["pattern"]: each["settings"] for each in found})
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("pattern", "setting", "value"):
-        table.add_column(heading)
-    for each in found:
-        for number, (key, value) in enumerate(each["settings"].items()):
-            table.add_row(escape("" if number else each["pattern"]), key, escape(value_text(key, value)))
-    wide.print(table)
+    rows = [
+        (escape("" if number else each["pattern"]), key, escape(value_text(key, value)))
+        for each in found
+        for number, (key, value) in enumerate(each["settings"].items())
+    ]
+    print_table(Listing([Column("pattern"), Column("setting"), Column("value")], rows), wide)
 
 
 def _show(changed: dict[str, Any]) -> None:
@@ -103,19 +103,19 @@ def _show(changed: dict[str, Any]) -> None:
         stderr.print(f"[yellow]warning[/]  {escape(warning)}")
 
 
-def _show_preview(found: dict[str, Any]) -> None:
+def _show_preview(found: dict[str, Any], wide: bool) -> None:
     since = clock(found["since_ms"], date=True)
     stdout.print(f"\nOf {counted(found['failures'], 'failure')} since {since}{'' if found['whole'] else ', the latest ones'}:")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("fault", "queue", "error", "failures", "came of them", "would have come", "after"):
-        table.add_column(heading, justify="right" if heading == "failures" else "left", overflow="fold")
+    ranks = {"fault": 2, "queue": 0, "error": 1, "failures": 0, "came of them": 0, "would have come": 0, "after": 3}
+    rows = []
     for each in found["rows"]:
         then, now = _came(each["then"], each["rule_then"]), _came(each["now"], each["rule"])
         error = error_line(each["error_class"], each["text"], _WIDEST)
         wait = _wait(each["min_delay_ms"], each["max_delay_ms"])
-        table.add_row(each["fault"] or "–", escape(each["queue"]), error, f"{each['failures']:,}", escape(then), escape(now), wait)
-    if found["rows"]:
-        wide.print(table)
+        rows.append((each["fault"] or "–", escape(each["queue"]), error, f"{each['failures']:,}", escape(then), escape(now), wait))
+    if rows:
+        columns = [Column(heading, rank, number=heading == "failures") for heading, rank in ranks.items()]
+        print_table(Listing(columns, rows), wide)
     if found["more_rows"]:
         stdout.print(f"  and {counted(found['more_rows'], 'more kind')}")
     if found["header_rules"]:

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 
 from ..core.settings.units import counted
 from .completion import queue_argument
 from .output import DEFAULT_URL, Json, Url, escape, print_json, size, span_since, stdout
+from .tables import Column, Listing, Wide
 from .watch import Watch, show
 
 app = typer.Typer(help="One connection.", no_args_is_help=True)
@@ -32,6 +32,7 @@ class Order(StrEnum):
 def connections(
     by: Annotated[Order, typer.Option("--by", help="What to sort by: those with the most come first.")] = Order.NAME,
     watch: Watch = False,
+    wide: Wide = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -44,25 +45,26 @@ def connections(
     async def ask(connection: Any) -> list[dict[str, Any]]:
         return sorted(await connection.listing("connections"), key=in_order)
 
-    show(url, ask, _connections, as_json=as_json, watch=watch)
+    show(url, ask, _connections, as_json=as_json, watch=watch, everything=wide)
 
 
 def _connections(found: list[dict[str, Any]]) -> RenderableType:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("connection", "protocol", "from", "user", "virtual host", "for"):
-        table.add_column(heading)
-    for heading in ("producers", "consumers", "unsettled", "memory"):
-        table.add_column(heading, justify="right")
+    texts = {"connection": 0, "protocol": 3, "from": 1, "user": 2, "virtual host": 4, "for": 3}
+    numbers = {"producers": 4, "consumers": 4, "unsettled": 1, "memory": 1}
+    columns = [Column(heading, rank) for heading, rank in texts.items()]
+    columns += [Column(heading, rank, number=True) for heading, rank in numbers.items()]
+    rows = []
     for each in found:
         who = [each["connection"], each["protocol"] or "", each["peer"] or "", each["user"], each["virtual_host"]]
-        numbers = [f"{each[key]:,}" for key in ("producers", "consumers", "unsettled")]
-        table.add_row(*map(escape, who), span_since(each["connected_at_ms"]), *numbers, size(each["memory_bytes"]))
-    return table
+        counts = [f"{each[key]:,}" for key in ("producers", "consumers", "unsettled")]
+        rows.append([*map(escape, who), span_since(each["connected_at_ms"]), *counts, size(each["memory_bytes"])])
+    return Listing(columns, rows)
 
 
 def consumers(
     queue: Annotated[str | None, queue_argument("Only those of this queue.")] = None,
     watch: Watch = False,
+    wide: Wide = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -71,21 +73,20 @@ def consumers(
     async def ask(connection: Any) -> Any:
         return await connection.listing("consumers", queue=queue)
 
-    show(url, ask, _consumers, as_json=as_json, watch=watch)
+    show(url, ask, _consumers, as_json=as_json, watch=watch, everything=wide)
 
 
 def _consumers(found: list[dict[str, Any]]) -> RenderableType:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("consumer", "queue", "selector"):
-        table.add_column(heading)
-    for heading in ("prefetch", "credit", "unsettled", "given", "memory"):
-        table.add_column(heading, justify="right")
+    numbers = {"prefetch": 2, "credit": 3, "unsettled": 0, "given": 3, "memory": 2}
+    columns = [Column("consumer"), Column("queue"), Column("selector", 4)]
+    columns += [Column(heading, rank, number=True) for heading, rank in numbers.items()]
+    rows = []
     for each in sorted(found, key=lambda each: each["queue"]):
         name = escape(each["consumer"]) + ("  [yellow]slow[/]" if each["slow"] else "")
         prefetch, credit = ("no limit" if each["prefetch"] >= _NO_LIMIT else f"{each[key]:,}" for key in ("prefetch", "credit"))
-        numbers = [prefetch, credit, f"{each['unsettled']:,}", f"{each['given']:,}"]
-        table.add_row(name, escape(each["queue"]), escape(each["selector"] or ""), *numbers, size(each["held_bytes"]))
-    return table
+        counts = [prefetch, credit, f"{each['unsettled']:,}", f"{each['given']:,}", size(each["held_bytes"])]
+        rows.append([name, escape(each["queue"]), escape(each["selector"] or ""), *counts])
+    return Listing(columns, rows)
 
 
 @app.command()

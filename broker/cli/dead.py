@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, TextIO
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 
 from ..core.settings.units import counted
 from ..logs.safe_text import safe_json
@@ -33,6 +32,7 @@ from .output import (
     stdout,
     write_privately,
 )
+from .tables import NOTHING, Column, Listing, Wide
 from .watch import Watch, show
 
 app = typer.Typer(cls=OrList, help="Dead letters: which there are; and those that a filter takes: [bold]export[/], delete, move.")
@@ -42,39 +42,30 @@ _PAGE: Final = 250
 
 
 @app.command("list")
-def list_dead(watch: Watch = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def list_dead(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All queues that have dead letters: how many, since when, of which fault most, from where, and how many were sent back before."""
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = await connection.call("dead-letters")
         return found
 
-    show(url, ask, _draw, as_json=as_json, watch=watch)
+    show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 
 
 def _draw(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]there are no dead letters[/]"
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("queue")
-    for heading in ("messages", "oldest", "newest", "sent back"):
-        table.add_column(heading, justify="right")
+    ranks = {"messages": 0, "oldest": 2, "newest": 1, "sent back": 3}
+    columns = [Column("queue"), *(Column(heading, rank, number=True) for heading, rank in ranks.items())]
     owned = any(each["owners"] or each["runbooks"] for each in found)
-    for heading in ("most are dead of", "they came from", *(("owner",) if owned else ())):
-        table.add_column(heading)
+    columns += [Column("most are dead of"), Column("they came from", 4), *([Column("owner", 5)] if owned else [])]
+    rows = []
     for each in found:
         ages = [f"{span_since(each[name])} ago" for name in ("oldest_ms", "newest_ms")]
-        back = f"{100 * each['sent_back'] / each['messages']:.0f} %" if each["sent_back"] else "[dim]·[/]"
-        table.add_row(
-            f"[bold]{escape(each['queue'])}[/]",
-            f"{each['messages']:,}",
-            *ages,
-            back,
-            _top(each),
-            escape(", ".join(each["sources"])),
-            *([escape(", ".join((*each["owners"], *each["runbooks"])))] if owned else []),
-        )
-    return table
+        back = f"{100 * each['sent_back'] / each['messages']:.0f} %" if each["sent_back"] else NOTHING
+        row = [f"[bold]{escape(each['queue'])}[/]", f"{each['messages']:,}", *ages, back, _top(each), escape(", ".join(each["sources"]))]
+        rows.append([*row, *([escape(", ".join((*each["owners"], *each["runbooks"])))] if owned else [])])
+    return Listing(columns, rows)
 
 
 def _top(each: dict[str, Any]) -> str:

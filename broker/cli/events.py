@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.table import Table
 
 from ..core.event import KINDS
 from ..core.reserved import EVENTS
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, clock, escape, print_json, stdout, wide
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, clock, escape, print_json, stdout
+from .tables import Column, Listing, Wide, amount, print_table
 
 if TYPE_CHECKING:
     import homing
@@ -28,7 +28,7 @@ _STYLES: Final = {"fault": "yellow", "dead-letters": "red", "queue": "red", "dis
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Each event from now on, until Ctrl-C; JSON lines to a pipe or with --json.")]
 
 
-def events(follow: Follow = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def events(follow: Follow = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Which events there are, and how many of each were sent since the broker started; or, with [bold]--follow[/], the events themselves.
 
     They are messages on the address homing.events: queues of any name may be bound to it. Nothing is sent, and counted, while none is.
@@ -36,7 +36,7 @@ def events(follow: Follow = False, url: Url = DEFAULT_URL, as_json: Json = False
     [bold]--follow[/] takes the rights to create on events.* and to consume on homing.events.
     """
     if not follow:
-        _list(url, as_json)
+        _list(url, as_json, wide)
         return
     from .client import talk_on
 
@@ -44,20 +44,16 @@ def events(follow: Follow = False, url: Url = DEFAULT_URL, as_json: Json = False
         talk_on(url, lambda connection: _follow(connection, as_json or not stdout.is_terminal))
 
 
-def _list(url: str, as_json: bool) -> None:
+def _list(url: str, as_json: bool, wide: bool) -> None:
     from .client import call
 
     counts = call(url, "statistics")["events"]
     if as_json:
         print_json(counts)
         return
-    table = Table("event", "when", box=None, pad_edge=False, header_style="dim")
-    for heading in ("sent", "left out"):
-        table.add_column(heading, justify="right")
-    for name, kind in KINDS.items():
-        numbers = [f"{counts[name][key]:,}" if counts[name][key] else "[dim]·[/]" for key in ("sent", "left_out")]
-        table.add_row(name, f"[dim]{kind.when}[/]", *numbers)
-    wide.print(table)
+    rows = [(name, f"[dim]{kind.when}[/]", *(amount(counts[name][key]) for key in ("sent", "left_out"))) for name, kind in KINDS.items()]
+    columns = [Column("event"), Column("when"), Column("sent", number=True), Column("left out", number=True)]
+    print_table(Listing(columns, rows), wide)
 
 
 async def _follow(connection: homing.Connection, as_json: bool) -> None:

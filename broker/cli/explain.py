@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
-from rich.table import Table
 
 from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, Rule, first, fitting, key_of, with_bases
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout, wide
+from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout
 from .settings import load_config
+from .tables import Column, Listing, Wide, print_table
 from .values import property_given, value_text
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def explain(
         list[str] | None, typer.Option("--header", help="Of messages with this header: NAME=TEXT, or NAME:=JSON. Repeatable.")
     ] = None,
     exit_status: Annotated[int | None, typer.Option("--exit-status", help="Of failures with this exit status of a program.")] = None,
+    wide: Wide = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -79,14 +80,14 @@ def explain(
     if as_json:
         print_json(_as_json(explained, found))
         return
-    _print_settings(explained)
-    _print_rules(found.settings.rules)
+    _print_settings(explained, wide)
+    _print_rules(found.settings.rules, wide)
     if config is None:
         stdout.print(f"\n{_whereabouts(address, explained.queues)}")
     stdout.print()
     if failure is not None:
         stdout.print(f"Such a failure fits rule [bold]{escape(found.rule.name)}[/]." if found.rule else "Such a failure fits no rule.")
-    _print_attempts(address, found)
+    _print_attempts(address, found, wide)
     stdout.print(f"\n{_ending(found, explained.dead_letter_exchange)}")
     if explained.amqp_returns_at_once:
         stdout.print("AMQP clients get it back at once, as no pattern other than # sets a delay; what native clients fail waits.")
@@ -148,32 +149,33 @@ def _as_json(explained: Explained, found: Attempts) -> dict[str, Any]:
     }
 
 
-def _print_settings(explained: Explained) -> None:
+def _print_settings(explained: Explained, wide: bool) -> None:
     title = f"Settings of {escape(explained.address)}"
-    table = Table("setting", "value", "from", title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    rows = []
     for origin in explained.origins:
         style = "dim" if origin.pattern == "default" else "bold"
-        table.add_row(origin.key, escape(value_text(origin.key, origin.value)), escape(_where(origin)), style=style)
-    wide.print(table)
+        cells = (origin.key, escape(value_text(origin.key, origin.value)), escape(_where(origin)))
+        rows.append([f"[{style}]{cell}[/]" for cell in cells])
+    print_table(Listing([Column("setting"), Column("value"), Column("from")], rows, title), wide)
     if (exchange := explained.dead_letter_exchange) is not None:
         named = f"the exchange [bold]{escape(exchange)}[/]" if exchange else "the default exchange"
         stdout.print(f"\nIts dead letters go through {named} instead.")
 
 
-def _print_rules(rules: tuple[Rule, ...]) -> None:
+def _print_rules(rules: tuple[Rule, ...], wide: bool) -> None:
     if not rules:
         return
     title = "Its rules, of which the first that fits a failure holds"
-    table = Table("rule", "fits", "then", title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
+    rows = []
     for rule in rules:
         asks = {name: list(getattr(rule, name)) for name in ("error_type", "reason", "exit_status")}
         fits = [f"{key_of(name)} {' or '.join(map(str, value))}" for name, value in asks.items() if value]
         fits += [f"header {name}={value_text(name, value)}" for name, value in rule.header]
         then = [] if rule.action == REDELIVER else [rule.action]
         then += [f"{key_of(name)} {value_text(name, value)}" for name, value in rule.settings]
-        table.add_row(escape(rule.name), escape(", ".join(fits) or "everything"), escape(", ".join(then)))
+        rows.append([escape(rule.name), escape(", ".join(fits) or "everything"), escape(", ".join(then))])
     stdout.print()
-    wide.print(table)
+    print_table(Listing([Column("rule"), Column("fits"), Column("then")], rows, title), wide)
 
 
 def _where(origin: Origin) -> str:
@@ -191,18 +193,16 @@ def _whereabouts(address: str, queues: list[str] | None) -> str:
     return f"Its queues: {escape(', '.join(queues))}." if queues else "It has no queue."
 
 
-def _print_attempts(address: str, found: Attempts) -> None:
+def _print_attempts(address: str, found: Attempts, wide: bool) -> None:
     title = f"A message to {escape(address)} that always fails"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="dim")
-    table.add_column("attempt", justify="right")
-    table.add_column("  after waiting")
-    table.add_column("  since the first")
+    rows = []
     for row in found.rows:
         wait, since = _range(row.min_delay_ms, row.max_delay_ms), _range(row.min_total_ms, row.max_total_ms)
-        table.add_row(str(row.attempt), f"  {'–' if row.attempt == 1 else wait}", f"  {since}", style="bold" if row.last else "")
+        cells = (str(row.attempt), f"  {'–' if row.attempt == 1 else wait}", f"  {since}")
+        rows.append([f"[bold]{cell}[/]" if row.last else cell for cell in cells])
     if found.allowed is None or found.rows[-1].attempt < found.allowed:
-        table.add_row("…", "", "", style="dim")
-    wide.print(table)
+        rows.append(["[dim]…[/]", "", ""])
+    print_table(Listing([Column("attempt", number=True), Column("  after waiting"), Column("  since the first")], rows, title), wide)
 
 
 def _range(low_ms: int, high_ms: int) -> str:

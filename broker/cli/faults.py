@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ..core.settings.units import counted
@@ -28,9 +27,9 @@ from .output import (
     print_json,
     span_since,
     stdout,
-    wide,
 )
 from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, Wait, ended, sentence, show_plan
+from .tables import Column, Listing, Wide, amount
 from .watch import Watch, show
 
 _PAGE: Final = 250
@@ -47,6 +46,7 @@ app = typer.Typer(
 def list_faults(
     queue: Annotated[str | None, typer.Argument(help="Only what fails in this queue.")] = None,
     watch: Watch = False,
+    wide: Wide = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -60,22 +60,20 @@ def list_faults(
             found, after = found + page["items"], page["next"]
         return found
 
-    show(url, ask, _draw, as_json=as_json, watch=watch)
+    show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 
 
 def _draw(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]there is no fault[/]"
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("fault", "queue", "error"):
-        table.add_column(heading)
-    for heading in ("failures", "last hour", "waiting", "dead", "succeeded", "first", "last"):
-        table.add_column(heading, justify="right")
+    ranks = {"failures": 1, "last hour": 3, "waiting": 1, "dead": 0, "succeeded": 3, "first": 4, "last": 2}
+    columns = [Column("fault"), Column("queue"), Column("error"), *(Column(heading, rank, number=True) for heading, rank in ranks.items())]
+    rows = []
     for each in found:
-        numbers = [f"{each[key]:,}" if each[key] else "[dim]·[/]" for key in ("failures", "last_hour", "waiting", "dead", "succeeded")]
+        numbers = [amount(each[key]) for key in ("failures", "last_hour", "waiting", "dead", "succeeded")]
         times = [f"{span_since(each[key])} ago" for key in ("first_ms", "last_ms")]
-        table.add_row(f"[bold]{each['fault']}[/]", escape(each["queue"] or "–"), _error(each), *numbers, *times)
-    return table
+        rows.append((f"[bold]{each['fault']}[/]", escape(each["queue"] or "–"), _error(each), *numbers, *times))
+    return Listing(columns, rows)
 
 
 def _error(group: dict[str, Any]) -> str:
@@ -105,7 +103,7 @@ def show_fault(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> N
         stdout.print(body_text(found["traceback"].encode(), limit=16_384), markup=False, style="dim")
     stdout.print(_trend(found["hours"]))
     for each in found["groups"]:
-        wide.print(_group(each))
+        stdout.print(_group(each))
 
 
 def _trend(hours: list[int]) -> Text:

@@ -30,6 +30,7 @@ from . import journal as cli_journal
 from . import messages as cli_messages
 from . import one_message as cli_one_message
 from . import policies as cli_policies
+from . import queue_list as cli_queue_list
 from . import queues as cli_queues
 from . import redrives as cli_redrives
 from . import retries as cli_retries
@@ -109,7 +110,7 @@ app.command(rich_help_panel=MESSAGES)(cli_edit.edit)
 app.command(rich_help_panel=MESSAGES)(cli_retries.retry)
 app.command(rich_help_panel=MESSAGES)(cli_one_message.move)
 app.command(rich_help_panel=MESSAGES)(cli_one_message.delete)
-app.command(rich_help_panel=LOOKING)(cli_queues.queues)
+app.command(rich_help_panel=LOOKING)(cli_queue_list.queues)
 app.command(rich_help_panel=LOOKING)(cli_connections.consumers)
 app.command(rich_help_panel=LOOKING)(cli_connections.connections)
 app.command(rich_help_panel=LOOKING)(cli_statistics.statistics)

@@ -6,10 +6,10 @@ import json
 from typing import Annotated, Final
 
 import typer
-from rich.table import Table
 
 from .explain import explain
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, stdout, wide
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, stdout
+from .tables import Column, Listing, Wide, print_table
 
 app = typer.Typer(help="AMQP's policies, for queues and exchanges by their names.", no_args_is_help=True)
 app.command("explain")(explain)
@@ -50,7 +50,7 @@ def set_policy(
 
 
 @app.command("list")
-def list_policies(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def list_policies(wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All policies, those of broker.yaml included."""
     from .client import listing
 
@@ -58,13 +58,12 @@ def list_policies(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("virtual host", "policy", "pattern", "apply to", "priority", "definition", "from"):
-        table.add_column(heading)
+    ranks = {"virtual host": 2, "policy": 0, "pattern": 0, "apply to": 1, "priority": 3, "definition": 0, "from": 4}
+    rows = []
     for each in found:
         shown = [each["virtual_host"], each["name"], each["pattern"], each["apply_to"], str(each["priority"])]
-        table.add_row(*map(escape, [*shown, json.dumps(each["definition"]), each["source"]]))
-    wide.print(table)
+        rows.append(list(map(escape, [*shown, json.dumps(each["definition"]), each["source"]])))
+    print_table(Listing([Column(heading, rank) for heading, rank in ranks.items()], rows), wide)
 
 
 @app.command("clear")

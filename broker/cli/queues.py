@@ -1,4 +1,4 @@
-"""``homing queues``, ``homing queue …``, ``homing peek`` and ``homing redrive``: what stands in the queues, and what is done with it."""
+"""``homing queue …``, ``homing peek`` and ``homing redrive``: what stands in a queue, and what is done with it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from enum import StrEnum
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import RenderableType
-from rich.table import Table
 
 from ..core.settings.units import counted
 from . import letter_filter as of
@@ -27,79 +25,11 @@ from .output import (
     stdout,
 )
 from .values import Settings, settings_given
-from .watch import Watch, show
 
 app = typer.Typer(help="One queue: create, delete, purge, pause, resume.", no_args_is_help=True)
 
-#: (key of the queue map, heading), counts first to last as a message lives; what none has is left out from the fifth on.
-COUNTS: Final = (
-    ("pending", "pending"),
-    ("delivering", "delivering"),
-    ("scheduled", "scheduled"),
-    ("parked", "parked"),
-    ("consumers", "consumers"),
-    ("on_hold", "on hold"),
-    ("sent", "sent"),
-    ("moved_in", "moved in"),
-    ("succeeded", "succeeded"),
-    ("retried", "retried"),
-    ("dead_lettered", "dead-lettered"),
-    ("expired", "expired"),
-    ("dropped", "dropped"),
-    ("purged", "purged"),
-    ("moved_out", "moved out"),
-    ("edited", "edited"),
-)
-_ALWAYS: Final = 5
 #: Messages of one answer.
 _PAGE: Final = 100
-
-
-def queues(watch: Watch = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """All queues: what waits in them, what comes in and succeeds a second, and what became of the rest since the broker started."""
-
-    async def ask(connection: Any) -> list[dict[str, Any]]:
-        return sorted(await connection.listing("queues"), key=lambda each: str(each["name"]))
-
-    show(url, ask, _draw, as_json=as_json, watch=watch)
-
-
-def _draw(found: list[dict[str, Any]]) -> RenderableType:
-    if not found:
-        return "[dim]there is no queue yet; the first message or consumer makes one[/]"
-    shown = [*COUNTS[:_ALWAYS], *(each for each in COUNTS[_ALWAYS:] if any(queue[each[0]] for queue in found))]
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("queue")
-    for heading in (*(heading for _, heading in shown[:_ALWAYS]), "in/s", "out/s", *(heading for _, heading in shown[_ALWAYS:])):
-        table.add_column(heading, justify="right")
-    owned = any(queue["owner"] or queue["runbook"] for queue in found)
-    if owned:
-        table.add_column("owner")
-    for queue in found:
-        numbers = [_number(key, queue[key]) for key, _ in shown]
-        rates = queue["rates"]
-        whose = [escape(", ".join(filter(None, (queue["owner"], queue["runbook"]))))] if owned else []
-        came, went = _rate(rates["sent"] + rates["moved_in"]), _rate(rates["succeeded"])
-        table.add_row(_name(queue), *numbers[:_ALWAYS], came, went, *numbers[_ALWAYS:], *whose)
-    return table
-
-
-def _name(queue: dict[str, Any]) -> str:
-    name = f"[bold]{escape(queue['name'])}[/]" + ("  [yellow]paused[/]" if queue["paused"] else "")
-    if queue["address"] != queue["name"]:
-        name += f"  [dim]on {escape(queue['address'])}[/]"
-    return f"{name}  [dim]policy {escape(queue['policy'])}[/]" if queue["policy"] else name
-
-
-def _rate(a_second: float) -> str:
-    return f"{a_second:,.1f}" if a_second else "[dim]·[/]"
-
-
-def _number(key: str, value: int) -> str:
-    if not value:
-        return "[dim]·[/]"
-    style = {"retried": "yellow", "dead_lettered": "red", "parked": "red", "succeeded": "green"}.get(key)
-    return f"[{style}]{value:,}[/]" if style else f"{value:,}"
 
 
 @of.filtered

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 
 from ..core.redrive_job import STOP_ABOVE
 from ..core.settings.units import counted
@@ -16,6 +15,7 @@ from . import letter_filter as of
 from .completion import queue_argument
 from .or_list import OrList
 from .output import DEFAULT_URL, ExitCode, Json, Url, clock, escape, note, print_json, progress_bar, span_since, stdout
+from .tables import Column, Listing, Wide, amount
 from .watch import Watch, show
 
 app = typer.Typer(cls=OrList, help="Jobs that send dead letters back: [bold]start[/], list, status, pause, resume, cancel.")
@@ -132,30 +132,30 @@ def show_plan(plan: dict[str, Any]) -> None:
 
 
 @app.command("list")
-def list_redrives(watch: Watch = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def list_redrives(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Jobs at work, and the last that have ended."""
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = await connection.call("redrives")
         return found
 
-    show(url, ask, _draw, as_json=as_json, watch=watch)
+    show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 
 
 def _draw(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]there was no redrive yet[/]"
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("redrive", "queue", "which, and how", "state", "started"):
-        table.add_column(heading)
-    for heading in ("sent", "succeeded", "not settled", "dead again", "left there"):
-        table.add_column(heading, justify="right")
+    texts = {"redrive": 0, "queue": 0, "which, and how": 4, "state": 0, "started": 3}
+    numbers_of = {"sent": 0, "succeeded": 1, "not settled": 2, "dead again": 1, "left there": 2}
+    columns = [Column(heading, rank) for heading, rank in texts.items()]
+    columns += [Column(heading, rank, number=True) for heading, rank in numbers_of.items()]
+    rows = []
     for job in found:
-        numbers = [f"{job[name]:,}" if job[name] else "[dim]·[/]" for name in ("sent", "succeeded", "waiting", "died", "left")]
+        numbers = [amount(job[name]) for name in ("sent", "succeeded", "waiting", "died", "left")]
         state = escape(job["state"] + (f": {job['why']}" if job["why"] else ""))
         started = f"{span_since(job['started_ms'])} ago"
-        table.add_row(str(job["job_id"]), f"[bold]{escape(job['queue'])}[/]", escape(_meant(job)), state, started, *numbers)
-    return table
+        rows.append((str(job["job_id"]), f"[bold]{escape(job['queue'])}[/]", escape(_meant(job)), state, started, *numbers))
+    return Listing(columns, rows)
 
 
 @app.command()

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
-from rich.table import Table
 
 from ..core.settings.units import counted
 from . import letter_filter as of
 from .completion import queue_argument
 from .output import DEFAULT_URL, Json, Url, clock, escape, note, print_json, span, stdout
+from .tables import NOTHING, Column, Listing, Wide, amount
 from .watch import Watch, show
 
 _filtered = partial(of.filtered, options=of.OF_WAITING)
@@ -102,6 +102,7 @@ def retrying(
     queue: Annotated[str | None, typer.Argument(help="What failed and waits in it, one by one.", show_default="all, in sum")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most so many.")] = 20,
     watch: Watch = False,
+    wide: Wide = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -117,7 +118,7 @@ def retrying(
         async def ask(connection: Any) -> Any:
             return await connection.call("retrying")
 
-        show(url, ask, _draw_queues, as_json=as_json, watch=watch)
+        show(url, ask, _draw_queues, as_json=as_json, watch=watch, everything=wide)
         return
 
     async def ask_queue(connection: Any) -> list[dict[str, Any]]:
@@ -128,37 +129,34 @@ def retrying(
             found += [{**each, "last_attempt": last} for each, last in zip(page["messages"], attempts, strict=True)]
         return found
 
-    show(url, ask_queue, _draw_messages, as_json=as_json, watch=watch)
+    show(url, ask_queue, _draw_messages, as_json=as_json, watch=watch, everything=wide)
 
 
 def _draw_queues(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]nothing waits[/]"
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("queue")
-    for heading in ("scheduled", "on hold", "first goes", "last goes"):
-        table.add_column(heading, justify="right")
-    table.add_column("to be tried again")
+    ranks = {"scheduled": 0, "on hold": 2, "first goes": 1, "last goes": 2}
+    columns = [Column("queue"), *(Column(heading, rank, number=True) for heading, rank in ranks.items()), Column("to be tried again")]
+    rows = []
     for each in found:
-        numbers = [f"{each[key]:,}" if each[key] else "[dim]·[/]" for key in ("scheduled", "on_hold")]
-        times = [_in(each[key]) if each[key] is not None else "[dim]·[/]" for key in ("first_ms", "last_ms")]
+        numbers = [amount(each[key]) for key in ("scheduled", "on_hold")]
+        times = [_in(each[key]) if each[key] is not None else NOTHING for key in ("first_ms", "last_ms")]
         faults = ", ".join(f"{fault['waiting']:,} × {_error(fault['error_class'], fault['text'])}" for fault in each["faults"])
-        table.add_row(f"[bold]{escape(each['queue'])}[/]", *numbers, *times, escape(faults))
-    return table
+        rows.append((f"[bold]{escape(each['queue'])}[/]", *numbers, *times, escape(faults)))
+    return Listing(columns, rows)
 
 
 def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]nothing that failed waits for its time[/]"
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading, justify in (("message", "left"), ("goes", "right"), ("attempt", "right"), ("failed of", "left")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    columns = [Column("message"), Column("goes", number=True), Column("attempt", 1, number=True), Column("failed of")]
+    rows = []
     for each in found:
         goes = "[magenta]on hold[/]" if each["state"] == "on-hold" else f"{_in(each['due_at_ms'])}  [dim]{clock(each['due_at_ms'])}[/]"
         most = each["attempts_allowed_by_rule"].get((each["last_attempt"] or {}).get("rule"), each["attempts_allowed"])
         attempt = f"{each['failed']:,} of {most:,}" if most is not None else f"{each['failed']:,}"
-        table.add_row(f"[bold cyan]{each['message_id']}[/]", goes, attempt, escape(_why(each)))
-    return table
+        rows.append((f"[bold cyan]{each['message_id']}[/]", goes, attempt, escape(_why(each))))
+    return Listing(columns, rows)
 
 
 def _in(at_ms: int) -> str:
@@ -186,6 +184,7 @@ def _error(error_class: str, text: str) -> str:
 def due(
     queue: Annotated[str | None, typer.Argument(help="Only of this queue.", show_default="all")] = None,
     watch: Watch = False,
+    wide: Wide = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
@@ -194,20 +193,17 @@ def due(
     async def ask(connection: Any) -> Any:
         return await connection.call("due", queue=queue)
 
-    show(url, ask, _draw_calendar, as_json=as_json, watch=watch)
+    show(url, ask, _draw_calendar, as_json=as_json, watch=watch, everything=wide)
 
 
 def _draw_calendar(found: dict[str, Any]) -> RenderableType:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("from")
-    table.add_column("for")
-    table.add_column("due", justify="right")
-    table.add_column("")
+    rows = []
     most = max((each["messages"] for each in found["due"]), default=1)
     for each in found["due"]:
         bar = "█" * max(1, round(_BAR * each["messages"] / most))
         begins = clock(each["from_ms"]).replace(".000", "")
-        table.add_row(begins, span(each["until_ms"] - each["from_ms"]), f"{each['messages']:,}", f"[magenta]{bar}[/]")
+        rows.append((begins, span(each["until_ms"] - each["from_ms"]), f"{each['messages']:,}", f"[magenta]{bar}[/]"))
     if found["on_hold"]:
-        table.add_row("on hold", "", f"{found['on_hold']:,}", "")
-    return table if table.row_count else "[dim]nothing is due[/]"
+        rows.append(("on hold", "", f"{found['on_hold']:,}", ""))
+    columns = [Column("from"), Column("for"), Column("due", number=True), Column("", 1)]
+    return Listing(columns, rows) if rows else "[dim]nothing is due[/]"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from .analyze import OnDamage
-from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stderr, stdout, wide, write_privately
+from .output import Json, SparkMaster, SparkMemory, escape, print_json, progress_bar, stderr, stdout, write_privately
+from .tables import Column, Listing, Wide, print_table
 
 
 def simulate(
@@ -26,6 +26,7 @@ def simulate(
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same answer.")] = 1,
     master: SparkMaster = None,
     memory: SparkMemory = None,
+    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
     """Play recorded failures again under another redelivery policy: time to success, deliveries, peaks, dead letters, order."""
@@ -42,14 +43,14 @@ def simulate(
     stdout.print(f"[bold]{escape(sentence(found.rows))}.[/]")
     if found.warning:
         stderr.print(f"[yellow]warning[/]  {escape(found.warning)}")
-    table = Table("queue", "figure", box=None, pad_edge=False)
-    for name in ("recorded", "expected", "90 % between", "observed"):
-        table.add_column(name, justify="right", no_wrap=True)
+    ranks = {"recorded": 0, "expected": 0, "90 % between": 1, "observed": 2}
+    columns = [Column("queue"), Column("figure"), *(Column(heading, rank, number=True) for heading, rank in ranks.items())]
+    lines = []
     for queue, rows in groupby(found.rows, key=lambda row: row["queue"]):
         for number, row in enumerate(rows):
             figure = row["figure"]
             between = "cannot be known" if row["low"] is None else f"{shown(figure, row['low'])} – {shown(figure, row['high'])}"
             seen = "–" if row["observed_share"] is None else f"{100 * row['observed_share']:.0f} %"
             name = "" if number else "all" if queue is None else queue
-            table.add_row(escape(name), figure, shown(figure, row["recorded"]), shown(figure, row["expected"]), between, seen)
-    wide.print(table)
+            lines.append((escape(name), figure, shown(figure, row["recorded"]), shown(figure, row["expected"]), between, seen))
+    print_table(Listing(columns, lines), wide)

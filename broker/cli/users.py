@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.table import Table
 
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, unreadable, wide
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, unreadable
+from .tables import Column, Listing, Wide, print_table
 
 app = typer.Typer(help="Users, and what they may do.", no_args_is_help=True)
 
@@ -133,21 +133,20 @@ def _all(url: str, data: Path | None) -> list[dict[str, Any]]:
 
 
 @app.command("list")
-def list_all(data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def list_all(data: Data = None, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All users with what they may do."""
     found = _all(url, data)
     if as_json:
         print_json(found)
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("user", "rights", "on", "virtual host", "keys", "from"):
-        table.add_column(heading)
+    ranks = {"user": 0, "rights": 0, "on": 0, "virtual host": 1, "keys": 2, "from": 3}
+    rows = []
     for each in found:
         for number, said in enumerate(each["grants"] or [{"rights": ["–"]}]):
             who, source = (each["name"], each["source"]) if not number else ("", "")
             row = [", ".join(said["rights"]), said.get("pattern", ""), said.get("virtual_host", ""), said.get("keys", "")]
-            table.add_row(*map(escape, [who, *row, source]))
-    wide.print(table)
+            rows.append(list(map(escape, [who, *row, source])))
+    print_table(Listing([Column(heading, rank) for heading, rank in ranks.items()], rows), wide)
 
 
 @app.command("hash")

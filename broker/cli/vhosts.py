@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, wide
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout
+from .tables import Column, Listing, Wide, print_table
 
 app = typer.Typer(help="AMQP's virtual hosts: names apart from all others.", no_args_is_help=True)
 
@@ -28,7 +28,7 @@ def add(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 
 @app.command("list")
-def list_all(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def list_all(wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """All virtual hosts with what is in them."""
     from .client import listing
 
@@ -36,13 +36,9 @@ def list_all(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     if as_json:
         print_json(found)
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("virtual host")
-    for heading in ("queues", "messages", "connections"):
-        table.add_column(heading, justify="right")
-    for each in found:
-        table.add_row(f"[bold]{escape(each['name'])}[/]", *(f"{each[key]:,}" for key in ("queues", "messages", "connections")))
-    wide.print(table)
+    keys = ("queues", "messages", "connections")
+    rows = [(f"[bold]{escape(each['name'])}[/]", *(f"{each[key]:,}" for key in keys)) for each in found]
+    print_table(Listing([Column("virtual host"), *(Column(key, number=True) for key in keys)], rows), wide)
 
 
 @app.command()

@@ -12,7 +12,8 @@ import typer
 from rich.console import RenderableType
 from rich.live import Live
 
-from .output import print_json, stdout, wide
+from .output import print_json, stdout
+from .tables import print_table
 
 if TYPE_CHECKING:
     import homing
@@ -29,11 +30,13 @@ def show(
     *,
     as_json: bool,
     watch: bool,
+    everything: bool = False,
 ) -> None:
-    """What ``ask`` brings, as JSON or as ``draw`` draws it: on a terminal in one place, elsewhere one after the other."""
+    """What ``ask`` brings, as JSON or as ``draw`` draws it: on a terminal in one place, elsewhere one after the other. ``everything``: see
+    tables.print_table."""
     from .client import talk, talk_on
 
-    in_place = watch and not as_json and stdout.is_terminal
+    in_place = watch and not as_json and not everything and stdout.is_terminal
 
     async def conversation(connection: homing.Connection) -> None:
         with Live(console=stdout, screen=True, auto_refresh=False) if in_place else nullcontext() as live:
@@ -42,7 +45,7 @@ def show(
                 if as_json:
                     print_json(found, line=watch)
                 elif live is None:
-                    wide.print(draw(found))
+                    print_table(draw(found), everything)
                 else:
                     live.update(draw(found), refresh=True)
                 sys.stdout.flush()

@@ -152,7 +152,7 @@ def test_queues_and_statistics_count_what_became_of_messages(shell: HomingComman
         "the queue's stay with the rest"
     )
     shown = shell("queues").stdout
-    assert re.search(r"pending +delivering +scheduled +parked +consumers +in/s +out/s .*moved in", shown), shown
+    assert re.search(r"pending +dead +delivering +scheduled +parked +consumers +in/s +out/s .*moved in", shown), shown
     assert re.search(r"retried +\d", shell("statistics").stdout)
 
 

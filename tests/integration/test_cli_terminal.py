@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -53,9 +54,9 @@ async def misbehave(url: str) -> int:
     return message.message_id
 
 
-def on_a_terminal(url: str, commands: list[str], directory: Path) -> str:
+def on_a_terminal(url: str, commands: list[str], directory: Path, columns: int = 120) -> str:
     controller, terminal = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOMING_URL": url, "TERM": "xterm-256color", "COLUMNS": "120"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOMING_URL": url, "TERM": "xterm-256color", "COLUMNS": str(columns)}
     environment.pop("NO_COLOR", None)
     program = [sys.executable, "-c", PROGRAM]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=terminal, stderr=terminal, cwd=directory, env=environment) as process:
@@ -113,6 +114,26 @@ async def test_no_command_shows_anything_that_acts(start_server: Callable[..., S
     assert everything.count("\\x1b[2J") >= 6
     assert "\x1b[1m" in shown
     assert not ACTS.search(server.log_path.read_text())
+
+
+async def test_tables_fit_the_terminal(server: Server) -> None:
+    """Whatever stands in them, a row is a line."""
+    long = f"orders.{'of.the.north.' * 8}end"
+    tables = ["queues", "connections", "consumers", "dead", "faults", "retrying", "redrives", "due", "events", "explain few"]
+    async with homing.connect(server.url) as connection, connection.session(homing.AckMode.INDIVIDUAL) as session:
+        consumer = session.consumer(long, prefetch=1)
+        await session.producer(long).send(b"x")
+        message = await consumer.receive(timeout_ms=20_000)
+        assert message is not None
+        await message.nack(reason="no stock of what was asked for, nor of anything like it " * 3, retryable=False)
+        await session.producer("few").send(b"x", delay_ms=3_600_000)
+        await connection.call("set-policy", name="p", pattern="^few", definition={"message-ttl": 7_200_000})
+        shown = await asyncio.to_thread(on_a_terminal, server.url, [*tables, "policy list", "vhost list"], server.directory, 80)
+    lines = [line for line in STYLES.sub("", shown).splitlines() if not line.startswith("warning  ")]  # a sentence, no row
+    assert max(map(len, lines)) <= 80, max(lines, key=len)
+    assert long[:20] in shown
+    assert long not in shown
+    assert shown.count("--wide also shows: ") >= 3
 
 
 async def test_a_client_id_that_acts_is_refused(server: Server) -> None:
