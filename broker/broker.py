@@ -190,7 +190,7 @@ class Broker(Consuming):
         if stored:
             producer.used_at_ms = now_ms = self.now_ms()
             # A high watermark on disk may stand for nothing that a crash takes away.
-            if any(message.durable for message in fresh[:stored]):
+            if any(message.kept for message in fresh[:stored]):
                 self.recorder.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
         return None if refused is None else (producer.high_watermark + 1, refused)
 

@@ -165,7 +165,7 @@ class DeadLetters(Administration):
     def fault_shown(self, who: Who, reference: MessageReference) -> FaultGroup | None:
         """The same; None also where whoever asks may not browse the queue that it failed in, and of what is not durable: its failures are
         not counted."""
-        group = self.fault_group(reference) if reference.message.durable else None
+        group = self.fault_group(reference) if reference.durable else None
         return group if group is not None and self.may(who, Right.BROWSE, places.of_fault(self, group)) else None
 
     @needs((Right.MANAGE, places.at_faults), audited=True)

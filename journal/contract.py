@@ -97,6 +97,8 @@ class MessageRecord(NamedTuple):
     expires_at_ms: int | None
     #: client_id/producer of the sender, "" where unknown.
     producer: str
+    #: Whether its sender wanted it kept; it may be kept without.
+    durable: bool = True
 
     @property
     def weight(self) -> int:

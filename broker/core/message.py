@@ -95,6 +95,7 @@ class Message:
         "duplicate_id",
         "durable",
         "expires_at_ms",
+        "kept",
         "message_id",
         "priority",
         "producer",
@@ -130,6 +131,8 @@ class Message:
         self.properties = properties
         self.priority = priority
         self.durable = durable
+        #: It is durable wherever it goes: its sender wants it, or a queue that keeps everything has it, or had.
+        self.kept = durable
         self.sent_at_ms = sent_at_ms
         self.expires_at_ms: int | None = expires_at_ms
         self.producer = producer
@@ -202,7 +205,8 @@ class MessageReference:
         if not queue.lowest_priority <= priority <= queue.highest_priority:
             priority = queue.lowest_priority if priority < queue.lowest_priority else queue.highest_priority
         self.priority = priority
-        self.durable = message.durable and queue.durable
+        #: It is on disk, or about to be, and survives a crash.
+        self.durable = message.kept and queue.durable
         self.expires_at_ms: int | None = message.expires_at_ms
         self.entered_at_ms = now_ms
         self.due_at_ms: int | None = None

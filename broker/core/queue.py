@@ -74,6 +74,7 @@ class Queue:
         "first_due_ms",
         "highest_priority",
         "idle_since_ms",
+        "keeps_all",
         "lowest_priority",
         "memory_bytes",
         "name",
@@ -108,6 +109,7 @@ class Queue:
         auto_created: bool = False,
         options: QueueOptions | None = None,
         priorities: tuple[int, int] = (0, PRIORITIES - 1),
+        keeps_all: bool = False,
     ) -> None:
         """``priorities``: the lowest and the highest that are distinguished; what is beyond counts as the nearer of the two."""
         self.queue_id = queue_id
@@ -120,6 +122,8 @@ class Queue:
         self.policy: Policy | None = None
         self.selector = selector
         self.durable = durable
+        #: Whatever is in it is durable, whatever its sender wanted.
+        self.keeps_all = keeps_all and durable
         self.auto_created = auto_created
         self.options: QueueOptions = options or {}
         self.created_at_ms = created_at_ms

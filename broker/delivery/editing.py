@@ -112,6 +112,7 @@ class Editing:
         priority, durable, now_ms = original.priority, original.durable, self._state.now_ms()
         kept, producer = properties or None, original.producer
         copy = Message(0, original.address, body, kept, priority, durable, now_ms, producer=producer, properties_size=size, extra=extra)
+        copy.kept = original.kept
         if copy.size > max(self.largest, original.size):
             why = f"it would take {copy.size} bytes, the largest that can be delivered has {self.largest}"
             raise Refused("message-too-large", why, "change less, or raise limits.max-frame-bytes and limits.max-message-bytes")

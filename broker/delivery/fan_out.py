@@ -46,9 +46,12 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
 def _keep(state: BrokerState, messages: list[Message], queues: list[Queue], size: int) -> list[bool] | None:
     """For each queue whether it keeps all of them in memory, or none; None where one keeps a part."""
     pager, number = state.pager, len(messages)
+    durable = sum([message.durable for message in messages])
+    if durable < number and any(queue.keeps_all for queue in queues):
+        # Each queue has its own say.
+        return None
     keep = pager.rooms(queues, number, size)
     if not all(keep):
-        durable = sum([message.durable for message in messages])
         if durable < number:
             # What is not durable stays in memory, room or not.
             return None if durable else [True] * len(queues)

@@ -63,7 +63,7 @@ class Intake:
             self._state.declared.check("duplicate ids")
         return False
 
-    def _note_duplicate_id(self, message: Message) -> None:
+    def _note_duplicate_id(self, message: Message, queues: list[Queue]) -> None:
         if message.duplicate_id is None:
             return
         seen = self._seen.setdefault(message.address, OrderedDict())
@@ -73,7 +73,7 @@ class Intake:
         if len(seen) > self._keep:
             oldest, _ = seen.popitem(last=False)
             self._count(-1, -len(oldest))
-        if message.durable:
+        if message.durable or any(queue.keeps_all for queue in queues):
             self._state.recorder.batch.duplicate(message.address, message.duplicate_id)
 
     # -- where to ----------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Intake:
         state = self._state
         now_ms = state.now_ms()
         message.message_id = state.recorder.next_id()
-        self._note_duplicate_id(message)
+        self._note_duplicate_id(message, queues)
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
         references = state.references.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
         if due_at_ms is not None:

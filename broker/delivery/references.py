@@ -53,7 +53,7 @@ class References:
     def arrive(self, queue: Queue, messages: list[Message], size: int) -> list[MessageReference]:
         """Those of fresh messages, of ``size`` bytes, to one queue and no other."""
         first = self._recorder.next_ids(len(messages))
-        durable, durable_weight, weight = self._number(messages, first, 1, int(queue.durable), size)
+        durable, durable_weight, weight = self._number(messages, first, 1, int(queue.durable), size, queue.keeps_all)
         born = self.join(queue, messages, first, weight, self._now_ms())
         if durable and queue.durable:
             self._recorder.arrived((queue,), _durable_of(born, durable), durable, durable_weight)
@@ -74,8 +74,11 @@ class References:
             records.append(record)
         return records, weight
 
-    def _number(self, messages: list[Message], first: int, queues: int, stored: int, size: int) -> tuple[int, int, int]:
+    def _number(
+        self, messages: list[Message], first: int, queues: int, stored: int, size: int, keeps_all: bool = False
+    ) -> tuple[int, int, int]:
         """Fresh messages and their references to so many queues are counted in; ``stored``: the durable ones of these, of each message.
+        ``keeps_all``: of messages that are not durable, too.
 
         Returns how many messages are durable, what these weigh, and what all of them do.
         """
@@ -84,7 +87,8 @@ class References:
             message.message_id = number
             message.references = queues
             weight += message.weight
-            if message.durable:
+            if message.durable or keeps_all:
+                message.kept = True
                 message.stored = stored
             else:
                 transient += 1
@@ -136,12 +140,17 @@ class References:
     ) -> list[MessageReference]:
         """Those of one message, sent or moved, to whatever queues. ``key``: of a dead letter."""
         now_ms, count = self._now_ms(), SENT if column is QueueStat.SENT else MOVED_IN
+        # What one queue keeps says nothing of the others.
+        kept = message.kept
         references: list[MessageReference] = []
         for queue in queues:
             queue.counts[count] += 1
+            if queue.keeps_all and not message.kept:
+                self._keep(message)
             # The first reference of a message that is new takes the message's own number, by which the journal finds it.
             fresh = hops is None and not message.references
             reference = MessageReference(message, queue, message.message_id if fresh else self._recorder.next_id(), now_ms)
+            reference.durable = (kept or queue.keeps_all) and queue.durable
             reference.hops = hops
             reference.due_at_ms = due_at_ms
             reference.delivery_count = delivery_count
@@ -165,6 +174,8 @@ class References:
         durable = weight = hops_made = 0
         for sequence, (old, hops) in enumerate(moved, self._recorder.next_ids(len(moved))):
             message = old.message
+            if queue.keeps_all and not message.kept:
+                self._keep(message)
             reference = MessageReference(message, queue, sequence, now_ms)
             reference.hops = hops
             if back is None:
@@ -174,7 +185,7 @@ class References:
             reference.expires_at_ms = expires_at_ms
             contents[sequence] = reference
             message.references += 1
-            durable += message.durable
+            durable += message.kept
             weight += message.weight
             hops_made += len(hops)
             references.append(reference)
@@ -193,6 +204,13 @@ class References:
     def _enter_all(self, old: MessageReference, queues: list[Queue], hops: list[Hop]) -> list[MessageReference]:
         return self.enter(old.message, queues, QueueStat.MOVED_IN, hops=hops, cause=old.cause, key=message_key(old))
 
+    def _keep(self, message: Message) -> None:
+        """One that is not durable comes to a queue that keeps it: it counts among durable ones from here on, wherever else it is."""
+        message.kept = True
+        size = message.size + REFERENCE_BYTES * message.references if message.references else 0
+        self.durable_bytes += size
+        self.transient_bytes -= size
+
     def restore(self, reference: MessageReference) -> None:
         """Counts one in that is recorded already, or about to be."""
         message = reference.message
@@ -203,7 +221,7 @@ class References:
         self._memory.charged += own if message.references else own + message.weight
         reference.queue.memory_bytes += own + message.weight
         message.references += 1
-        if message.durable:
+        if message.kept:
             self.durable_bytes += size
         else:
             self.transient_bytes += size
@@ -282,7 +300,7 @@ class References:
             else:
                 size += message.size
                 weight += message.weight
-            if not message.durable:
+            if not message.kept:
                 transient += REFERENCE_BYTES if message.references else REFERENCE_BYTES + message.size
         cost = REFERENCE_BYTES * len(references)
         self.durable_bytes -= size + cost - transient
@@ -297,6 +315,7 @@ def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
         record
     )
     reference = MessageReference(message_of(message), queue, sequence, entered_ms)
+    reference.durable = True
     reference.priority = min(priority, len(queue.pending.on_disk) - 1)
     reference.delivery_count = delivery_count
     reference.failed = failed

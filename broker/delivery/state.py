@@ -56,7 +56,10 @@ class BrokerState(SharedState):
         if not queue.durable or pager.room(queue, len(messages), size):
             queue.append_all(self.references.arrive(queue, messages, size), size)
             return
-        for kept, part in groupby(messages, lambda each: not each.durable or pager.keeps(queue, queue.priority_of(each.priority))):
+        keeps = queue.keeps_all
+        for kept, part in groupby(
+            messages, lambda each: not (keeps or each.durable) or pager.keeps(queue, queue.priority_of(each.priority))
+        ):
             run = list(part)
             if kept:
                 size = size_of(run)
@@ -68,6 +71,7 @@ class BrokerState(SharedState):
         first = self.recorder.next_ids(len(messages))
         for number, message in enumerate(messages, first):
             message.message_id = number
+            message.kept = True
         self.join_on_disk(queue, messages, first)
 
     def join_on_disk(self, queue: Queue, messages: list[Message], first: int, shared: Sequence[MessageRecord | None] | None = None) -> None:

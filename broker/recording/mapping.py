@@ -61,6 +61,7 @@ def message_record(message: Message) -> MessageRecord:
         message.sent_at_ms,
         message.expires_at_ms,
         message.producer,
+        message.durable,
     )
     return make(MessageRecord, values)
 
@@ -112,8 +113,10 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
 
 
 def message_of(record: MessageRecord) -> Message:
-    message_id, address, body, properties, priority, sent_at_ms, expires_at_ms, producer = record
+    message_id, address, body, properties, priority, sent_at_ms, expires_at_ms, producer, durable = record
     size, extra = measured(properties)
-    return Message(
-        message_id, address, body, properties, priority, True, sent_at_ms, expires_at_ms, producer, properties_size=size, extra=extra
+    message = Message(
+        message_id, address, body, properties, priority, durable, sent_at_ms, expires_at_ms, producer, properties_size=size, extra=extra
     )
+    message.kept = True
+    return message

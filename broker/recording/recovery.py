@@ -15,7 +15,7 @@ from ..core.settings.units import known_duration_ms
 from ..delivery.references import reference_of
 from ..engine import Engine
 from ..errors import Refused
-from ..topology.amqp.arguments import priorities
+from ..topology.amqp.arguments import keeps_all, priorities
 from ..topology.resources import parse_selector, settings_for
 from .mapping import park_reason
 
@@ -76,6 +76,7 @@ def _queue(broker: Engine, record: QueueRecord) -> None:
         auto_created=record.auto_created,
         options=options,
         priorities=priorities(record.options or {}),
+        keeps_all=keeps_all(record.options or {}),
     )
     queue.paused, queue.policy = record.paused, policy
     broker.state.post_office.add_queue(queue)

@@ -30,7 +30,7 @@ from ..core.settings.values import SettingError
 from ..delivery.state import BrokerState
 from ..errors import Refused
 from ..steps import STEP, Steps, at_once
-from .amqp.arguments import default_attempts, priorities
+from .amqp.arguments import default_attempts, keeps_all, priorities
 from .amqp.policies import Policies, with_policy
 from .idle_queues import IdleQueues
 
@@ -132,6 +132,7 @@ class Resources:
             auto_created=auto_created,
             options=options,
             priorities=priorities(options or {}),
+            keeps_all=keeps_all(options or {}),
         )
         queue.policy = policy
         state.post_office.add_queue(queue)

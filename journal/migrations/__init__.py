@@ -13,7 +13,7 @@ from ..store.packing import counts_checksum
 from ..store.sqlite import APPLICATION_ID
 
 #: The version that schema.sql makes.
-VERSION = 14
+VERSION = 15
 
 
 def bring_up(connection: sqlite3.Connection) -> int:

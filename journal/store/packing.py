@@ -12,7 +12,7 @@ import msgpack
 
 from ..contract import AttemptDetail, HopDetail, HopRecord, MessageRecord, OutcomeDetail, make
 
-_MESSAGE_FIELDS = len(MessageRecord._fields)
+_MESSAGE_FIELDS: Final = len(MessageRecord._fields)
 _NO_OUTCOME: dict[str, Any] = {
     "address": None,
     "attempts": 0,
@@ -204,6 +204,9 @@ def unpack_message(blob: bytes, checksum: int, message_id: int) -> MessageRecord
     if crc32(blob) != checksum:
         raise Damaged("fails its checksum")
     fields = unpack(blob)
+    if isinstance(fields, list) and len(fields) == _MESSAGE_FIELDS - 1:
+        # Up to version 14 all that were stored were durable, and none said so.
+        fields.append(True)
     if not isinstance(fields, list) or len(fields) != _MESSAGE_FIELDS:
         raise Damaged("is not a packed message")
     if fields[0] != message_id:

@@ -64,7 +64,12 @@ def priorities(options: QueueOptions) -> tuple[int, int]:
 
 def default_attempts(options: QueueOptions) -> int:
     """How many attempts a queue that AMQP declared gives a message where nobody says how many; -1: without end."""
-    return _QUORUM_ATTEMPTS if declared_arguments(options).get("x-queue-type") == "quorum" else -1
+    return _QUORUM_ATTEMPTS if keeps_all(options) else -1
+
+
+def keeps_all(options: QueueOptions) -> bool:
+    """Whether a durable queue with these options keeps every message, whatever its delivery mode, as RabbitMQ's quorum queues do."""
+    return declared_arguments(options).get("x-queue-type") == "quorum"
 
 
 def is_temporary(queue: Queue) -> bool:

@@ -17,7 +17,7 @@ from ...core.routing import ANYCAST, RoutingTypes
 from ...delivery.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources, check_name
-from .arguments import GENERATED, check_same, options_for
+from .arguments import GENERATED, check_same, keeps_all, options_for
 
 log = logging.getLogger("homing")
 
@@ -93,6 +93,8 @@ class DeclaredQueues:
         if exclusive:
             self._own(connection, queue)
         self._report_ignored(queue)
+        if keeps_all(options) and not queue.durable:
+            self._report_not_kept(queue)
         return queue
 
     def _report_ignored(self, queue: Queue) -> None:
@@ -101,6 +103,16 @@ class DeclaredQueues:
             if argument not in self._reported and len(self._reported) < _MOST_REPORTED:
                 self._reported.add(argument)
                 log.info("argument-ignored: %s: the argument %s has no effect here (docs/interoperability.md)", _shown(queue), argument)
+
+    def _report_not_kept(self, queue: Queue) -> None:
+        """A quorum queue that ends with its connection or the broker, which RabbitMQ refuses: each once, those without a name together."""
+        name = GENERATED if local_name(queue.name).startswith(GENERATED) else queue.name
+        if name not in self._reported and len(self._reported) < _MOST_REPORTED:
+            self._reported.add(name)
+            log.info(
+                "quorum-not-durable: %s is of type quorum and not durable: its messages are not kept (docs/interoperability.md)",
+                _shown(queue),
+            )
 
     def make_reply_queue(self, connection: Connection) -> Queue:
         """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""

@@ -1,0 +1,1 @@
+-- A packed message says whether its sender wanted it kept. Messages as they were are read as well (packing.py), all of them durable.

@@ -1,0 +1,83 @@
+"""Messages that their senders did not want kept, in durable queues: what is kept of them all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.amqp_support import AMQP, channel, count, get
+from tests.process import HomingCommand, Server
+
+# pika leaves its sockets to the collector where a connection fails.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+QUORUM = {"x-queue-type": "quorum"}
+#: What a program may say of a message without asking for it to be kept.
+MODES = {
+    "nothing": pika.BasicProperties(),
+    "one": pika.BasicProperties(delivery_mode=1),
+    "headers": pika.BasicProperties(headers={"a": 1}),
+    "expiration": pika.BasicProperties(expiration="600000", priority=3),
+}
+
+
+@pytest.fixture
+def broker(start_server: Callable[..., Server]) -> Server:
+    return start_server({**AMQP, "limits": {"window-messages": 50}})
+
+
+def publish(ch: BlockingChannel, key: str, number: int, properties: pika.BasicProperties, exchange: str = "") -> None:
+    for each in range(number):
+        ch.basic_publish(exchange, key, b"%d" % each, properties)
+
+
+def test_a_quorum_queue_keeps_what_it_confirmed_whatever_its_delivery_mode(broker: Server, homing: HomingCommand) -> None:
+    with channel(broker) as ch:
+        ch.confirm_delivery()
+        ch.exchange_declare("all", "fanout", durable=True)
+        # More than are kept in memory, so that some are on disk only.
+        for name, properties in MODES.items():
+            ch.queue_declare(name, durable=True, arguments=QUORUM)
+            publish(ch, name, 60, properties)
+        # Of several queues only the quorum one keeps it.
+        for name, arguments in {"all.classic": {}, "all.quorum": QUORUM, "all.second": {}}.items():
+            ch.queue_declare(name, durable=True, arguments=arguments)
+            ch.queue_bind(name, "all")
+        publish(ch, "", 3, MODES["nothing"], "all")
+        # One that failed, and one that was dead-lettered into a classic queue, stay what they are.
+        ch.queue_declare("failing", durable=True, arguments={**QUORUM, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        ch.queue_declare("dead", durable=True)
+        publish(ch, "failing", 2, MODES["nothing"])
+        for requeue in (True, False):
+            ch.basic_nack(get(ch, "failing", auto_ack=False)[0].delivery_tag, requeue=requeue)
+        # Taken here, and not kept.
+        for number in range(2):
+            ch.queue_declare(f"passing.{number}", arguments=QUORUM)
+            ch.queue_declare("", exclusive=True, durable=True, arguments=QUORUM)
+        publish(ch, "passing.0", 2, MODES["nothing"])
+        assert count(ch, "dead") == 1
+    broker.kill()
+    broker.start()
+    with channel(broker) as ch:
+        there = {name: count(ch, name) for name in [*MODES, "all.quorum", "all.classic", "all.second", "failing", "dead"]}
+        assert there == {**dict.fromkeys(MODES, 60), "all.quorum": 3, "all.classic": 0, "all.second": 0, "failing": 1, "dead": 1}
+        for name in ("nothing", "one"):
+            method, properties, body = get(ch, name)
+            assert (method.redelivered, properties.delivery_mode in (None, 1), body) == (False, True, b"0")
+        assert get(ch, "failing")[1].delivery_mode in (None, 1)
+        assert get(ch, "dead")[1].delivery_mode in (None, 1)
+        rest = [get(ch, "one")[2] for _ in range(59)]
+        assert rest == [b"%d" % number for number in range(1, 60)]
+    log = broker.logged("quorum-not-durable")
+    assert [
+        line.partition("quorum-not-durable: ")[2].partition(" is of")[0] for line in log.splitlines() if "quorum-not-durable" in line
+    ] == [
+        "queue 'passing.0' in vhost '/'",
+        next(line for line in log.splitlines() if "amq.gen-" in line).partition("quorum-not-durable: ")[2].partition(" is of")[0],
+        "queue 'passing.1' in vhost '/'",
+    ]
+    broker.stop()
+    assert homing("journal", "check", "--data", broker.data).returncode == 0
