@@ -17,7 +17,8 @@ import pytest
 
 from homing import client
 from homing.broker.auth.passwords import hash_password
-from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
+from homing.broker.protocols.amqp091.codec import method_frame
+from homing.broker.protocols.amqp091.codec_methods import PROTOCOL_HEADER
 from homing.broker.protocols.native.codec import Op, encode
 from tests.faults import outage
 from tests.faults.hostile import Raw, good_client

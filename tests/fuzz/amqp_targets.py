@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 from homing.broker.errors import Refused
 from homing.broker.protocols.amqp091.codec import (
-    PROTOCOL_HEADER,
     AckEvent,
     ErrorEvent,
     FrameReader,
@@ -22,7 +21,7 @@ from homing.broker.protocols.amqp091.codec import (
     content_frames,
     method_frame,
 )
-from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, PROTOCOL_HEADER, write_arguments
 from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
 from tests.fuzz.journal_words import check_batch

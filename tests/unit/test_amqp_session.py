@@ -11,8 +11,8 @@ from homing.broker.core.memory import Kind
 from homing.broker.delivery.transactions import SENT_BYTES
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
-from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, AckEvent, FrameReader, MethodEvent, content_frames, method_frame
-from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.protocols.amqp091.codec import AckEvent, FrameReader, MethodEvent, content_frames, method_frame
+from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, PROTOCOL_HEADER, write_arguments
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
 from homing.broker.protocols.amqp091.codec_tables import write_fields
 from homing.broker.protocols.amqp091.options import AmqpOptions
@@ -104,6 +104,10 @@ def world() -> World:
     return World({})
 
 
+#: A client that is notified when its login is refused.
+TOLD = {"capabilities": {"authentication_failure_close": True}}
+
+
 def codes(methods: list[tuple[str, list[Any]]]) -> list[tuple[str, int]]:
     return [(name, values[0]) for name, values in methods if name.endswith(".close")]
 
@@ -181,7 +185,7 @@ def test_an_error_of_the_connection_waits_for_its_answer(world: World) -> None:
 def test_where_no_answer_can_be_read_none_is_waited_for(world: World) -> None:
     peer = Peer(world)
     peer.log_in()
-    assert codes(peer.send(b"\x01\x00\x00\x00\x00\x20\x00")) == [("connection.close", 501)]
+    assert codes(peer.send(b"\x01\x00\x00\x00\x00\x20\x01")) == [("connection.close", 501)]
     assert peer.hung_up
 
 
@@ -219,7 +223,7 @@ def test_another_protocol_is_answered_with_ours(world: World) -> None:
         ([method_frame(1, "channel.open", "")], 505),
         ([method_frame(0, "connection.start-ok", {}, "PLAIN", b"no zeros", "en_US")], 501),
         ([method_frame(0, "connection.start-ok", {}, "EXTERNAL", b"", "en_US")], 504),
-        ([method_frame(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00wrong", "en_US")], 403),
+        ([method_frame(0, "connection.start-ok", TOLD, "PLAIN", b"\x00guest\x00wrong", "en_US")], 403),
         ([method_frame(0, "connection.start-ok", {"a": "x" * 5000}, "PLAIN", b"", "en_US")], 501),
     ],
 )
@@ -228,6 +232,14 @@ def test_what_ends_a_connection_before_it_is_open(world: World, frames: list[byt
     peer.send(PROTOCOL_HEADER)
     assert codes(peer.send(b"".join(frames))) == [("connection.close", code)]
     assert peer.ended
+    assert not world.broker.connections
+
+
+def test_a_refused_login_is_not_explained_to_whoever_does_not_announce_that_he_reads_it(world: World) -> None:
+    peer = Peer(world)
+    peer.send(PROTOCOL_HEADER)
+    assert peer.call(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00wrong", "en_US") == []
+    assert peer.hung_up
     assert not world.broker.connections
 
 
@@ -255,7 +267,7 @@ def test_tuning_beyond_the_bounds_is_not_allowed(world: World, channel_max: int,
             503,
         ),
         (method_frame(2, "channel.open", "") + method_frame(2, "basic.recover", False), 540),
-        (b"\x01\x00\x00\x00\x00\x20\x00", 501),
+        (b"\x01\x00\x00\x00\x00\x20\x01", 501),
     ],
 )
 def test_what_ends_an_open_connection(world: World, frames: bytes, code: int) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, method_frame
+from homing.broker.protocols.amqp091.codec import method_frame
+from homing.broker.protocols.amqp091.codec_methods import PROTOCOL_HEADER
 from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
 from homing.broker.protocols.amqp091.transport import AmqpTransport

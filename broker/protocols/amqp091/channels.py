@@ -49,7 +49,7 @@ class Channels:
         take(self._session.shares, "channels")
         self.open[number] = Channel(self._session, number)
         self.numbers.add(number)
-        self._session.write(method_frame(number, "channel.open-ok", b""))
+        self._session.write(method_frame(number, "channel.open-ok", b"", dialect=self._session.dialect))
 
     def close(self, number: int) -> None:
         """The client says goodbye."""

@@ -11,13 +11,14 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from .codec_cache import SHARED
-from .codec_methods import METHODS, NUMBER, read_arguments, write_arguments
+from .codec_methods import DIALECTS, METHODS, NUMBER, PROTOCOL_HEADER, Dialect, read_arguments, write_arguments
 from .codec_tables import TableError
 
-PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 #: The largest frame before ``connection.tune`` has settled another; the specification's least.
 MIN_FRAME_BYTES: Final = 4096
 FRAME_OVERHEAD: Final = 8
+#: So much longer than agreed a frame may be, as with RabbitMQ: many clients cut bodies at the size of a frame and forget its overhead.
+_FORGOTTEN: Final = FRAME_OVERHEAD
 FRAME_END: Final = 0xCE
 
 FRAME_METHOD: Final = 1
@@ -164,10 +165,11 @@ class FrameReader:
     those, so nothing is kept before the login or for a channel nobody opened. ``frame_max`` is raised after tuning.
     """
 
-    __slots__ = ("_content", "_failed", "_gathered", "_most_gathered", "_rest", "channels", "frame_max", "max_message_bytes")
+    __slots__ = ("_content", "_failed", "_gathered", "_most_gathered", "_rest", "channels", "dialect", "frame_max", "max_message_bytes")
 
     def __init__(self, channels: set[int], max_message_bytes: int, most_gathered: int = 64 << 20) -> None:
         self.channels = channels
+        self.dialect = DIALECTS[PROTOCOL_HEADER]
         self.frame_max = MIN_FRAME_BYTES
         self.max_message_bytes = max_message_bytes
         #: What one connection may have half sent.
@@ -208,7 +210,7 @@ class FrameReader:
                 kind, channel, size = _FRAME.unpack_from(data, at)
                 start = at + 7
                 stop = start + size
-                if size > self.frame_max - FRAME_OVERHEAD:
+                if size > self.frame_max - FRAME_OVERHEAD + _FORGOTTEN:
                     raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - a frame of {size + FRAME_OVERHEAD} bytes, negotiated are {self.frame_max}")
                 if stop >= end:
                     break
@@ -250,7 +252,7 @@ class FrameReader:
                 and number == channel
                 and class_number == 60
                 and 14 <= size <= 4096
-                and 0 < body_size <= self.frame_max - FRAME_OVERHEAD
+                and 0 < body_size <= self.frame_max - FRAME_OVERHEAD + _FORGOTTEN
                 and body_size <= self.max_message_bytes
                 and wanted <= end
                 and _FRAME.unpack_from(data, body) == (FRAME_BODY, channel, body_size)
@@ -339,11 +341,11 @@ class FrameReader:
         elif number == _CHANNEL_OPEN:
             # What follows may lie in the same bytes. The session ends a connection that may not open it.
             self.channels.add(channel)
-        method = METHODS.get(number)
+        method = self.dialect.methods.get(number)
         if method is None:
             raise AmqpError(COMMAND_INVALID, f"COMMAND_INVALID - there is no method {number >> 16}.{number & 0xFFFF}", number)
         try:
-            return MethodEvent(channel, number, read_arguments(method, data, start + 4, stop))
+            return MethodEvent(channel, NUMBER[method.name], read_arguments(method, data, start + 4, stop))
         except TableError as error:
             raise AmqpError(FRAME_ERROR, f"FRAME_ERROR - {error}", number) from None
 
@@ -413,9 +415,9 @@ def method_of(event: Event) -> int:
     return event.number if isinstance(event, MethodEvent | NackEvent) else _NUMBERS.get(type(event), 0)
 
 
-def method_frame(channel: int, name: str, *values: Any) -> bytes:
+def method_frame(channel: int, name: str, *values: Any, dialect: Dialect = DIALECTS[PROTOCOL_HEADER]) -> bytes:
     """One method frame, as bytes."""
-    payload = write_arguments(METHODS[NUMBER[name]], values)
+    payload = write_arguments(dialect.by_name[name], values)
     return _FRAME.pack(FRAME_METHOD, channel, len(payload)) + payload + b"\xce"
 
 

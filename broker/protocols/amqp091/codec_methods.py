@@ -1,4 +1,4 @@
-"""The methods of AMQP 0-9-1, from one table: numbers, names, arguments; reading and writing them.
+"""The methods of AMQP 0-9-1, from one table: numbers, names, arguments; reading and writing them. What 0-8 has otherwise is in another.
 
 Publish, deliver and acknowledge have code of their own (codec.py, deliveries.py); what stands here is for everything else.
 """
@@ -88,6 +88,17 @@ _TABLE: Final = """
   31 rollback-ok
 """
 
+#: The same of 0-8, where it differs. - is an argument that is not on the wire there.
+_TABLE_0_8: Final = """
+10 connection
+  60 close h s h h
+  61 close-ok
+20 channel
+  11 open-ok -
+60 basic
+  20 consume h s s b b b b -
+"""
+
 
 class Method(NamedTuple):
     """``number`` is the class in the upper 16 bits, the method in the lower."""
@@ -97,10 +108,10 @@ class Method(NamedTuple):
     arguments: str
 
 
-def _read() -> list[Method]:
+def _read(table: str) -> list[Method]:
     methods: list[Method] = []
     class_number, class_name = 0, ""
-    for line in _TABLE.strip().splitlines():
+    for line in table.strip().splitlines():
         number, name, *arguments = line.split()
         if line.startswith(" "):
             methods.append(Method(class_number << 16 | int(number), f"{class_name}.{name}", "".join(arguments)))
@@ -109,9 +120,29 @@ def _read() -> list[Method]:
     return methods
 
 
-METHODS: Final = {method.number: method for method in _read()}
+METHODS: Final = {method.number: method for method in _read(_TABLE)}
 #: ``queue.declare`` -> its number.
 NUMBER: Final = {method.name: method.number for method in METHODS.values()}
+
+
+class Dialect:
+    """What a client asks for by its protocol header: the version that connection.start names, and how methods are written."""
+
+    def __init__(self, version: tuple[int, int], other: str = "") -> None:
+        self.version = version
+        differing = _read(other)
+        self.methods: Final = {**METHODS, **{method.number: method for method in differing}}
+        self.by_name: Final = {method.name: method for method in (*METHODS.values(), *differing)}
+
+
+#: As RabbitMQ takes them: 0-9 is 0-9-1 but in name, and 0-8 is asked for by two headers.
+DIALECTS: Final = {
+    b"AMQP\x00\x00\x09\x01": Dialect((0, 9)),
+    b"AMQP\x01\x01\x00\x09": Dialect((0, 9)),
+    b"AMQP\x01\x01\x08\x00": Dialect((8, 0), _TABLE_0_8),
+    b"AMQP\x01\x01\x09\x01": Dialect((8, 0), _TABLE_0_8),
+}
+PROTOCOL_HEADER: Final = next(iter(DIALECTS))
 _WIDTH: Final = {"o": 1, "h": 2, "l": 4, "q": 8}
 
 
@@ -129,6 +160,9 @@ def read_arguments(method: Method, data: bytes, at: int, end: int) -> list[Any]:
             bit = (bit + 1) % 8
             continue
         bit = 0
+        if kind == "-":
+            values.append({})
+            continue
         if kind in _WIDTH:
             stop = at + _WIDTH[kind]
             value: Any = int.from_bytes(data[at:stop], "big")
@@ -183,7 +217,7 @@ def write_arguments(method: Method, values: tuple[Any, ...]) -> bytes:
             parts.append(short_string(value))
         elif kind == "S":
             parts.append(len(value).to_bytes(4, "big") + value)
-        else:
+        elif kind == "t":
             parts.append(write_table(value))
     if bits:
         parts.append(_octet(bits))

@@ -15,6 +15,7 @@ from ...core.routing import Route
 from ...shares import Share
 from .batch import Turn
 from .codec import AmqpError, PublishEvent, PublishRun
+from .codec_methods import DIALECTS, PROTOCOL_HEADER
 from .options import AmqpOptions
 
 
@@ -61,6 +62,7 @@ class AmqpConnection:
         self.broker = broker
         self.options = options
         self.frame_max = options.frame_max
+        self.dialect = DIALECTS[PROTOCOL_HEADER]
         self.login = ""
         self.notifies_cancels = False
         #: What its channels and queues count among.

@@ -7,9 +7,10 @@ from typing import Final
 from ...errors import Refused
 from .codec import AmqpError
 
+ACCESS_REFUSED: Final = 403
 #: code of ours -> (reply code, its name)
 _REPLIES: Final = {
-    "access-refused": (403, "ACCESS_REFUSED"),
+    "access-refused": (ACCESS_REFUSED, "ACCESS_REFUSED"),
     "not-found": (404, "NOT_FOUND"),
     "resource-locked": (405, "RESOURCE_LOCKED"),
     "precondition-failed": (406, "PRECONDITION_FAILED"),
@@ -18,14 +19,14 @@ _REPLIES: Final = {
     "invalid-name": (406, "PRECONDITION_FAILED"),
     "invalid-property": (406, "PRECONDITION_FAILED"),
     "properties-too-large": (406, "PRECONDITION_FAILED"),
-    "queue-exclusive": (403, "ACCESS_REFUSED"),
-    "too-many-consumers": (403, "ACCESS_REFUSED"),
+    "queue-exclusive": (ACCESS_REFUSED, "ACCESS_REFUSED"),
+    "too-many-consumers": (ACCESS_REFUSED, "ACCESS_REFUSED"),
     "command-invalid": (503, "COMMAND_INVALID"),
     "not-implemented": (540, "NOT_IMPLEMENTED"),
-    "login-refused": (403, "ACCESS_REFUSED"),
-    "login-required": (403, "ACCESS_REFUSED"),
-    "login-held-back": (403, "ACCESS_REFUSED"),
-    "login-failed": (403, "ACCESS_REFUSED"),
+    "login-refused": (ACCESS_REFUSED, "ACCESS_REFUSED"),
+    "login-required": (ACCESS_REFUSED, "ACCESS_REFUSED"),
+    "login-held-back": (ACCESS_REFUSED, "ACCESS_REFUSED"),
+    "login-failed": (ACCESS_REFUSED, "ACCESS_REFUSED"),
     "too-many-connections": (530, "NOT_ALLOWED"),
     "too-many-channels": (530, "NOT_ALLOWED"),
     "client-id-in-use": (530, "NOT_ALLOWED"),

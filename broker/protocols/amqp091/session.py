@@ -21,7 +21,6 @@ from .channels import Channels
 from .codec import (
     HEARTBEAT_FRAME,
     MIN_FRAME_BYTES,
-    PROTOCOL_HEADER,
     AckEvent,
     AmqpError,
     ErrorEvent,
@@ -34,9 +33,9 @@ from .codec import (
     method_frame,
     method_of,
 )
-from .codec_methods import METHODS, NUMBER
+from .codec_methods import DIALECTS, METHODS, NUMBER, PROTOCOL_HEADER
 from .connection import AmqpConnection
-from .errors import error_of
+from .errors import ACCESS_REFUSED, error_of
 from .login import client, credentials, server_properties
 from .methods import METHODS as HANDLERS
 from .options import AmqpOptions
@@ -90,6 +89,8 @@ class AmqpSession(AmqpConnection):
         #: What is left waits for another turn of the loop.
         self._waits_for_turn = False
         self._notifies_blocked = False
+        #: It is told why its login was refused, as it asked for.
+        self._told_of_refusal = False
         #: We have sent connection.close: the answer to it is all that counts now.
         self._closed_by_us = False
         #: What it said of itself.
@@ -138,16 +139,17 @@ class AmqpSession(AmqpConnection):
     def _protocol_header(self, data: bytes) -> bytes:
         self._header += data
         head = self._header[:8]
-        if head != PROTOCOL_HEADER[: len(head)]:
+        if not any(header.startswith(head) for header in DIALECTS):
             # As the specification says: the header we would understand, and the end.
             self._output.write(PROTOCOL_HEADER)
             self._end()
             return b""
         if len(head) < 8:
             return b""
+        self.dialect = self._reader.dialect = DIALECTS[head]
         self._expected = _START_OK
         mechanisms = b"PLAIN AMQPLAIN EXTERNAL" if self._has_certificate() else b"PLAIN AMQPLAIN"
-        self.write(method_frame(0, "connection.start", 0, 9, server_properties(self.options), mechanisms, b"en_US"))
+        self.write(method_frame(0, "connection.start", *self.dialect.version, server_properties(self.options), mechanisms, b"en_US"))
         return self._header[8:]
 
     def defer(self) -> None:
@@ -282,6 +284,7 @@ class AmqpSession(AmqpConnection):
         if isinstance(capabilities, dict):
             self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True
             self._notifies_blocked = capabilities.get("connection.blocked") is True
+            self._told_of_refusal = capabilities.get("authentication_failure_close") is True
         self._client = client(properties)
         user, password = credentials(mechanism, response, self._has_certificate())
         self._waiting = b""
@@ -300,7 +303,11 @@ class AmqpSession(AmqpConnection):
             return
         waiting, self._waiting = self._waiting or b"", None
         if isinstance(user, Refused):
-            self._close_connection(error_of(user), 0)
+            error = error_of(user)
+            if error.code == ACCESS_REFUSED and not self._told_of_refusal:
+                self._end()
+            else:
+                self._close_connection(error, 0)
             return
         self.login = user
         self._expected = _TUNE_OK
@@ -335,7 +342,7 @@ class AmqpSession(AmqpConnection):
         self._closed_by_client = True
 
         def closed() -> None:
-            self.write(method_frame(0, "connection.close-ok"))
+            self.write(method_frame(0, "connection.close-ok", dialect=self.dialect))
             self._ended = True
             self._output.leave()
 
@@ -372,7 +379,8 @@ class AmqpSession(AmqpConnection):
     def _close_connection(self, error: AmqpError, number: int = 0) -> None:
         """``number``: the method that caused it."""
         self._let_go(lost=False)
-        self.write(method_frame(0, "connection.close", error.code, error.text, number >> 16, number & 0xFFFF))
+        values = error.code, error.text, number >> 16, number & 0xFFFF
+        self.write(method_frame(0, "connection.close", *values, dialect=self.dialect))
         self._closed_by_us = True
         self._deferred = self._waiting = None
         self._output.leave()
@@ -380,7 +388,7 @@ class AmqpSession(AmqpConnection):
     def _after_our_close(self, event: Event) -> None:
         if type(event) is MethodEvent and event.number == _CLOSE:
             # Both say goodbye at once: either is answered.
-            self._output.write(method_frame(0, "connection.close-ok"))
+            self._output.write(method_frame(0, "connection.close-ok", dialect=self.dialect))
         elif type(event) is ErrorEvent or (type(event) is MethodEvent and event.number == _CLOSE_OK):
             self._end()
 

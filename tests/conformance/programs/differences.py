@@ -45,7 +45,6 @@ DIFFERENCES: Final[dict[str, list[Difference]]] = {
     "logins": alike(
         _BEFORE_LOGIN,
         {
-            "[wrong password, old client][0]": "Connection.Close 403 ACCESS_REFUSED 0.0",
             "[unknown mechanism][0]": "Connection.Close 504 CHANNEL_ERROR 10.11",
         },
     ),

@@ -65,6 +65,64 @@ def other_protocol_headers(s: Stage) -> Any:
 
 
 @program
+def older_protocol_headers(s: Stage) -> Any:
+    """0-9 is 0-9-1 by another name; in 0-8, goodbyes have other numbers, channel.open-ok is empty, and basic.consume has no table."""
+    queue = s("older").encode()
+    short = bytes((len(queue),)) + queue
+    said: dict[str, list[str]] = {}
+    for header, goodbye, more in ((b"\x01\x01\x00\x09", 50, bytes(4)), (b"\x01\x01\x08\x00", 60, b""), (b"\x01\x01\x09\x01", 60, b"")):
+        wire = s.wire(login=False)
+        wire.write(b"AMQP" + header)
+        start = wire.raw_until(b"\x00\x00\x00\x05en_US\xce")
+        log_in = frame.Method(0, Connection.StartOk({"capabilities": {}}, "PLAIN", "\0guest\0guest", "en_US")).marshal()
+        wire.write(log_in)
+        tune = wire.raw_until(b"\xce")
+        for each in (Connection.TuneOk(100, 131_072, 0), Connection.Open("/")):
+            wire.send(0, each)
+        wire.send(1, Channel.Open())
+        wire.send(1, Queue.Declare(0, queue.decode(), auto_delete=True))
+        opened = wire.raw_until(bytes(8) + b"\xce")
+        wire.write(method(0x3C0014, bytes(2) + short + b"\x01c\x00" + more))
+        consumes = wire.raw_until(b"\x00\x3c\x00\x15\x01c\xce")
+        wire.write(method(0x0A0000 | goodbye, b"\x00\xc8\x00\x00\x00\x00\x00", 0))
+        rest = wire.raw_until(bytes((0, 10, 0, goodbye + 1, 0xCE)))
+        said[header.hex()] = [f"{start[11]}.{start[12]}", *_methods(tune + opened + consumes + rest)]
+    return said
+
+
+def _methods(data: bytes) -> list[str]:
+    """Class and method of each frame that has one; of channel.open-ok the bytes behind them, too."""
+    found: list[str] = []
+    while data:
+        kind, _, size, group, number = struct.unpack_from(">BHIHH", data)
+        if kind == 1:
+            found.append(f"{group}.{number}" + (f" {size - 4}" if (group, number) == (20, 11) else ""))
+        data = data[size + 8 :]
+    return found
+
+
+@program
+def bodies_beyond_the_frame(s: Stage) -> Any:
+    """Frames of up to eight bytes more than was agreed, and of nine: some clients forget a frame's overhead."""
+    wires: dict[str, tuple[Wire, int]] = {}
+    took: list[Any] = []
+    queue = s.queue("q")
+    for beyond, frames in ((1, 1), (8, 1), (8, 2), (9, 1)):
+        wire = s.wire(frame_max=4096)
+        channel = wire.channel()
+        channel.ask(spec.Confirm.Select())
+        body = bytes(4096 - 8 + beyond)
+        header = frame.Header(1, frames * len(body), spec.BasicProperties()).marshal()
+        publish = frame.Method(1, Basic.Publish(0, "", queue)).marshal()
+        wire.write(publish + header + frames * frame.Body(1, body).marshal())
+        if beyond == 9:
+            wires["nine"] = wire, 1
+        else:
+            took.append([channel.answer(), len(channel.wait(queue)[2])])
+    return [took, ends(wires)]
+
+
+@program
 def logins(s: Stage) -> Any:
     wires: dict[str, tuple[Wire, int]] = {}
     for name, capabilities, response in (

@@ -7,8 +7,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from homing.broker.protocols.amqp091.codec import PROTOCOL_HEADER, content_frames, method_frame
-from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.protocols.amqp091.codec import content_frames, method_frame
+from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, PROTOCOL_HEADER, write_arguments
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
 from homing.broker.protocols.amqp091.codec_tables import write_table
 from tests.fuzz.amqp_targets import FIELDS, ODD, Bytes, Hostile
