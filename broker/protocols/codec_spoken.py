@@ -6,10 +6,22 @@ import re
 from typing import Final
 
 #: Protocol -> its name in a sentence.
-NAMES: Final = {"native": "the native protocol", "amqp": "AMQP", "http": "HTTP", "tls": "TLS"}
+NAMES: Final = {"native": "the native protocol", "amqp": "AMQP", "http": "HTTP", "tls": "TLS"} | {
+    # Those that no port is for.
+    "amqp-1": "AMQP 1.0",
+    "mqtt": "MQTT",
+    "mqtt-5": "MQTT 5",
+    "stomp": "STOMP",
+}
 
 _FIRST: Final = {
+    # The protocol itself, with TLS, and with SASL.
+    "amqp-1": re.compile(rb"AMQP[\x00\x02\x03]\x01\x00\x00"),
     "amqp": re.compile(rb"AMQP"),
+    # A connect: its length, the protocol's name with its own, and the level.
+    "mqtt-5": re.compile(rb"\x10[\x80-\xff]{0,3}[\x00-\x7f]\x00\x04MQTT\x05"),
+    "mqtt": re.compile(rb"\x10[\x80-\xff]{0,3}[\x00-\x7f]\x00(\x04MQTT|\x06MQIsdp)"),
+    "stomp": re.compile(rb"(CONNECT|STOMP)\r?\n"),
     "http": re.compile(rb"HTTP/\d|[A-Z]{3,7} [^ ]{1,4096} HTTP/\d"),
     # A record of SSL 3 or TLS.
     "tls": re.compile(rb"[\x14-\x17]\x03[\x00-\x04]"),

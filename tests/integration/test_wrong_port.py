@@ -17,6 +17,17 @@ import homing
 from homing.broker.protocols.codec_spoken import NAMES
 from tests.process import HomingCommand, Server, wait_until
 
+#: What no port is for -> the first that such a client sends, and how it is answered, from where to where.
+FOREIGN = (
+    ("MQTT", b"\x10\x0f\x00\x06MQIsdp\x03\x02\x00\x3c\x00\x01a", (b"\x20\x02\x00\x03", b"\x03")),
+    ("MQTT 5", b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a", (b"\x20", b", 5672 as shipped")),
+    ("MQTT", b"\x10\x8d\x01\x00\x04MQTT\x04\x02\x00\x3c\x00\x81" + 129 * b"a", (b"\x20\x02\x00\x03", b"\x03")),
+    ("STOMP", b"CONNECT\naccept-version:1.2\nhost:/\n\n\0", (b"ERROR\nmessage:this port speaks ", b"as shipped\n\0\n")),
+    ("STOMP", b"STOMP\r\naccept-version:1.2\r\n\r\n\0", (b"ERROR\nmessage:", b"\0\n")),
+    ("AMQP 1.0", b"AMQP\x00\x01\x00\x00", (b"AMQP\x00\x00\x09\x01", b"AMQP\x00\x00\x09\x01")),
+    ("AMQP 1.0", b"AMQP\x03\x01\x00\x00", (b"AMQP\x00\x00\x09\x01", b"AMQP\x00\x00\x09\x01")),
+)
+
 
 def place(server: Server, name: str) -> tuple[str, int]:
     host, _, port = server.ready[name].rpartition(":")
@@ -50,6 +61,23 @@ def test_every_protocol_is_recognised_on_every_port(start_server: Callable[..., 
         for theirs in {"native", "amqp", "http", "tls"} - {ours}:
             words = f"speaks {NAMES[theirs]} on a port for {NAMES[ours]}: "
             wait_until(words, lambda words=words: words in server.log_path.read_text())
+
+
+def test_who_speaks_what_no_port_is_for_is_answered_in_it(start_server: Callable[..., Server]) -> None:
+    server = start_server({"amqp": {"port": 0}, "http": {"port": 0}})
+    # The log leaves out what is beyond twenty lines of a kind.
+    for ours, foreign in (("native", FOREIGN), ("amqp", FOREIGN[::2]), ("http", FOREIGN[::2])):
+        for theirs, first, (beginning, end) in foreign:
+            with socket.create_connection(place(server, ours), 20) as stranger:
+                stranger.sendall(first)
+                answer = b"".join(iter(lambda: stranger.recv(4096), b""))
+            assert answer.startswith(beginning), (ours, theirs, answer)
+            assert answer.endswith(end), (ours, theirs, answer)
+        came = [theirs for theirs, _, _ in foreign]
+        for theirs in set(came):
+            words = f" speaks {theirs} on a port for {NAMES[ours]}: use AMQP 0-9-1, at the port of amqp: in broker.yaml, 5672 as shipped\n"
+            number = came.count(theirs)
+            wait_until(words, lambda words=words, number=number: server.log_path.read_text().count(words) == number)
 
 
 @pytest.mark.parametrize(
