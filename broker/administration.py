@@ -327,7 +327,7 @@ class Administration(Engine):
 
     def explain(self, address: str) -> Explained:
         """What holds for an address, and where each value came from."""
-        return explain(self.state, address)
+        return explain(self.state, self.office.exchanges, address)
 
     def cache(self, most_bytes: int) -> Cache[Any, Any]:
         """For a front end, of what it has worked out for one connection."""

@@ -23,7 +23,6 @@ from .steps import Steps
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
-    "answers to a front end, which asks before it shows them": "dead_letter_queues",
     "shows what may be browsed, or nothing": "faults fault_group fault_shown redrives knows_fault signatures_of",
     "of what the front end was allowed to see": "choice_of goes_back in_the_way",
 }
@@ -39,12 +38,6 @@ def _done(done: tuple[int, Any, Any]) -> int:
 
 
 class DeadLetters(Administration):
-    def dead_letter_queues(self) -> set[Queue]:
-        """Those of dead-letter addresses, and those that dead-letter exchanges lead to and no further."""
-        queues = self.state.post_office.queues.values()
-        addresses = {address for queue in queues for address in queue.settings.dead_letter_addresses}
-        return {queue for queue in queues if queue.address in addresses} | self.office.exchanges.targets()
-
     @needs((Right.CONSUME, at_queue), audited=True, counts=int)
     def redrive(self, who: Who, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
         """See DeadLetterOffice.redrive; the right to send is asked of each queue that something goes back to."""

@@ -6,7 +6,7 @@ whole journal; together with the priority it is also the order within the queue.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, cast
 
@@ -492,5 +492,7 @@ class Recovered(NamedTuple):
     faults: Sequence[RecoveredFault] = ()
     #: Empty where everything was read.
     on_disk: Sequence[OnDisk] = ()
+    #: queue -> how many dead letters are in it, read or not; none in those that are left out.
+    dead: Mapping[int, int] = {}
     #: Those in force last; None where none are on record.
     settings: SettingsInForce | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from ..core.amqp.vhost import split
 from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, Rule, first, fitting, key_of, with_bases
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 #: How many attempts are shown where there is no end.
 SHOWN_ATTEMPTS: Final = 12
 _MOST_ATTEMPTS: Final = 1000
+#: What of it only a running broker knows, in the order of ``Explained``.
+_OF_THE_BROKER: Final = ("dead_letter_exchange", "amqp_returns_at_once", "dead_letter_queues")
 
 
 class Explained(NamedTuple):
@@ -34,6 +38,8 @@ class Explained(NamedTuple):
     dead_letter_exchange: str | None = None
     #: It was declared over AMQP, and no delay is meant for what AMQP clients return.
     amqp_returns_at_once: bool = False
+    #: Where its dead letters end, as far as that is known before.
+    dead_letter_queues: Sequence[str] = ()
 
 
 class Attempts(NamedTuple):
@@ -88,7 +94,7 @@ def explain(
     if failure is not None:
         stdout.print(f"Such a failure fits rule [bold]{escape(found.rule.name)}[/]." if found.rule else "Such a failure fits no rule.")
     _print_attempts(address, found, wide)
-    stdout.print(f"\n{_ending(found, explained.dead_letter_exchange)}")
+    stdout.print(f"\n{_ending(found, explained)}")
     if explained.amqp_returns_at_once:
         stdout.print("AMQP clients get it back at once, as no pattern other than # sets a delay; what native clients fail waits.")
     if found.warning:
@@ -96,15 +102,19 @@ def explain(
 
 
 def _explained(address: str, file: Path | None, url: str) -> Explained:
+    from ..core.dead_letter import DELIVERY_LIMIT, target
     from ..core.settings.address_settings import Origin
 
     if file is not None:
-        return Explained(address, load_config(file).address_settings.explain(address))
+        settings = load_config(file).address_settings
+        to = target(settings.resolve(address), address, DELIVERY_LIMIT)
+        queues = [to.queue] if to is not None and to.queue is not None else []
+        return Explained(address, settings.explain(address), dead_letter_queues=queues)
     from .client import call
 
     value = call(url, "explain", address=address)
     origins = [Origin(**each) for each in value["settings"]]
-    return Explained(address, origins, value["queues"], value["dead_letter_exchange"], value["amqp_returns_at_once"])
+    return Explained(address, origins, value["queues"], *(value[name] for name in _OF_THE_BROKER))
 
 
 def _attempts(explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any]) -> Attempts:
@@ -143,6 +153,7 @@ def _as_json(explained: Explained, found: Attempts) -> dict[str, Any]:
         "max_total_ms": life[1] if life else None,
         "dead_letter_address": found.settings.dead_letter_address if exchange is None else None,
         "dead_letter_exchange": exchange,
+        "dead_letter_queues": list(explained.dead_letter_queues),
         "amqp_returns_at_once": explained.amqp_returns_at_once,
         "rule": found.rule.name if found.rule else None,
         "warning": found.warning,
@@ -209,8 +220,9 @@ def _range(low_ms: int, high_ms: int) -> str:
     return span(low_ms) if low_ms == high_ms else f"{span(low_ms)} – {span(high_ms)}"
 
 
-def _ending(found: Attempts, exchange: str | None) -> str:
-    settings, life = found.settings, found.life
+def _ending(found: Attempts, explained: Explained) -> str:
+    settings, life, exchange = found.settings, found.life, explained.dead_letter_exchange
+    ends = f"to {' and '.join(f'[bold]{escape(each)}[/]' for each in explained.dead_letter_queues)}"
     if found.allowed is None or life is None:
         return "It is tried again [bold]without end[/] (max-delivery-attempts: -1)."
     times = counted(found.allowed, "attempt")
@@ -220,9 +232,14 @@ def _ending(found: Attempts, exchange: str | None) -> str:
     if found.rule is not None and (named := found.rule.dead_letter_address):
         return f"After {times}, {total}, it goes to [bold]{escape(named)}[/]."
     if exchange is not None:
-        return f"After {times}, {total}, it goes through the exchange [bold]{escape(exchange) or '(default)'}[/]."
+        to = f" {ends}" if explained.dead_letter_queues else ""
+        return f"After {times}, {total}, it goes through the exchange [bold]{escape(exchange) or '(default)'}[/]{to}."
     if settings.dead_letter_address is None:
         parked = settings.without_dead_letter_address == "park"
         fate = "stays [bold]parked[/] in its queue" if parked else "is [bold red]removed[/] and counted"
         return f"After {times}, {total}, it {fate}: no dead-letter-address is set."
-    return f"After {times}, {total}, it goes to [bold]{escape(settings.dead_letter_address)}[/]."
+    if explained.dead_letter_queues:
+        return f"After {times}, {total}, it goes {ends}."
+    if settings.dead_letter_address == split(explained.address)[1]:
+        return f"After {times}, {total}, it stays [bold]parked[/] in its queue, which is on its own dead-letter address."
+    return f"After {times}, {total}, it goes to the address [bold]{escape(settings.dead_letter_address)}[/], which has no queue for it yet."

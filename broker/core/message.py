@@ -23,6 +23,8 @@ Lookup = Callable[[str], PropertyValue]
 DEFAULT_PRIORITY: Final = 4
 #: The due time of what waits until it is released; as the journal has it (journal/contract.py).
 ON_HOLD_MS: Final = 253_402_300_799_999
+#: The part of ``cause`` that a dead letter has; as the journal has it.
+DEATH_BITS: Final = 7
 #: How an AMQP client published the message (origin.py); nobody else is shown it.
 AMQP_ORIGIN: Final = "_HOMING_AMQP"
 #: All hops, newest first, as JSON.
@@ -241,6 +243,11 @@ class MessageReference:
     def on_hold(self) -> bool:
         """Whether it waits until it is released."""
         return self.due_at_ms == ON_HOLD_MS
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is a dead letter in its queue, and not back where it came from."""
+        return bool(self.hops) and self.cause & DEATH_BITS > 0
 
     def expired(self, now_ms: int) -> bool:
         return self.expires_at_ms is not None and self.expires_at_ms <= now_ms

@@ -65,6 +65,7 @@ class Queue:
         "consumers",
         "counts",
         "created_at_ms",
+        "dead",
         "dead_lettering",
         "delivering",
         "due_horizon",
@@ -155,6 +156,8 @@ class Queue:
         self.delivering = 0
         #: Acknowledged by a commit that is on its way to the disk: shown as delivering until it is there.
         self.committing = 0
+        #: Of ``count``: dead letters (MessageReference.is_dead), which nobody has sent back yet.
+        self.dead = 0
         #: Deaths whose messages are on their way elsewhere, and not there before that is on disk.
         self.dead_lettering = 0
         #: New messages that become pending when the batch with their arrival is on disk; length limits count them already.

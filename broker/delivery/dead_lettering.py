@@ -26,8 +26,8 @@ from ..recording.disk_moves import can_move, deliveries_at, move_back
 from ..recording.fault_groups import goes_back
 from ..recording.mapping import message_key
 from ..steps import STEP, Steps
-from ..topology.amqp.arguments import is_temporary
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute
+from ..topology.explain import takes_all, target_of
 from ..topology.resources import Resources, makes_room, over_length
 from .references import Moved, expires_when_moved
 from .state import BrokerState
@@ -100,6 +100,8 @@ class DeadLetterOffice:
             if going:
                 self.dead_lettering(queue, queues, number, reason)
                 leaving = [reference for reference, _ in going]
+                # What was sent back and dies again is dead here for the moment in which it leaves.
+                queue.dead += sum([bool(each.hops) and not each.is_dead for each in leaving])
                 state.recorder.faults.dead_lettered(queue.name, leaving, reason)
                 arrived = state.references.move(queues, going)
                 outcome = "expired" if reason == EXPIRED else "dead-lettered"
@@ -185,7 +187,7 @@ class DeadLetterOffice:
 
     def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute]:
         """To the dead-letter (or expiry) address of the settings."""
-        target, shared = self._target(queue, reason)
+        target, shared = target_of(self._state, queue, reason)
         if target is None:
             moved: list[Moved] = [(reference, []) for reference in references]
             if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
@@ -226,18 +228,6 @@ class DeadLetterOffice:
                 self._warn(queue, f"address {address}, which a rule names, cannot be made ({refusal.message}): {refusal.fix}")
         return Target(name, None, queue.address)
 
-    def _target(self, queue: Queue, reason: str) -> tuple[Target | None, str | None]:
-        """Where its dead letters go, and, where it shares their queue with other temporary ones, that queue.
-
-        One that is there under the queue's own name was made on purpose, or before, and takes them.
-        """
-        target = dead_letter.target(queue.settings, queue.address, reason)
-        if target is not None and target.queue is not None and target.queue not in self._state.post_office.queues and is_temporary(queue):
-            shared = dead_letter.shared_target(queue.settings, queue.address, reason)
-            if shared is not None and shared.queue is not None:
-                return shared, shared.queue
-        return target, None
-
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
         state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", reason)
@@ -260,15 +250,10 @@ class DeadLetterOffice:
             self._warn(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
             return []
 
-    def _takes_all(self, address: str) -> bool:
-        """Whether somebody has made a queue of the address's own name for what comes to it: one beside it would be a second copy."""
-        own = self._state.post_office.queues.get(address)
-        return own is not None and own.address == address and own.selector is None and not own.auto_created and not is_temporary(own)
-
     def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         """The queues that match; empty when none does. ``asked`` gets the names of what that depended on."""
         post_office = self._state.post_office
-        if target.queue is not None and target.queue not in post_office.queues and not self._takes_all(target.address):
+        if target.queue is not None and target.queue not in post_office.queues and not takes_all(self._state, target.address):
             self._resources.make_dead_letter_queue(target.queue, target, shared=target.source != reference.queue.address)
         address = post_office.addresses.get(target.address)
         if address is None or address.name == EVENTS:

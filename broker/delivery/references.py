@@ -7,13 +7,14 @@ recorded all the time, and so is what goes there: ``restore``, ``forget``.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, ReferenceState
 
 from ..core.counts import MOVED_IN, SENT
 from ..core.memory import Memory
-from ..core.message import GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where, size_of
+from ..core.message import DEATH_BITS, GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where, size_of
 from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
@@ -135,10 +136,10 @@ class References:
         due_at_ms: int | None = None,
         delivery_count: int = 0,
         expires_at_ms: int | None = None,
-        cause: int = 0,
+        cause: Callable[[Queue], int] | int = 0,
         key: str | None = None,
     ) -> list[MessageReference]:
-        """Those of one message, sent or moved, to whatever queues. ``key``: of a dead letter."""
+        """Those of one message, sent or moved, to whatever queues. ``cause``: of all, or asked for each; ``key``: of a dead letter."""
         now_ms, count = self._now_ms(), SENT if column is QueueStat.SENT else MOVED_IN
         # What one queue keeps says nothing of the others.
         kept = message.kept
@@ -154,7 +155,8 @@ class References:
             reference.hops = hops
             reference.due_at_ms = due_at_ms
             reference.delivery_count = delivery_count
-            reference.cause = cause
+            reference.cause = cause if isinstance(cause, int) else cause(queue)
+            queue.dead += reference.is_dead
             if column is QueueStat.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
@@ -171,7 +173,7 @@ class References:
         queue, now_ms = queues[0], self._now_ms()
         contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
-        durable = weight = hops_made = 0
+        durable = weight = hops_made = dead = 0
         for sequence, (old, hops) in enumerate(moved, self._recorder.next_ids(len(moved))):
             message = old.message
             if queue.keeps_all and not message.kept:
@@ -179,9 +181,11 @@ class References:
             reference = MessageReference(message, queue, sequence, now_ms)
             reference.hops = hops
             if back is None:
-                reference.cause = old.cause if old.hops is None else self._recorder.faults.cause_in(old, queue)
+                first = old.hops is None and queue is not old.queue
+                reference.cause = old.cause if first else self._recorder.faults.cause_in(old, queue)
             else:
                 back(old, reference)
+            dead += reference.cause & DEATH_BITS > 0
             reference.expires_at_ms = expires_at_ms
             contents[sequence] = reference
             message.references += 1
@@ -191,6 +195,7 @@ class References:
             references.append(reference)
             if expires_at_ms is not None:
                 self.expiries.add(reference)
+        queue.dead += dead
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
         charged = REFERENCE_BYTES * len(moved) + HOP_BYTES * hops_made
@@ -202,7 +207,8 @@ class References:
         return references
 
     def _enter_all(self, old: MessageReference, queues: list[Queue], hops: list[Hop]) -> list[MessageReference]:
-        return self.enter(old.message, queues, QueueStat.MOVED_IN, hops=hops, cause=old.cause, key=message_key(old))
+        cause = partial(self._recorder.faults.cause_in, old)
+        return self.enter(old.message, queues, QueueStat.MOVED_IN, hops=hops, cause=cause, key=message_key(old))
 
     def _keep(self, message: Message) -> None:
         """One that is not durable comes to a queue that keeps it: it counts among durable ones from here on, wherever else it is."""
@@ -267,7 +273,7 @@ class References:
         arrived: Sequence[MessageReference] = (),
     ) -> None:
         """References of one queue, withdrawn from it already, leave it other than by success."""
-        self.forget(queue, references)
+        queue.dead -= self.forget(queue, references)
         at_ms = arrived[0].entered_at_ms if arrived else self._now_ms()
         self._recorder.left(queue, references, outcome, at_ms, reason, targets)
 
@@ -282,10 +288,10 @@ class References:
         """So many more are only on disk, of messages of ``size`` bytes; negative when they have come from there, or are gone."""
         self.disk_bytes = max(0, self.disk_bytes + REFERENCE_BYTES * references + size)
 
-    def forget(self, queue: Queue, references: Collection[MessageReference]) -> None:
-        """Counts those of one queue out."""
+    def forget(self, queue: Queue, references: Collection[MessageReference]) -> int:
+        """Counts those of one queue out; returns how many of them are dead letters."""
         contents = queue.references
-        size = weight = elsewhere = transient = 0
+        size = weight = elsewhere = transient = dead = 0
         for reference in references:
             reference.where = GONE
             contents.pop(reference.sequence, None)
@@ -293,6 +299,7 @@ class References:
                 self.expiries.remove(reference)
             if reference.hops:
                 weight += _hops_bytes(reference.hops)
+                dead += reference.is_dead
             message = reference.message
             message.references -= 1
             if message.references:
@@ -307,6 +314,7 @@ class References:
         self.transient_bytes -= transient
         self._memory.charged -= weight + cost
         queue.memory_bytes -= weight + cost + elsewhere
+        return dead
 
 
 def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:

@@ -39,7 +39,7 @@ class Settlement:
         state, queue = self._state, consumer.queue
         queue.release(consumer, references)
         state.recorder.succeeded(queue, references, alone, consumer)
-        state.references.forget(queue, references)
+        queue.dead -= state.references.forget(queue, references)
         state.mark_ready(queue)
 
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:

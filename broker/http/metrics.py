@@ -112,12 +112,11 @@ class BrokerCollector(Collector):
         yield family
 
     def _queues(self) -> Iterator[Metric]:
-        """``dead``: what stands ready in queues of dead letters."""
+        """``dead``: dead letters, in whatever state; ``ready``: what else is."""
         queues = list(self._broker.queues().values())
         shown = heapq.nlargest(SHOWN_QUEUES, queues, key=_busyness)
         rest = set(queues).difference(shown)
         groups = [(queue.name, [queue]) for queue in shown] + ([(_REST, list(rest))] if rest else [])
-        of_dead_letters = self._broker.dead_letter_queues()
         held_since = self._held_since()
         messages = GaugeMetricFamily("homing_queue_messages", "Messages that stand in a queue.", labels=["queue", "state"])
         counts = CounterMetricFamily("homing_queue_events", "What has come of a queue's messages.", labels=["queue", "event"])
@@ -127,8 +126,9 @@ class BrokerCollector(Collector):
         now_ms = self._broker.now_ms()
         for name, group in groups:
             found = states(group)
-            found["dead"] = sum(queue.ready for queue in group if queue in of_dead_letters)
-            found["ready"] = found.pop("pending") - found["dead"]
+            found["dead"] = sum(queue.dead for queue in group)
+            found["ready"] = sum(max(0, queue.ready - queue.dead) for queue in group)
+            del found["pending"]
             for state, number in found.items():
                 messages.add_metric([name, state], number)
             for event, numbers in zip(COUNTED, zip(*[queue.counts for queue in group], strict=True), strict=True):

@@ -37,6 +37,7 @@ def describe(queue: Queue) -> dict[str, Any]:
         "ignored_arguments": ignored(queue),
         "messages": queue.count + queue.committing,
         **states((queue,)),
+        "dead": queue.dead,
         "suspects": len(queue.suspects),
         "pending_bytes": queue.ready_bytes,
         "memory_bytes": queue.memory_bytes,
@@ -63,19 +64,18 @@ def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: M
     """
     read.only(arguments, "limit", "after")
     paged = arguments.get("limit") is not None or arguments.get("after") is not None
-    show = partial(_in_full, meter, broker.dead_letter_queues()) if paged else describe
+    show = partial(_in_full, meter) if paged else describe
     return listed(broker, arguments, broker.queues(), show, lambda queue: broker.may(who, Right.MONITOR, queue_place(queue)))
 
 
 @needs((Right.MONITOR, of_queue), action="queue")
 def one(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> dict[str, Any]:
     read.only(arguments, "queue")
-    return _in_full(meter, broker.dead_letter_queues(), read.queue(broker, arguments))
+    return _in_full(meter, read.queue(broker, arguments))
 
 
-def _in_full(meter: Meter, of_dead_letters: set[Queue], queue: Queue) -> dict[str, Any]:
-    """``dead``: what is ready in a queue of dead letters, as the metrics have it."""
-    return {**describe(queue), "dead": queue.ready if queue in of_dead_letters else 0, **meter.of(queue)}
+def _in_full(meter: Meter, queue: Queue) -> dict[str, Any]:
+    return {**describe(queue), **meter.of(queue)}
 
 
 @shown_only(Right.MONITOR)

@@ -51,6 +51,7 @@ def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, An
         "address": address,
         "queues": None if queues is None else queues[:SHOWN_QUEUES],
         "amqp_returns_at_once": explained.amqp_returns_at_once,
+        "dead_letter_queues": explained.dead_letter_queues[:SHOWN_QUEUES],
         "dead_letter_exchange": explained.dead_letter_exchange,
         "dead_letter_routing_key": explained.dead_letter_routing_key,
         "settings": [

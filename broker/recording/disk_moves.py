@@ -66,6 +66,7 @@ def move_back(
         weight += body + size + extra
     left = [record.sequence for record in records]
     recorder.faults.sent_back(Counter([record.cause for record in records]))
+    queue.dead -= sum([record.cause & DEATH_BITS > 0 for record in records])
     batch.add_fresh(moved, weight, dict(zip(moved, left, strict=True)))
     batch.delete_all(left)
     target.counts[MOVED_IN] += number

@@ -210,9 +210,9 @@ class FaultGroups:
         return after
 
     def cause_in(self, reference: MessageReference, queue: Queue) -> int:
-        """The cause that one just dead-lettered has in the queue that it goes to. Where that was so before it is to be tried again, as on
-        the way round of a retry over AMQP."""
-        return self.goes_on(reference, back=any(hop.detail["queue"] == queue.name for hop in reference.hops or ()))
+        """The cause that one just dead-lettered has in the queue that it goes to. Where it was before it is to be tried again, as on the
+        way round of a retry over AMQP."""
+        return self.goes_on(reference, queue is reference.queue or any(hop.detail["queue"] == queue.name for hop in reference.hops or ()))
 
     def sent_back(self, dead: Mapping[int, int]) -> None:
         """Dead letters were sent back from disk to disk: how many of each cause."""

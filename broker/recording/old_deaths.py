@@ -56,4 +56,6 @@ def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
             reference = queue.references.get(death.sequence) if queue is not None else None
             if reference is not None and not reference.cause:
                 reference.cause = cause
+            if queue is not None:
+                queue.dead += 1
     broker.recorder.batch.faults().causes.update(causes)

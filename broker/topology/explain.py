@@ -6,30 +6,69 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..core import dead_letter
 from ..core.amqp.declared import AMQP, arguments_of
+from ..core.dead_letter import DELIVERY_LIMIT, Target
+from ..core.message import SHARED_QUEUE
 from ..core.queue import Queue
 from ..core.redelivery import delays_returns
 from ..core.settings.address_settings import FIELD_OF_KEY, Origin
 from ..delivery.state import BrokerState
-from .amqp.arguments import delayed_retries
+from .amqp.arguments import delayed_retries, is_temporary
+from .amqp.dead_letter_router import DeadLetterExchanges
 from .amqp.policies import dead_letter_exchange, fields_of
 
 
 class Explained(NamedTuple):
     origins: list[Origin]
+    #: The queues that what fails there ends in, those to be made then among them, as far as that is known before.
+    dead_letter_queues: list[str]
     dead_letter_exchange: str | None
     dead_letter_routing_key: str | None
     #: It was declared over AMQP, and no delay is meant for what AMQP clients return.
     amqp_returns_at_once: bool
 
 
-def explain(state: BrokerState, address: str) -> Explained:
+def explain(state: BrokerState, exchanges: DeadLetterExchanges, address: str) -> Explained:
     queue = state.post_office.queues.get(address)
     origins = state.settings.explain(address)
     if queue is None or queue.address != address:
-        return Explained(origins, None, None, False)
+        target = dead_letter.target(state.settings.resolve(address), address, DELIVERY_LIMIT)
+        return Explained(origins, _ends_in(state, target, None), None, None, False)
+    by_exchange = exchanges.leads_to(queue)
+    ends = _ends_in(state, *target_of(state, queue, DELIVERY_LIMIT)) if by_exchange is None else [each.name for each in by_exchange]
     at_once = AMQP in queue.options and not delays_returns(queue.settings)
-    return Explained([_in_force(queue, origin) for origin in origins], *dead_letter_exchange(queue), at_once)
+    return Explained([_in_force(queue, origin) for origin in origins], ends, *dead_letter_exchange(queue), at_once)
+
+
+def target_of(state: BrokerState, queue: Queue, reason: str) -> tuple[Target | None, str | None]:
+    """Where the queue's dead letters go, and, where it shares their queue with other temporary ones, that queue.
+
+    One that is there under the queue's own name was made on purpose, or before, and takes them.
+    """
+    target = dead_letter.target(queue.settings, queue.address, reason)
+    if target is not None and target.queue is not None and target.queue not in state.post_office.queues and is_temporary(queue):
+        shared = dead_letter.shared_target(queue.settings, queue.address, reason)
+        if shared is not None and shared.queue is not None:
+            return shared, shared.queue
+    return target, None
+
+
+def takes_all(state: BrokerState, address: str) -> bool:
+    """Whether somebody has made a queue of the address's own name for what comes to it: one beside it would be a second copy."""
+    own = state.post_office.queues.get(address)
+    return own is not None and own.address == address and own.selector is None and not own.auto_created and not is_temporary(own)
+
+
+def _ends_in(state: BrokerState, target: Target | None, shared: str | None) -> list[str]:
+    if target is None:
+        return []
+    there = state.post_office.addresses.get(target.address)
+    said = {"_AMQ_ORIG_ADDRESS": target.source, SHARED_QUEUE: shared}
+    found = [each.name for each in there.queues if each.selector is None or each.selector.matches(said.get)] if there else []
+    if target.queue is not None and target.queue not in found and not takes_all(state, target.address):
+        found.append(target.queue)
+    return found
 
 
 def _in_force(queue: Queue, origin: Origin) -> Origin:

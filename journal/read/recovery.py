@@ -19,6 +19,7 @@ from typing import Any
 from ..commit.fault_changes import FAULT_SLOT_MS
 from ..commit.writer_state import WriterState
 from ..contract import (
+    DEATH_BITS,
     ON_HOLD_MS,
     AddressRecord,
     FaultRecord,
@@ -122,6 +123,7 @@ def _recover(
         declarations=_declarations(connection),
         faults=_faults(connection, now_ms),
         settings=_settings(connection),
+        dead=_dead(connection, _there(left)),
         on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references, left),
     )
     first_id, commits = _number(meta, "reserved_up_to", 1), _number(meta, "commits", 0)
@@ -182,6 +184,11 @@ def _counted(connection: sqlite3.Connection, where: str) -> dict[tuple[int, int]
     rows = f"FROM reference r INDEXED BY reference_order WHERE {where}"
     counts = connection.execute(f"SELECT queue_id, rank, count(*) {rows} GROUP BY queue_id, rank")
     return {(queue_id, rank): count for queue_id, rank, count in counts}
+
+
+def _dead(connection: sqlite3.Connection, where: str) -> dict[int, int]:
+    sql = f"SELECT queue_id, count(*) FROM reference r INDEXED BY reference_dead WHERE cause & {DEATH_BITS} AND {where} GROUP BY queue_id"
+    return dict(connection.execute(sql).fetchall())
 
 
 def _body_bytes(connection: sqlite3.Connection) -> int:

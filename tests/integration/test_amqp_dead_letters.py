@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pika
@@ -15,14 +16,19 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from prometheus_client.parser import text_string_to_metric_families
 
-from homing.client.blocking import connect
-from tests.amqp_support import AMQP, PERSISTENT, channel, count, get, wait_for_count
+from homing.client.blocking import connect as blocking
+from tests.amqp_support import AMQP, PERSISTENT, channel, connection, count, get, wait_for_count
 from tests.process import Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 #: Nothing for all addresses: what holds there is RabbitMQ's or a default.
-PLAIN = {**AMQP, "http": {"port": 0}, "address-settings": {"slow.#": {"redelivery-delay": "1s"}, "limited": {"max-delivery-attempts": 2}}}
+PLAIN = {
+    **AMQP,
+    "http": {"port": 0},
+    "virtual-hosts": ["shop"],
+    "address-settings": {"slow.#": {"redelivery-delay": "1s"}, "limited": {"max-delivery-attempts": 2}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +126,7 @@ def test_a_ladder_may_be_climbed_far_more_often_than_hops_are_kept(ch: BlockingC
 def test_a_cycle_nobody_rejected_in_is_dropped(broker: Server, ch: BlockingChannel) -> None:
     declare(ch, "cycle", "", "cycle", **{"x-message-ttl": 50})
     ch.basic_publish("", "cycle", b"x", PERSISTENT)
-    with connect(broker.url) as connection:
+    with blocking(broker.url) as connection:
         wait_until("it has expired", lambda: connection.call("queue", queue="cycle")["expired"] == 1)
     assert count(ch, "cycle") == 0
 
@@ -231,10 +237,95 @@ def test_what_waits_on_the_way_of_a_retry_is_not_dead(ch: BlockingChannel, broke
         "retried.wait": (0, None),
         "retried.failed": (1, 1),
     }
-    with connect(broker.url) as connection:
+    with blocking(broker.url) as connection:
         waiting = {each["queue"]: each["waiting"] for each in connection.call("faults")["items"]}
     assert waiting["retried"] == 1
     assert get(ch, "retried")[2] == b"x"
+
+
+def _ways_to(ch: BlockingChannel) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Ways from a dead-letter exchange ``x-NAME`` to a queue ``d-NAME``, by their names, and the arguments that the source has besides."""
+
+    def way(name: str, kind: str, *, key: str = "", to: str = "", **more: Any) -> tuple[str, dict[str, Any]]:
+        ch.exchange_declare(f"x-{name}", kind, durable=True, arguments=more)
+        ch.queue_declare(f"d-{name}", durable=True)
+        ch.queue_bind(f"d-{name}", to or f"x-{name}", key)
+        return name, {}
+
+    ch.exchange_declare("behind", "fanout", durable=True)
+    ch.exchange_declare("between", "topic", durable=True)
+    ch.exchange_bind("behind", "between", "#")
+    ch.exchange_declare("other", "fanout", durable=True)
+    ch.exchange_declare("by-headers", "headers", durable=True)
+    yield way("topic", "topic", key="#")
+    yield way("exchange", "fanout", to="behind")
+    ch.exchange_bind("between", "x-exchange")
+    yield way("alternate", "direct", to="other", **{"alternate-exchange": "other"})
+    yield way("headers", "fanout", to="by-headers")
+    ch.exchange_bind("by-headers", "x-headers")
+    name, _ = way("key", "direct", key="given")
+    yield name, {"x-dead-letter-routing-key": "given"}
+
+
+@pytest.mark.parametrize("virtual_host", ["/", "shop"])
+def test_dead_letters_are_counted_alike_however_they_came(broker: Server, virtual_host: str) -> None:
+    prefix = "" if virtual_host == "/" else "::shop."
+    with connection(broker, virtual_host=virtual_host) as opened:
+        ch = opened.channel()
+        ways = dict(_ways_to(ch))
+        for name, more in ways.items():
+            declare(ch, f"s-{name}", f"x-{name}", **more)
+        ch.queue_declare("plain", durable=True)
+        for queue in (*(f"s-{name}" for name in ways), "plain"):
+            ch.basic_publish("", queue, b"dies", PERSISTENT)
+            reject(ch, queue)
+        ends = {f"s-{name}": f"d-{name}" for name in ways} | {"plain": "DLQ.plain"}
+        for queue in ends.values():
+            wait_until(f"it is in {queue}", partial(_holds, broker, prefix + queue, 1))
+        # What is there that did not die stays apart from what did.
+        ch.basic_publish("", "d-topic", b"lives", PERSISTENT)
+        wait_for_count(ch, "d-topic", 2)
+        assert {queue: dead_in(broker, prefix + queue) for queue in ends.values()} == dict.fromkeys(ends.values(), (1, 1))
+        with blocking(broker.url) as native:
+            assert native.call("queue", queue=f"{prefix}d-topic")["dead"] == 1
+            explained = {queue: native.call("explain", address=prefix + queue)["dead_letter_queues"] for queue in ends}
+            assert explained == {queue: [prefix + end] for queue, end in ends.items()}
+            assert native.call("redrive", queue=f"{prefix}d-exchange")["messages"] == 1
+        assert dead_in(broker, f"{prefix}d-exchange") == (0, None)
+        assert dead_in(broker, f"{prefix}s-exchange") == (0, None)
+
+
+def test_dead_letters_are_counted_as_they_leave_and_over_a_kill(start_server: Callable[..., Server]) -> None:
+    broker = start_server(PLAIN)
+    with channel(broker) as ch:
+        # One copy goes back to where it came from and is to be tried again, the other is dead.
+        ch.exchange_declare("both", "fanout", durable=True)
+        declare(ch, "work", "both")
+        declare(ch, "wait", "both", None, **{"x-message-ttl": 1})
+        ch.queue_declare("audit", durable=True)
+        ch.queue_bind("work", "both")
+        ch.queue_bind("audit", "both")
+        declare(ch, "first", "", "wait")
+        for queue in ("first", "work"):
+            ch.basic_publish("", queue, b"dies", PERSISTENT)
+        reject(ch, "work")
+        wait_for_count(ch, "audit", 1)
+        assert (dead_in(broker, "work"), dead_in(broker, "audit")) == ((0, None), (1, 1))
+        reject(ch, "first")
+        wait_for_count(ch, "audit", 2)
+        assert dead_in(broker, "audit") == (2, 2)
+        held, _, _ = get(ch, "audit", auto_ack=False)
+        assert dead_in(broker, "audit") == (2, 2)
+        ch.basic_ack(held.delivery_tag)
+        wait_until("it has left", lambda: dead_in(broker, "audit") == (1, 1))
+    broker.kill()
+    broker.start()
+    assert dead_in(broker, "audit") == (1, 1)
+
+
+def _holds(broker: Server, queue: str, number: int) -> bool:
+    with blocking(broker.url) as native:
+        return bool(native.call("queue", queue=queue)["messages"] == number)
 
 
 def dead_in(broker: Server, queue: str) -> tuple[int, int | None]:
@@ -244,7 +335,7 @@ def dead_in(broker: Server, queue: str) -> tuple[int, int | None]:
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     wanted = {"queue": queue, "state": "dead"}
     (number,) = [sample.value for sample in samples if sample.name == "homing_queue_messages" and sample.labels == wanted]
-    with connect(broker.url) as connection:
+    with blocking(broker.url) as connection:
         listed = {each["queue"]: each["messages"] for each in connection.call("dead-letters")}
     return int(number), listed.get(queue)
 

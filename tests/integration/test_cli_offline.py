@@ -71,7 +71,7 @@ def test_explain_tells_each_attempt_and_the_end(homing: HomingCommand, config: P
     assert (policy["min_total_ms"], policy["max_total_ms"], policy["warning"]) == (45_000, 45_000, None)
     shown = homing("explain", "orders.eu", "--config", config).stdout
     assert re.search(r"5 +15 s +45 s", shown)
-    assert "After 5 attempts, after 45 s, not counting the time that the attempts take, it goes to DLA." in shown
+    assert "After 5 attempts, after 45 s, not counting the time that the attempts take, it goes to DLQ.orders.eu." in shown
 
 
 def test_explain_warns_of_a_short_life(homing: HomingCommand, config: Path) -> None:

@@ -5,7 +5,7 @@ The journal uses the real open batch, elision included, so that a crash keeps ex
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -24,7 +24,7 @@ from homing.broker.limits import BrokerLimits
 from homing.broker.recording.recovery import recover
 from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
-from homing.journal.contract import ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
+from homing.journal.contract import DEATH_BITS, ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
 
 
@@ -216,6 +216,7 @@ class DictJournal:
             committed=dict(self.transactions),
             quarantined=[],
             on_disk=on_disk,
+            dead=Counter(record.queue_id for record in self.references.values() if record.cause & DEATH_BITS),
         )
 
 
@@ -377,6 +378,10 @@ class World:
         """What each queue counts is what stands in it, and memory is the sum of what is there."""
         memory = 0
         messages = set()
+        on_disk = defaultdict[int, set[int]](set)
+        for sequence, record in self.journal.rows().items():
+            if record.cause & DEATH_BITS:
+                on_disk[record.queue_id].add(sequence)
         for queue in self.broker.state.post_office.queues.values():
             by_place: dict[Where, int] = {}
             of_queue = 0
@@ -400,6 +405,8 @@ class World:
             assert queue.on_hold == len(on_hold), f"{queue.name}: on hold"
             assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"
             assert not by_place.get(Where.GONE)
+            dead = {n for n, each in queue.references.items() if each.hops and each.cause & DEATH_BITS}
+            assert queue.dead == len(dead | on_disk[queue.queue_id]), f"{queue.name}: dead letters"
         pager = self.broker.state.pager
         assert pager.quota.coming_bytes == sum(pager.reads.reading.values())
         # An estimate after a start that only counted; of nothing it is nothing.

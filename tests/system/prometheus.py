@@ -119,7 +119,7 @@ async def _play(server: Server, ask: Callable[..., Any]) -> str:
         try:
             alert = await _until("an alert tells of the dead letter", lambda: _firing(ask, "HomingQueueDeadLetters"))
             took_s = time.monotonic() - died
-            expect({name: alert[name] for name in ("queue", "event")}, {"queue": "orders", "event": "dead_lettered"})
+            expect({name: alert[name] for name in ("queue", "event")}, {"queue": "DLQ.orders", "event": "moved_in"})
             if took_s > ALERT_S:
                 raise Failed(f"the alert came after {took_s:.0f} s")
             expressions = _expressions()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ...core import dead_letter
 from ...core.amqp.origin import Way, last_way
+from ...core.amqp.vhost import split
 from ...core.amqp.x_death import bounded, is_cycle, through_exchange
-from ...core.message import Message, MessageReference
+from ...core.message import Message, MessageReference, PropertyValue
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
 from ...delivery.references import Moved
@@ -39,22 +40,13 @@ class DeadLetterExchanges:
         exchange, replaced = dead_letter_exchange(queue)
         return None if exchange is None else self._routes(references, reason, exchange, replaced)
 
-    def targets(self) -> set[Queue]:
-        """Queues that something else's dead letters come to by an exchange, and that end there: those with an exchange of their own, as on
-        the way of a retry, are none."""
-        found: set[Queue] = set()
-        asked: set[tuple[str, str, str | None]] = set()
-        ends: list[Queue] = []
-        for queue in self._state.post_office.queues.values():
-            exchange, key = dead_letter_exchange(queue)
-            if exchange is None:
-                ends.append(queue)
-                continue
-            host = self._virtual_hosts.of(queue)
-            if (host.name, exchange, key) not in asked:
-                asked.add((host.name, exchange, key))
-                found.update(host.exchanges.reached(exchange, key))
-        return found.intersection(ends)
+    def leads_to(self, queue: Queue) -> list[Queue] | None:
+        """Where its dead-letter exchange takes what was sent to the queue by name, with no headers; None for a queue without one."""
+        exchange, replaced = dead_letter_exchange(queue)
+        if exchange is None:
+            return None
+        key = split(queue.name)[1] if replaced is None else replaced
+        return self._queues(queue, Way(exchange, (key,)), {})
 
     def _routes(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> list[DeadLetterRoute]:
         routes: list[DeadLetterRoute] = []
@@ -78,17 +70,17 @@ class DeadLetterExchanges:
         moved = [(reference, hops)]
         if len(hops) > self._state.max_hops:
             return DeadLetterRoute(moved, [])
-        queues = self._queues(to, reference)
+        queues = self._queues(reference.queue, to, reference.message.properties or {})
         willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
         # Nobody rejected it on its way round.
         return DeadLetterRoute(moved, [], "it would go round for ever") if queues and not willing else DeadLetterRoute(moved, willing)
 
-    def _queues(self, to: Way, reference: MessageReference) -> list[Queue]:
+    def _queues(self, queue: Queue, to: Way, headers: Mapping[str, PropertyValue]) -> list[Queue]:
         if to.exchange.startswith(RESERVED):
             return []
-        exchanges = self._virtual_hosts.of(reference.queue).exchanges
+        exchanges = self._virtual_hosts.of(queue).exchanges
         try:
-            return exchanges.route(to.exchange, to.keys[0], reference.message.properties or {}, (*to.keys[1:], *to.hidden)).queues
+            return exchanges.route(to.exchange, to.keys[0], headers, (*to.keys[1:], *to.hidden)).queues
         except Refused:
             return []
 

@@ -256,17 +256,6 @@ class Exchanges:
             self._routes.keep((exchange, key), found, _ROUTE_BYTES + len(key) + _QUEUE_BYTES * len(found.queues))
         return found
 
-    def reached(self, exchange: str, key: str | None) -> list[Queue]:
-        """Where messages under the key, or whatever theirs is, may go; nowhere from an exchange that is not there."""
-        if key is not None:
-            try:
-                return self.route(exchange, key, {}).queues
-            except Refused:
-                return []
-        found = self.exchanges.get(exchange)
-        names = [each.destination.name for each in found.bindings.values() if each.destination.is_queue] if found is not None else []
-        return [queue for name in names if (queue := self.queue(name)) is not None]
-
     def _look_up(self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]) -> tuple[Route, bool]:
         """And whether other headers may go elsewhere."""
         if exchange == DEFAULT_EXCHANGE:
