@@ -81,8 +81,11 @@ class Broker(Consuming):
             self.by_client[client_id] = connection
         return connection
 
-    def disconnect(self, connection: Connection, lost: bool) -> None:
-        """The connection has ended: cleanly, or it was lost. What it held goes back; open transactions are undone."""
+    def disconnect(self, connection: Connection, lost: bool, counts: bool = False) -> None:
+        """The connection has ended: cleanly, or it was lost. What it held goes back; open transactions are undone.
+
+        ``counts``: see Settlement.closed.
+        """
         if not connection.open:
             return
         connection.open = False
@@ -95,7 +98,7 @@ class Broker(Consuming):
         if connection.sender is not None:
             self.flow.close(connection.sender)
         now_ms = self.now_ms()
-        consumers = [*connection.consumers.values(), *connection.retired.values()]
+        consumers = connection.all_consumers()
         for consumer in consumers:
             self.pulls.forget(consumer)
             consumer.queue.detach(consumer, now_ms)
@@ -103,16 +106,15 @@ class Broker(Consuming):
         for transaction in connection.transactions.values():
             self.transactions.release(transaction)
         connection.transactions.clear()
+        connection.consumers.clear()
+        connection.retired.clear()
         if lost:
             self.settlement.lost(consumers)
         else:
             for consumer in consumers:
                 if consumer.transacted:
                     self.settlement.rolled_back(consumer)
-                else:
-                    self.settlement.closed(consumer)
-        connection.consumers.clear()
-        connection.retired.clear()
+            self.settlement.closed([each for each in consumers if not each.transacted], connection if counts else None)
 
     def _end(self, connection: Connection, code: str, message: str) -> None:
         connection.front_end.end(code, message, "connect again, or ask an administrator")

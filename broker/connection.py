@@ -100,9 +100,13 @@ class Connection:
         self.retired[consumer.number] = consumer
         consumer.retire()
 
+    def all_consumers(self) -> list[Consumer]:
+        """Closed ones that still hold messages included."""
+        return [*self.consumers.values(), *self.retired.values()]
+
     def consumers_of(self, session: int) -> list[Consumer]:
-        """The session's consumers, closed ones that still hold messages included."""
-        return [c for c in (*self.consumers.values(), *self.retired.values()) if c.session == session]
+        """The session's, closed ones that still hold messages included."""
+        return [consumer for consumer in self.all_consumers() if consumer.session == session]
 
     @property
     def has_something_open(self) -> bool:
@@ -114,4 +118,4 @@ class Connection:
         return self.kept.bytes + sum([consumer.held_bytes for consumer in self.consumers.values()])
 
     def held(self) -> list[MessageReference]:
-        return [reference for c in (*self.consumers.values(), *self.retired.values()) for reference in c.unsettled.values()]
+        return [reference for consumer in self.all_consumers() for reference in consumer.unsettled.values()]

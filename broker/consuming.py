@@ -104,16 +104,17 @@ class Consuming(DeadLetters):
         connection.consumers.pop(consumer.number, None)
         self.pulls.forget(consumer)
         if not consumer.transacted and not keep_delivered:
-            self.settlement.closed(consumer)
+            self.settlement.closed([consumer])
             return
         self.settlement.give_back(consumer, consumer.split_unsettled()[1])
         if consumer.unsettled:
             connection.retire(consumer)
 
-    def release(self, connection: Connection, consumer: Consumer) -> None:
-        """The session ends that kept what was delivered to a closed consumer: it goes back, nobody is blamed."""
-        connection.retired.pop(consumer.number, None)
-        self.settlement.closed(consumer)
+    def release(self, connection: Connection, consumers: list[Consumer]) -> None:
+        """The channel ends that kept what was delivered to these closed consumers: it goes back. See Settlement.closed."""
+        for consumer in consumers:
+            connection.retired.pop(consumer.number, None)
+        self.settlement.closed(consumers, connection)
 
     def check_get(self, connection: Connection, queue: Queue) -> None:
         """Raises Refused while memory is short, where the next message is on disk and the connection keeps much that it got before."""

@@ -246,7 +246,7 @@ class AttemptDetail(NamedTuple):
     """What messages that failed together have in common, very often."""
 
     original_address: str
-    #: nack | listener | recover | rollback | poison | connection-lost | timeout | error | expired
+    #: nack | listener | recover | rollback | poison | connection-lost | closed | timeout | error | expired
     outcome: str
     consumer: str
     connection: str

@@ -68,7 +68,7 @@ def sentence(reason: dict[str, Any], now_ms: int) -> str:
         case "no-consumer":
             return "nobody consumes from the queue"
         case "suspect":
-            return "it was there at several lost connections: it goes alone, to a consumer that holds nothing else of the queue"
+            return "it was there when several connections ended: it goes alone, to a consumer that holds nothing else of the queue"
         case "behind":
             first = f", {reason['first']} first" if reason["first"] else ""
             least = "at least " if reason["at_least"] else ""

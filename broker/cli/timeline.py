@@ -25,6 +25,7 @@ ENDINGS: Final = {
     "rollback": "the transaction was rolled back",
     "poison": "the consumer called it poison",
     "connection-lost": "the connection was lost while it was held",
+    "closed": "its channel or connection was closed in order while it was held",
     "timeout": "the consumer held it too long",
     "error": "the consumer left with an error",
     "expired": "it expired",
@@ -231,7 +232,7 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
         return Event(
             reference["due_at_ms"], "◷", "magenta", f"is due again {wait}, at {clock(reference['due_at_ms'], beside_ms=now_ms)}", []
         )
-    details = ["it was there at several lost connections, so it is delivered alone"] if reference["state"] & SUSPECT else []
+    details = ["it was there when several connections ended, so it is delivered alone"] if reference["state"] & SUSPECT else []
     return Event(None, "◌", "cyan", f"is in {queue}, since {span(max(0, since))}", details)
 
 

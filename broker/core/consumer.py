@@ -118,6 +118,7 @@ NOBODY: Final = Client()
 
 class Consumer:
     __slots__ = (
+        "accompanied_to",
         "back",
         "candidates",
         "client",
@@ -195,6 +196,8 @@ class Consumer:
         self.next_tag = 1
         #: Every tag up to this one has been delivered to the application.
         self.delivered_to = 0
+        #: Every tag up to this one was held beside something of its queue that came back when another channel closed.
+        self.accompanied_to = 0
         #: A lower bound of when the oldest unsettled message was delivered; None when none is.
         self.oldest_delivered_ms: int | None = None
         self.unsettled: dict[int, MessageReference] = {}

@@ -11,6 +11,8 @@ _GROUP_BYTES: Final = 1200
 _PROGRAM_BYTES: Final = 400
 _HOUR_MS: Final = 3_600_000
 _GROWN: Final = 10
+#: How deliveries ended whose channel, connection or consumer was closed in order: no fault is seen in it, whether it counts or not.
+CLOSED: Final = "closed"
 #: client_id, host, version: what a program that met it said of itself.
 Program = tuple[str, str, str]
 

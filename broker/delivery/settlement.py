@@ -6,10 +6,11 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from ..connection import Connection
 from ..core.consumer import Consumer
 from ..core.counts import RETRIED
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
-from ..core.fault import FailureReport
+from ..core.fault import CLOSED, FailureReport
 from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, Failure, Terms, Verdicts, limit_reached, of_amqp_consumer, under
@@ -23,10 +24,13 @@ log = logging.getLogger("homing")
 COUNTED: Final = Failure()
 _TIMED_OUT: Final = Failure(returned=True)
 UNCOUNTED: Final = Failure(counts=False)
+_CLOSED: Final = Failure(delay_ms=0)
 _REDELIVER: Final = Action.REDELIVER
 _DROP: Final = Action.DROP
 #: Those that one rule has a say in, or none.
 _Group = tuple[Rule | None, list[MessageReference]]
+#: What was delivered of one queue to consumers that end together.
+_Held = list[tuple[Consumer, list[MessageReference]]]
 
 
 class Settlement:
@@ -91,7 +95,7 @@ class Settlement:
         failed, expired = self._count(references, failure, now_ms)
         state.recorder.delivered(queue, failed, now_ms)
         groups: Sequence[_Group] = ((None, failed),)
-        if settings.rules and failure.counts and (settings.rules_meant or not consumer.returns_at_once):
+        if settings.rules and failure.counts and outcome != CLOSED and (settings.rules_meant or not consumer.returns_at_once):
             groups = _by_rule(settings, failed, report, outcome)
         again: list[MessageReference] = []
         for rule, members in groups:
@@ -144,11 +148,25 @@ class Settlement:
 
     # -- consumers that end ------------------------------------------------------------------------------------------
 
-    def closed(self, consumer: Consumer) -> None:
-        """A clean end: delivered messages come back counted but not blamed, unread ones as if nothing had been."""
-        delivered, unread = consumer.split_unsettled()
-        self.give_back(consumer, unread)
-        self.fail(consumer, delivered, UNCOUNTED, "closed")
+    def closed(self, consumers: Iterable[Consumer], connection: Connection | None = None) -> None:
+        """A clean end: delivered messages come back counted but not blamed, unread ones as if nothing had been.
+
+        ``connection``: where it was AMQP's, whose programs end in order however they fared: where a limit is in force, they failed. Of the
+        connection's other consumers each that holds something of the queue is company.
+        """
+        for queue, held in self._held(consumers).items():
+            if connection is None or not queue.settings.limit_in_force:
+                for consumer, delivered in held:
+                    self.fail(consumer, delivered, UNCOUNTED, CLOSED)
+                continue
+            beside = [each for each in connection.all_consumers() if each.queue is queue and each.unsettled]
+            for each in beside:
+                each.accompanied_to = each.next_tag - 1
+            alone = None if beside else _alone(held)
+            # Programs are stopped in order, too: what others made a suspect is spared once.
+            spared = alone is None or (alone.suspect and not limit_reached(queue.settings, None, alone.failed))
+            for consumer, delivered in held:
+                self.fail(consumer, delivered, _CLOSED, CLOSED, apply_limit=not spared)
 
     def rolled_back(self, consumer: Consumer) -> None:
         """The session's transaction was undone: delivered messages failed once more, unread ones are released."""
@@ -158,16 +176,20 @@ class Settlement:
 
     def lost(self, consumers: Iterable[Consumer]) -> None:
         """Their connection is gone. Delivered messages failed; the limit is applied only to one that was delivered alone of its queue."""
-        by_queue: dict[Queue, list[tuple[Consumer, list[MessageReference]]]] = {}
+        for held in self._held(consumers).values():
+            alone = _alone(held) is not None
+            for consumer, delivered in held:
+                self.fail(consumer, delivered, COUNTED, "connection-lost", apply_limit=alone)
+
+    def _held(self, consumers: Iterable[Consumer]) -> dict[Queue, _Held]:
+        """What was delivered to them, by queue; what is unread is given back."""
+        by_queue: dict[Queue, _Held] = {}
         for consumer in consumers:
             delivered, unread = consumer.split_unsettled()
             self.give_back(consumer, unread)
             if delivered:
                 by_queue.setdefault(consumer.queue, []).append((consumer, delivered))
-        for held in by_queue.values():
-            alone = sum(len(delivered) for _, delivered in held) == 1
-            for consumer, delivered in held:
-                self.fail(consumer, delivered, COUNTED, "connection-lost", apply_limit=alone)
+        return by_queue
 
     def time_out(self, consumer: Consumer, now_ms: int) -> list[MessageReference]:
         """Messages delivered longer ago than ``consumer-timeout`` fail by themselves; the rest stays with the consumer."""
@@ -188,6 +210,14 @@ class Settlement:
             self.fail(consumer, late, _TIMED_OUT, "timeout", {"reason": f"not settled within {timeout_ms} ms of being given"})
         consumer.oldest_delivered_ms = oldest
         return late
+
+
+def _alone(held: _Held) -> MessageReference | None:
+    """The only one of its queue that was delivered, if it is that and was not held beside what went back a moment before."""
+    consumer, delivered = held[0]
+    if len(held) > 1 or len(delivered) > 1 or delivered[0].tag <= consumer.accompanied_to:
+        return None
+    return delivered[0]
 
 
 def _by_rule(settings: AddressSettings, failed: list[MessageReference], report: FailureReport, outcome: str) -> Sequence[_Group]:

@@ -29,7 +29,7 @@ from homing.journal.contract import (
 from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, SUCCEEDED, Histogram
 from ..core.dead_letter import DELETED, DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
-from ..core.fault import FailureReport
+from ..core.fault import CLOSED, FailureReport
 from ..core.memory import Memory
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
@@ -445,7 +445,8 @@ class Recorder:
             counts[QueueStat.FAILED_FIRST] += first
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.add_consumer_stats(queue_id, now_ms // _MINUTE_MS, consumer.stats_name, [0, 0, number, failed_ms, now_ms, now_ms])
-            self.faults.failed(consumer.queue.name, durable, self._report.description, consumer.client, now_ms)
+            if outcome != CLOSED:
+                self.faults.failed(consumer.queue.name, durable, self._report.description, consumer.client, now_ms)
 
     def read_report(self, report: FailureReport, settings: AddressSettings, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""

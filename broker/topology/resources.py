@@ -20,8 +20,6 @@ from ..core.routing import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, Routing
 from ..core.selector import Selector, SelectorError, compile_selector
 from ..core.settings.address_settings import (
     DECLARABLE_SETTINGS,
-    DEFAULT_ORIGIN,
-    EVERYWHERE,
     AddressSettings,
     AddressSettingsRepository,
     read_setting,
@@ -407,12 +405,8 @@ def settings_for(
     A queue that AMQP declared has RabbitMQ's attempt limit unless its declaration or a pattern other than ``#`` sets one.
     """
     settings = repository.resolve(address, read_options(options))
-    limit_meant = "max_delivery_attempts" in options or repository.origin(address, "max_delivery_attempts") not in (
-        EVERYWHERE,
-        DEFAULT_ORIGIN,
-    )
-    if AMQP in options and not limit_meant:
-        settings = replace(settings, max_delivery_attempts=default_attempts(options))
+    if AMQP in options and not settings.limit_meant:
+        settings = replace(settings, max_delivery_attempts=default_attempts(options), limit_meant=True)
     return with_policy(settings, options, policy)
 
 

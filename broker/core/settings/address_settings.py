@@ -113,6 +113,8 @@ class AddressSettings:
     # Not set by anybody, but said by who set the others.
     #: A delay was named for just this address or queue: by its declaration, an AMQP policy, or a pattern other than ``#``.
     delay_meant: bool = False
+    #: The same of ``max_delivery_attempts``.
+    limit_meant: bool = False
     #: A dead-letter address, or rules, were named for just this one.
     dead_letters_meant: bool = False
     rules_meant: bool = False
@@ -123,6 +125,11 @@ class AddressSettings:
     def limited(self) -> bool:
         """A queue may become full: there is a length, and at it something else happens than that the rest is on disk only."""
         return self.overflow != "page" and (self.max_length is not None or self.max_length_bytes is not None)
+
+    @property
+    def limit_in_force(self) -> bool:
+        """There is a limit, and it was meant for just this address or queue: also what AMQP clients hold at their goodbye counts."""
+        return self.limit_meant and self.max_delivery_attempts >= 0
 
     @property
     def whose(self) -> str:
@@ -352,6 +359,7 @@ class AddressSettingsRepository:
             self._defaults,
             **merged,
             delay_meant=_schedule_named(meant) is not None,
+            limit_meant="max_delivery_attempts" in meant,
             dead_letters_meant=meant.get("dead_letter_address") is not None,
             rules_meant=bool(meant.get("rules")),
         )

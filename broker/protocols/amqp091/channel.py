@@ -441,24 +441,23 @@ class Channel(Confirming):
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Consumers end, what is unacknowledged goes back, nobody is blamed."""
+        """Consumers end, what is unacknowledged goes back: all at once, so that of each queue it is known who was alone."""
         if self.closed:
             return
         self.closed = True
         session = self.session
-        queues = [subscription.consumer.queue for subscription in self.subscriptions.values()]
-        for subscription in self.subscriptions.values():
-            session.subscribers.pop(subscription.consumer.number, None)
-            session.broker.unsubscribe(session.connection, subscription.consumer)
-        for consumer in self.holders.values():
-            session.broker.release(session.connection, consumer)
+        open_ones = [subscription.consumer for subscription in self.subscriptions.values()]
+        for consumer in open_ones:
+            session.subscribers.pop(consumer.number, None)
+            session.broker.unsubscribe(session.connection, consumer, keep_delivered=True)
+        session.broker.release(session.connection, [*self.holders.values(), *open_ones])
         self.subscriptions.clear()
         self.holders.clear()
         self._unacked.clear()
         self._reports.clear()
         if self.transaction is not None:
             session.broker.end_channel(session.connection, self.number)
-        session.broker.consumers_gone(queues)
+        session.broker.consumers_gone([consumer.queue for consumer in open_ones])
 
 
 def _new_shape(channel: int, prefix: bytes, target: bytes, properties: bytes) -> tuple[bytes, bytes, bytes]:

@@ -338,7 +338,7 @@ class AmqpSession(AmqpConnection):
 
     def _leave(self) -> None:
         """The client says goodbye."""
-        self._let_go(lost=False)
+        self._let_go(lost=False, counts=True)
         self._closed_by_client = True
 
         def closed() -> None:
@@ -348,14 +348,14 @@ class AmqpSession(AmqpConnection):
 
         self.broker.when_safe(closed)
 
-    def _let_go(self, lost: bool) -> None:
-        """The broker forgets the connection: what it held goes back, its own queues end."""
+    def _let_go(self, lost: bool, counts: bool) -> None:
+        """The broker forgets the connection: what it held goes back (``counts``: see Broker.disconnect), its own queues end."""
         if self._expected != 0 or not self.connection.open:
             return
         queues = [subscriber.consumer.queue for subscriber in self.subscribers.values()]
         for channel in self._channels.open.values():
             channel.closed = True
-        self.broker.disconnect(self.connection, lost)
+        self.broker.disconnect(self.connection, lost, counts)
         self.subscribers.clear()
         self.patterns.clear()
         self.reports.close()
@@ -376,9 +376,9 @@ class AmqpSession(AmqpConnection):
             return
         self._channels.close_for(channel.number, error, number)
 
-    def _close_connection(self, error: AmqpError, number: int = 0) -> None:
-        """``number``: the method that caused it."""
-        self._let_go(lost=False)
+    def _close_connection(self, error: AmqpError, number: int = 0, counts: bool = True) -> None:
+        """``number``: the method that caused it. ``counts``: the client did, not the broker of its own accord."""
+        self._let_go(lost=False, counts=counts)
         values = error.code, error.text, number >> 16, number & 0xFFFF
         self.write(method_frame(0, "connection.close", *values, dialect=self.dialect))
         self._closed_by_us = True
@@ -478,7 +478,7 @@ class AmqpSession(AmqpConnection):
         if self._cancel_login is not None:
             self._cancel_login()
         if not ended:
-            self._let_go(lost=True)
+            self._let_go(lost=True, counts=True)
         # It does not wait for the collector.
         self.drop_input()
 
@@ -487,7 +487,7 @@ class AmqpSession(AmqpConnection):
         if self._expected is None or self._closed_by_us:
             self._end()
         else:
-            self._close_connection(AmqpError(320, f"CONNECTION_FORCED - {message}"))
+            self._close_connection(AmqpError(320, f"CONNECTION_FORCED - {message}"), counts=False)
 
     def broken(self, error: Exception) -> None:
         log.error("session-failed: a frame broke its AMQP session; its connection is closed, the others go on", exc_info=error)

@@ -190,7 +190,7 @@ def with_policy(settings: AddressSettings, options: QueueOptions, policy: Policy
     if "delivery-limit" in definition:
         own = settings.max_delivery_attempts if "max_delivery_attempts" in options else -1
         limits = [limit for limit in (own, definition["delivery-limit"] + 1) if limit > 0]
-        changes["max_delivery_attempts"] = min(limits, default=-1)
+        changes |= {"max_delivery_attempts": min(limits, default=-1), "limit_meant": True}
     declared = "x-overflow" in arguments if AMQP in options else "overflow" in options
     if "overflow" in definition and not declared:
         changes["overflow"] = definition["overflow"]

@@ -16,7 +16,6 @@ _BEFORE_LOGIN = "Until the connection is open RabbitMQ hangs up without a word"
 _WITHOUT_A_WORD = "RabbitMQ hangs up without a word"
 _QUORUM = "A queue type `quorum` is accepted and is the same as `classic`"
 _COUNT = "on its first delivery no message carries `x-delivery-count`"
-_NOT_BLAMED = "Nobody is blamed for a channel or connection that is closed in order"
 _PLACE = "What comes back takes the place it had"
 _NAMES = "A queue's name may not be `*` or `#` as a word"
 _SYNTAX = "Connection.Close 501 FRAME_ERROR"
@@ -33,13 +32,6 @@ DIFFERENCES: Final[dict[str, list[Difference]]] = {
     "x_death_that_a_client_sends": alike("`x-death` that a client sends itself is replaced", {"[1][0][2]": 1}),
     "a_delivery_limit": alike(_COUNT, {"[0][0][1]": None}),
     "deliveries_are_counted_in_quorum_queues": alike(_COUNT, {"[0][0][1][x-delivery-count]": None}),
-    "headers_of_what_came_back": alike(
-        _NOT_BLAMED,
-        {
-            **{f"[channel.close, quorum][1][{number}][1][x-delivery-count]": None for number in (0, 1)},
-            "[channel.close, quorum][1][2][1]": None,
-        },
-    ),
     "what_comes_back_to_a_quorum_queue_keeps_its_place": alike(_PLACE, {"[0]": "0", "[1]": "1", "[2]": "2", "[3]": "3"}),
     "other_protocol_headers": alike("HTTP on this port is answered in HTTP", {r"[b'GET / HTTP/1.1\r\n\r\n']": ["gone"]}),
     "logins": alike(
