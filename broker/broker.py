@@ -7,7 +7,7 @@ It decides nothing itself; it knows whom to ask, and in which order. Nothing her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .auth.access import needs
@@ -325,10 +325,11 @@ class Broker(Consuming):
         transaction: Transaction[Any],
         sends: list[tuple[Message, list[Queue]]],
         acknowledged: list[tuple[Consumer, list[MessageReference]]],
+        no_longer_held: Iterable[Consumer],
         producer: Producer,
     ) -> None:
         """See Transactions.commit_channel."""
-        self.transactions.commit_channel(transaction, sends, acknowledged, producer)
+        self.transactions.commit_channel(transaction, sends, acknowledged, no_longer_held, producer)
 
     def end_channel(self, connection: Connection, channel: int) -> None:
         """See Transactions.end."""

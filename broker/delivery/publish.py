@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..core.dead_letter import MAX_LENGTH
@@ -79,7 +79,7 @@ class Intake:
     # -- where to ----------------------------------------------------------------------------------------------------
 
     def queues_for(self, message: Message) -> list[Queue]:
-        """The queues that take the message; made if the settings allow. Raises Refused: no such address, or full."""
+        """The queues that the message is for, full ones too; made if the settings allow. Raises Refused: no such address."""
         post_office = self._state.post_office
         address = post_office.addresses.get(message.address)
         if address is None or not address.queues:
@@ -87,10 +87,32 @@ class Intake:
         else:
             queues = address.route(lambda: lookup(message), message.answers)
             message.answers = None
+        return queues
+
+    def _willing_queues(self, message: Message) -> list[Queue]:
+        """Those that take it. Raises Refused where one does not."""
+        queues = self.queues_for(message)
         for queue in queues:
             if queue.settings.limited:
                 self._check_room(queue, message)
         return queues
+
+    def check_room_for_all(self, sends: Iterable[tuple[Message, Iterable[Queue]]]) -> None:
+        """Raises Refused unless every queue takes all of a transaction that is for it, and then nothing has become of any of it.
+
+        Each message counts for the length limits that the ones after it meet.
+        """
+        expected: list[tuple[Queue, int]] = []
+        try:
+            for message, queues in sends:
+                for queue in queues:
+                    if queue.settings.limited:
+                        self._check_room(queue)
+                        queue.expect(1, message.size)
+                        expected.append((queue, message.size))
+        finally:
+            for queue, size in expected:
+                queue.expect(-1, -size)
 
     def _auto_created(self, name: str, known: bool) -> list[Queue]:
         settings = self._state.settings.resolve(name)
@@ -103,14 +125,15 @@ class Intake:
             raise _no_such_address(name)
         return [queue] if queue is not None else []
 
-    def _check_room(self, queue: Queue, message: Message) -> None:
+    def _check_room(self, queue: Queue, message: Message | None = None) -> None:
+        """Raises Refused where there is none; then the message, where it is named, goes to the dead letters if the overflow says so."""
         settings = queue.settings
         if settings.overflow == "block" or not over_length(queue, 1):
             return
         if makes_room(queue):
             return
         self.full(queue)
-        if settings.overflow == "reject-publish-dlx":
+        if message is not None and settings.overflow == "reject-publish-dlx":
             self._reject_to_dead_letters(queue, message)
         raise Refused(
             "queue-full",
@@ -200,7 +223,7 @@ class Intake:
                 return number, None
             try:
                 if not self.duplicate(message):
-                    self.store(message, self.queues_for(message))
+                    self.store(message, self._willing_queues(message))
             except Refused as refusal:
                 return number, refusal
         return len(messages), None

@@ -117,7 +117,7 @@ class Transactions:
                 )
             self._check_held(transaction)
             routes = self._routes(transaction)
-            self._check_references(routes)
+            self._check_sends(list(zip(transaction.sends, routes, strict=True)))
         except Refused:
             self.roll_back(connection, session)
             raise
@@ -131,13 +131,17 @@ class Transactions:
         transaction: Transaction[Any],
         sends: list[tuple[Message, list[Queue]]],
         acknowledged: list[tuple[Consumer, list[MessageReference]]],
+        no_longer_held: Iterable[Consumer],
         producer: Producer,
     ) -> None:
-        """Commits what an AMQP channel has made of its transaction. Raises Refused where it is too much, and nothing has changed.
+        """Commits what an AMQP channel has made of its transaction. Raises Refused where any of it cannot be, and nothing has changed.
 
-        A queue that is full and refuses gets nothing, the others do; where it has producers wait, ``producer`` does.
+        ``no_longer_held``: whose deliveries were acknowledged in it, and are not theirs any more. Where a queue is full and has producers
+        wait, ``producer`` does.
         """
-        self._check_references([queues for _, queues in sends])
+        if any(self._state.post_office.queues.get(consumer.queue.name) is consumer.queue for consumer in no_longer_held):
+            raise _not_held()
+        self._check_sends(sends)
         self.release(transaction)
         self._take_effect(sends, acknowledged, producer)
 
@@ -168,36 +172,22 @@ class Transactions:
                 twice = reference.sequence in seen  # it went back in between, and came again
                 seen.add(reference.sequence)
                 if twice or reference.consumer is not consumer or reference.transaction is not transaction:
-                    raise Refused(
-                        "not-held",
-                        "a message acknowledged in this transaction is no longer held (it timed out)",
-                        "roll back and take the messages again",
-                    )
+                    raise _not_held()
 
-    def _check_references(self, routes: Iterable[list[Queue]]) -> None:
-        """A commit is one step and one batch of the journal, however much it is. Raises Refused where that is too much."""
-        references, most = sum([len(queues) for queues in routes]), self._limits.transaction_references
+    def _check_sends(self, sends: list[tuple[Message, list[Queue]]]) -> None:
+        """A commit is one step and one batch of the journal. Raises Refused where that is too much or a queue refuses."""
+        references, most = sum([len(queues) for _, queues in sends]), self._limits.transaction_references
         if references > most:
             raise Refused(
                 "transaction-too-large",
                 f"the transaction's messages for all their queues are {references}, a commit takes at most {most}",
                 "commit more often, or raise limits: max-transaction-references",
             )
+        self._intake.check_room_for_all(sends)
 
     def _routes(self, transaction: Transaction[Message]) -> list[list[Queue]]:
-        """Where each message goes; all are checked before any is stored. Raises Refused."""
-        routes: list[list[Queue]] = []
-        try:
-            self._route_all(transaction, routes)
-        finally:
-            for message, queues in zip(transaction.sends, routes, strict=False):
-                for queue in queues:
-                    queue.expect(-1, -message.size)
-        return routes
-
-    def _route_all(self, transaction: Transaction[Message], routes: list[list[Queue]]) -> None:
-        """Each message counts for the length limits that the ones after it meet."""
-        intake = self._intake
+        """Where each message goes; all are looked at before any is stored. Raises Refused."""
+        intake, routes = self._intake, list[list[Queue]]()
         seen: set[tuple[str, str]] = set()
         for message in transaction.sends:
             if message.duplicate_id is not None:
@@ -207,10 +197,8 @@ class Transactions:
                         "duplicate-message", f"duplicate_id {message.duplicate_id!r} came to {message.address} before", "leave it out"
                     )
                 seen.add(key)
-            queues = list(intake.queues_for(message))
-            routes.append(queues)
-            for queue in queues:
-                queue.expect(1, message.size)
+            routes.append(list(intake.queues_for(message)))
+        return routes
 
     def roll_back(self, connection: Connection, session: int) -> None:
         """Held sends vanish; what was delivered to the session comes back counted, what it had not read uncounted."""
@@ -241,3 +229,8 @@ class Transactions:
                 undone.fail(
                     "transaction-timed-out", f"the transaction was open for {timeout_ms // 1000} s and was rolled back", "commit sooner"
                 )
+
+
+def _not_held() -> Refused:
+    what = "a message acknowledged in this transaction is no longer held (it timed out)"
+    return Refused("not-held", what, "roll back and take the messages again")

@@ -62,6 +62,40 @@ def test_transactions_take_effect_at_commit(broker: Server, ch: BlockingChannel)
     assert count(ch, "in") == 1
 
 
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_a_commit_to_a_full_queue_is_refused_and_nothing_of_it_is_done(
+    broker: Server, ch: BlockingChannel, kind: str, overflow: str
+) -> None:
+    """Of five places, three are taken: three more are refused, two are not. A queue with room beside it gets none of what is refused."""
+    full, beside, dead = (f"tx.{kind}.{overflow}.{name}" for name in ("full", "beside", "dead"))
+    limits = {"x-queue-type": kind, "x-max-length": 5, "x-overflow": overflow}
+    ch.queue_declare(full, durable=True, arguments={**limits, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    for queue in (beside, dead):
+        ch.queue_declare(queue, durable=True)
+    ch.exchange_declare(f"tx.{kind}.{overflow}", "fanout")
+    for queue in (full, beside):
+        ch.queue_bind(queue, f"tx.{kind}.{overflow}")
+    ch.basic_publish("", beside, b"taken", PERSISTENT)
+    counts: list[tuple[str, int, int, int]] = []
+    with connection(broker) as other:
+        for number in (3, 3, 2, 1):
+            tx = other.channel()
+            tx.tx_select()
+            tx.basic_ack(get(tx, beside, auto_ack=False)[0].delivery_tag)
+            for _ in range(number):
+                tx.basic_publish(f"tx.{kind}.{overflow}", "", b"m", PERSISTENT)
+            said = "ok"
+            try:
+                tx.tx_commit()
+                tx.close()
+            except pika.exceptions.ChannelClosedByBroker as closed:
+                said = f"{closed.reply_code} {closed.reply_text}"
+            counts.append((said[:60], count(ch, full), count(ch, beside), count(ch, dead)))
+    refused = f"406 PRECONDITION_FAILED - queue {full} is full"[:60]
+    assert counts == [("ok", 3, 3, 0), (refused, 3, 3, 0), ("ok", 5, 4, 0), (refused, 5, 4, 0)]
+
+
 @tried_again
 def test_heartbeats_keep_an_idle_connection(broker: Server) -> None:
     with connection(broker, heartbeat=1) as opened:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -153,7 +154,10 @@ async def test_nothing_confirmed_is_lost_or_doubled_over_a_kill(server: Server) 
 
 
 async def test_refusals_fail_in_order_and_the_producer_goes_on(start_server: Callable[..., Server]) -> None:
-    settings = {"#": {"max-length": 3, "overflow": "reject-publish"}}
+    settings = {
+        "#": {"max-length": 3, "overflow": "reject-publish"},
+        "bills.dlx": {"overflow": "reject-publish-dlx", "dead-letter-address": "DLA"},
+    }
     server = start_server({"address-settings": settings})
     async with homing.connect(server.url) as connection, connection.session() as session:
         producer = session.producer("orders")
@@ -163,6 +167,16 @@ async def test_refusals_fail_in_order_and_the_producer_goes_on(start_server: Cal
         async with connection.session() as other:
             await one(other.consumer("orders", prefetch=1))
         await producer.send(b"again")
+    async with homing.connect(server.url) as connection, connection.session(AckMode.TRANSACTED) as session:
+        for address in ("bills", "bills.dlx"):
+            for number, refused in ((2, False), (2, True), (1, False)):
+                producer = session.producer(address)
+                for _ in range(number):
+                    await producer.send(b"in a transaction")
+                with pytest.raises(TransactionError, match="is full") if refused else nullcontext():
+                    await session.commit()
+            assert await left(connection, address) == 3
+        assert await left(connection, "DLQ.bills.dlx") == 0
 
 
 async def test_pull_and_browse(server: Server) -> None:

@@ -368,6 +368,36 @@ def test_a_transaction_that_is_open_for_too_long_closes_its_channel_and_holds_no
     assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
 
 
+def test_a_transaction_that_acknowledged_what_is_no_longer_held_does_not_commit(world: World) -> None:
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    for queue in ("gone", "late"):
+        peer.call(1, "queue.declare", 0, queue, False, False, False, False, False, {"x-consumer-timeout": 60_000})
+        peer.send(published_alike(queue, [b"body"]))
+    peer.call(1, "tx.select")
+    for queue, tag in (("gone", 1), ("late", 2)):
+        peer.call(1, "basic.get", 0, queue, False)
+        peer.call(1, "basic.ack", tag, False)
+    peer.call(1, "queue.delete", 0, "gone", False, False, False)
+    peer.send(published_alike("late", [b"answer"]))
+    late = world.broker.state.post_office.queues["late"]
+    world.time_ms += 60_000
+    world.broker.tick()
+    ((name, (code, text, *_)),) = peer.call(1, "tx.commit")
+    assert (name, code) == ("channel.close", 406)
+    assert "no longer held" in text
+    assert late.count == 1, "it is back, and the answer was not sent"
+    # What was acknowledged of a queue that was deleted since is nobody's.
+    peer.call(1, "channel.close-ok")
+    peer.call(1, "channel.open", "")
+    peer.call(1, "tx.select")
+    peer.call(1, "basic.get", 0, "late", False)
+    peer.call(1, "basic.ack", 1, False)
+    peer.call(1, "queue.delete", 0, "late", False, False, False)
+    assert peer.call(1, "tx.commit") == [("tx.commit-ok", [])]
+
+
 def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", key, mandatory, immediate))
     return b"".join(b"".join(content_frames(1, payload, b"\x10\x00\x01", body, 8192)) for body in bodies)

@@ -404,12 +404,13 @@ class Channel(Confirming):
         session, transaction, fates = self.session, self._in_transaction("tx.commit"), dict[str, list[Unacked]]()
         for entry, how in self._settled:
             fates.setdefault(how, []).append(entry)
-        acknowledged = still_unacked(fates.pop("ack", []))
+        acks = fates.pop("ack", [])
+        acknowledged, no_longer_held = still_unacked(acks), [consumer for consumer, tag, _ in acks if tag not in consumer.unsettled]
         # What cannot be published any more, or is too much, is found before anything is.
         patterns = [pattern_of(session, event) for event in transaction.sends]
         messages = [message_of(session, event, pattern) for event, pattern in zip(transaction.sends, patterns, strict=True)]
         sends = [(message, pattern.route.queues) for message, pattern in zip(messages, patterns, strict=True)]
-        session.broker.commit_channel(transaction, sends, list(acknowledged.items()), session.producer)
+        session.broker.commit_channel(transaction, sends, list(acknowledged.items()), no_longer_held, session.producer)
         for event, (message, queues) in zip(transaction.sends, sends, strict=True):
             if queues:
                 session.turn.charge(1, message.size, len(queues))
