@@ -179,7 +179,7 @@ class Connection(Operations):
         """Starts a job that sends dead letters of a queue back to where they came from, or ``to`` another; its map (docs/protocol.md 2.7).
 
         Options: ``rate`` (a second), ``limit``, ``newest_first``, ``canary``, ``stop_above`` (per cent, None: never); any other is of the
-        filter: ``fault="2-9f86d081"``, ``where="region = 'eu'"``. ``wait``: until it has ended.
+        filter: ``fault="3-9f86d081"``, ``where="region = 'eu'"``. ``wait``: until it has ended.
         Raises CallError when the broker refuses it.
         """
         own = {name: options.pop(name) for name in ("rate", "limit", "newest_first", "canary", "stop_above") if name in options}

@@ -20,7 +20,7 @@ class Operations:
         """Gives messages of a queue that failed and wait to be tried again another time, and returns how many: ``now``, ``at_ms`` (since
         1970 UTC), ``hold``: not before ``release``, which lets go what is on hold.
 
-        ``wanted`` is the filter: ``fault="2-9f86d081"``, ``where="region = 'eu'"``; without it all are meant.
+        ``wanted`` is the filter: ``fault="3-9f86d081"``, ``where="region = 'eu'"``; without it all are meant.
         Raises UsageError unless one of the four is given, CallError when the broker refuses it.
         """
         ways = {"now": now or None, "at_ms": at_ms, "hold": hold or None, "release": release or None}

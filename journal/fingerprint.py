@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 _PREFIX: Final = f"{VERSION}-"
+#: In the version before, what was reported had the same digits; what was not was one fault for all queues.
+_BEFORE: Final = "2-"
+#: What the broker says in the place of a report: none of the program's.
+_TIMED_OUT: Final = "timeout"
+#: How deliveries end, and what messages die of, without an error's type.
+_OUTCOMES: Final = frozenset(
+    "nack listener recover rollback poison connection-lost timeout error expired rejected closed delivery_limit not-retryable maxlen".split()
+)
 #: Of a text so much is looked at, and of what is left of it so much counts: a longer number in front of it moves nothing out of sight.
 _MOST_TEXT: Final = 4096
 _MOST_PLAIN: Final = 200
@@ -41,21 +49,41 @@ _OLD_FRAME: Final = re.compile(r"(?<=[/\\](?:site|dist)-packages[/\\])(?=client[
 _COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
-def fingerprint(error_class: str, text: str, traceback: str) -> str:
-    """``2-`` and 16 hex digits. ``error_class``: the error's type, or, where the client reported none, how the delivery ended."""
-    key = "\n".join((error_class, plain(text), *_frames(traceback[-_MOST_TRACEBACK:])))
-    return _PREFIX + hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=8).hexdigest()
+def fingerprint(outcome: str, queue: str, error_type: str = "", text: str = "", traceback: str = "") -> str:
+    """``3-`` and 16 hex digits. Of a failure that was reported, in whichever queue; without a report it is a fault of its queue and outcome.
+
+    ``outcome``: how the delivery ended; in the place of the error's type, where only a text or a traceback was reported.
+    """
+    if outcome == _TIMED_OUT or not (error_type or text or traceback):
+        return _PREFIX + _digits((outcome, "", "", queue))
+    return _PREFIX + _digits((error_type or outcome, plain(text), *_frames(traceback[-_MOST_TRACEBACK:])))
 
 
-def of_fault(outcome: str, fault: Mapping[str, object] | None) -> str:
+def _digits(key: Iterable[str]) -> str:
+    return hashlib.blake2b("\n".join(key).encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def of_fault(outcome: str, queue: str, fault: Mapping[str, object] | None) -> str:
     """Of an attempt on record: the one it was given, or, where that was another version's, what it would be given now."""
     fault = fault or {}
     given = str(fault.get("fingerprint") or "")
     if given.startswith(_PREFIX):
         return given
     reported = {name: str(fault.get(name) or "") for name in ("error_type", "error_text", "reason", "traceback")}
-    error_class = _OLD_ERROR.sub("homing.", reported["error_type"]) or outcome
-    return fingerprint(error_class, reported["error_text"] or reported["reason"], _OLD_FRAME.sub("homing/", reported["traceback"]))
+    if given.startswith(_BEFORE) and outcome != _TIMED_OUT and any(reported.values()):
+        return _PREFIX + given.removeprefix(_BEFORE)
+    error_type = _OLD_ERROR.sub("homing.", reported["error_type"])
+    text = reported["error_text"] or reported["reason"]
+    return fingerprint(outcome, queue, error_type, text, _OLD_FRAME.sub("homing/", reported["traceback"]))
+
+
+def of_group(given: str, error_class: str, queue: str) -> str:
+    """Of a fault group of the version before, as its table has it: that nothing was reported shows in its digits."""
+    if not given.startswith(_BEFORE):
+        return given
+    if error_class == _TIMED_OUT or (error_class in _OUTCOMES and given == _BEFORE + _digits((error_class, ""))):
+        return fingerprint(error_class, queue)
+    return _PREFIX + given.removeprefix(_BEFORE)
 
 
 def plain(text: str) -> str:

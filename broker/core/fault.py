@@ -74,8 +74,13 @@ class FaultGroup:
         return _GROUP_BYTES + said + sum([_PROGRAM_BYTES + sum(map(len, each)) for each in self.programs])
 
     def is_called(self, name: str) -> bool:
-        """Whether its fingerprint is this or begins so, with or without the version in front."""
-        return self.fingerprint.startswith(name) or self.fingerprint.partition("-")[2].startswith(name)
+        """Whether its fingerprint is this or begins so. The version in front may be left out, or be an older one."""
+        version, _, digits = name.rpartition("-")
+        return self.fingerprint.startswith(name) or (version < self.fingerprint.partition("-")[0] and self._digits.startswith(digits))
+
+    @property
+    def _digits(self) -> str:
+        return self.fingerprint.partition("-")[2]
 
     def grown(self, number: int, now_ms: int) -> int:
         """Counts failures. How many of this hour are to be reported now: 10, 100, 1,000, …; else 0."""

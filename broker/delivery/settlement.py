@@ -89,7 +89,7 @@ class Settlement:
         report = report or {}
         if failure.counts:
             # What a client wrote is read before anything changes.
-            state.recorder.read_report(report, queue.settings, outcome)
+            state.recorder.read_report(report, queue, outcome)
         queue.release(consumer, references)
         now_ms = state.now_ms()
         failed, expired = self._count(references, failure, now_ms)

@@ -27,25 +27,25 @@ _CUT: Final = re.compile(r"\n… (\d{1,15}) characters left out …\n")
 class LastReport:
     """The report that was read last. One may fail thousands of messages: it is read once, and stored whole a number of times."""
 
-    __slots__ = ("_fault", "_outcome", "_report", "_settings", "_stored", "description")
+    __slots__ = ("_fault", "_outcome", "_queue", "_report", "_settings", "_stored", "description")
 
     def __init__(self) -> None:
         self._report: FailureReport | None = None
         self._settings: AddressSettings | None = None
-        self._outcome = ""
+        self._queue = self._outcome = ""
         self._fault: Fault | None = None
         self._stored = 0
         #: Of its fault group, also where nothing of the fault is stored: fingerprint, class, text, traceback.
         self.description = ("", "", "", "")
 
-    def read(self, report: FailureReport, settings: AddressSettings, outcome: str) -> None:
-        if self._report is report and self._settings is settings and self._outcome == outcome:
+    def read(self, report: FailureReport, queue: str, settings: AddressSettings, outcome: str) -> None:
+        if self._report is report and self._queue == queue and self._settings is settings and self._outcome == outcome:
             return
-        self._fault, number = keep(report, settings, outcome)
+        self._fault, number = keep(report, queue, settings, outcome)
         fault = self._fault or Fault()
         text = fault.get("error_text") or fault.get("reason", "")
         self.description = (number, fault.get("error_type") or outcome, text, fault.get("traceback", ""))
-        self._report, self._settings, self._outcome = report, settings, outcome
+        self._report, self._queue, self._settings, self._outcome = report, queue, settings, outcome
         self._stored = 0
 
     def to_store(self) -> Fault | None:
@@ -56,7 +56,7 @@ class LastReport:
         return self._fault
 
 
-def keep(report: FailureReport, settings: AddressSettings, outcome: str) -> tuple[Fault | None, str]:
+def keep(report: FailureReport, queue: str, settings: AddressSettings, outcome: str) -> tuple[Fault | None, str]:
     """The part of a failure report that is stored, None when empty; and the fault's fingerprint. ``outcome``: how the delivery ended.
 
     ``traceback-redactions`` are regular expressions whose matches become ``***``, in all of them. Long texts are cut only then, and keep
@@ -76,9 +76,8 @@ def keep(report: FailureReport, settings: AddressSettings, outcome: str) -> tupl
         kept["bases"] = [_cut(each, _MAX_NAME) for each in bases]
     if report.get("exit_status") is not None:
         kept["exit_status"] = report["exit_status"]
-    number = fingerprint(
-        reported.get("error_type") or outcome, reported.get("error_text") or reported.get("reason", ""), reported.get("traceback", "")
-    )
+    text = reported.get("error_text") or reported.get("reason", "")
+    number = fingerprint(outcome, queue, reported.get("error_type", ""), text, reported.get("traceback", ""))
     return (cast(Fault, {**kept, "fingerprint": number}) if kept else None), number
 
 

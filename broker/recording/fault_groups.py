@@ -171,7 +171,7 @@ class FaultGroups:
         before = reference.cause
         fault_id = fault_of(before)
         if not before:
-            described = (fingerprint(reason, "", ""), reason, "", "")
+            described = (fingerprint(reason, queue), reason, "", "")
             fault_id = self._met(queue, described, None, reference.message.message_id, now_ms).fault_id
         after = cause(fault_id, reason, before & SENT_BACK)
         group = self.by_id.get(self._there(after))

@@ -396,7 +396,7 @@ class Recorder:
         last, entries = None, None
         durable: list[MessageReference] = []
         first = failed_ms = 0
-        self._report.read(report, settings, outcome)
+        self._report.read(report, consumer.queue.name, settings, outcome)
         for reference, decision in verdicts:
             if not reference.durable:
                 continue
@@ -448,9 +448,9 @@ class Recorder:
             if outcome != CLOSED:
                 self.faults.failed(consumer.queue.name, durable, self._report.description, consumer.client, now_ms)
 
-    def read_report(self, report: FailureReport, settings: AddressSettings, outcome: str) -> None:
+    def read_report(self, report: FailureReport, queue: Queue, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""
-        self._report.read(report, settings, outcome)
+        self._report.read(report, queue.name, queue.settings, outcome)
 
     def delivered(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
         """The application was given them (and they came back); successes count this themselves."""

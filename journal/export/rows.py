@@ -157,7 +157,7 @@ def failure_row(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blo
         attempt, us(at_ms), us(detail.assigned_at_ms), us(detail.given_at_ms), detail.outcome,
         error_class(detail.outcome, fault), fault.get("error_type"), fault.get("bases"), fault.get("error_text"),
         fault.get("exit_status"), fault.get("reason"), fault.get("traceback") if snapshot.with_tracebacks else None,
-        fingerprint.of_fault(detail.outcome, fault),
+        fingerprint.of_fault(detail.outcome, snapshot.queue_name(queue_id), fault),
         detail.consumer, detail.connection, detail.delivery_count,
         detail.failed, detail.decision, detail.rule, detail.delay_ms, us(detail.due_at_ms), detail.policy,
         detail.message_key, detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib import resources
 
 from ..errors import JournalError
+from ..fingerprint import of_group
 from ..store.commits import COUNT
 from ..store.packing import counts_checksum
 from ..store.sqlite import APPLICATION_ID
@@ -34,6 +35,7 @@ def bring_up(connection: sqlite3.Connection) -> int:
         return VERSION
     if found < VERSION:
         connection.create_function("counts_checksum", 9, counts_checksum)
+        connection.create_function("fingerprint_of_group", 3, of_group)
         _run(connection, [(version, text) for version, text in steps() if version > found])
     return found
 

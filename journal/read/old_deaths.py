@@ -51,14 +51,14 @@ def old_deaths(connection: sqlite3.Connection, after: Place, limit: int, names: 
         if hops and not any(detail["queue"] == names[queue_id] for _, detail in hops):
             entry, detail = hops[0]
             row = connection.execute(_LAST_ATTEMPT, {"message_id": message_id, "sequence": entry}).fetchone()
-            fault = _fault_of(unpack(row[0]) if row else {}, detail["reason"])
+            fault = _fault_of(unpack(row[0]) if row else {}, detail["queue"], detail["reason"])
             found.append(OldDeath(queue_id, sequence, message_id, detail["queue"], detail["reason"], detail["at_ms"], fault))
     return found, (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
 
 
-def _fault_of(attempt: dict[str, Any], reason: str) -> tuple[str, str, str, str]:
+def _fault_of(attempt: dict[str, Any], queue: str, reason: str) -> tuple[str, str, str, str]:
     if not attempt:
-        return fingerprint(reason, "", ""), reason, "", ""
+        return fingerprint(reason, queue), reason, "", ""
     fault, outcome = attempt.get("fault") or {}, str(attempt["outcome"])
     text = str(fault.get("error_text") or fault.get("reason", ""))
-    return of_fault(outcome, fault), str(fault.get("error_type") or outcome), text, str(fault.get("traceback", ""))
+    return of_fault(outcome, queue, fault), str(fault.get("error_type") or outcome), text, str(fault.get("traceback", ""))

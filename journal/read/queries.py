@@ -353,7 +353,7 @@ def _attempt(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
     message_id, sequence, attempt, queue_id, at_ms, blob = row
     detail: dict[str, Any] = _unpack(blob, f"attempt {attempt} of message {message_id}")
     if detail.get("fault"):
-        detail["fault"]["fingerprint"] = fingerprint.of_fault(detail["outcome"], detail["fault"])
+        detail["fault"]["fingerprint"] = fingerprint.of_fault(detail["outcome"], names[queue_id] or "", detail["fault"])
     record = {
         "message_id": message_id,
         "sequence": sequence,

@@ -156,7 +156,7 @@ def test_errors_are_json_when_asked(homing: HomingCommand) -> None:
         (["history", "soon"], 2, "message_id"),
         (["fly"], 2, "No such command"),
         (["redrives", "cancle", "7"], 2, "Did you mean 'cancel'?"),
-        (["faults", "shwo", "2-9f86"], 2, "Did you mean 'show'"),
+        (["faults", "shwo", "3-9f86"], 2, "Did you mean 'show'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

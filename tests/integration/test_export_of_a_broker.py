@@ -256,7 +256,7 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
     }  # fmt: skip
     fault: Mapping[str, Any] = {
         "reason": "out of stock", "traceback": lambda value: value is None or "Error" in value,
-        "fingerprint": lambda value: value.startswith("2-"),
+        "fingerprint": lambda value: value.startswith("3-"),
     }  # fmt: skip
     again: Mapping[str, Any] = {"decision": "redeliver", "due_at": during}
     check(
@@ -277,7 +277,7 @@ def test_attempts(exported: tuple[Path, Account]) -> None:
     check(
         one(rows, message_id=account.ids["purged"]),
         **common, message_id=account.ids["purged"], queue="purged", address="purged", attempt=1, error_class="nack", error_type=None,
-        error_text=None, reason=None, traceback=None, fingerprint=fingerprint("nack", "", ""), delivery_count=1,
+        error_text=None, reason=None, traceback=None, fingerprint=fingerprint("nack", "purged"), delivery_count=1,
         failed_attempts=1, decision="redeliver", delay_ms=HOUR_MS, due_at=near(account.ended, HOUR_MS / 1000), message_key=None,
         home_queue="purged",
     )  # fmt: skip

@@ -114,7 +114,7 @@ def difference(shown: str, printed: str) -> str | None:
     [
         ("fault  first\n2-1514759762846a68  9.2 s ago", "fault  first\n2-2514759762846a60      1 min 5 s ago\n", True),
         ("from 17:36:19.796 to 17:36:19.817", "from 2026-11-25 23:59:59.999 UTC to 00:00:00.001", True),
-        ("queue  error\norders  KeyError", "queue  fault  error\norders  2-1514759762846a68  KeyError", True),
+        ("queue  error\norders  KeyError", "queue  fault  error\norders  3-1514759762846a68  KeyError", True),
         ("such as 6\n…\nthe end", "such as 6\nsuch as 7\nthe end", True),
         (
             '… "fault.new" … "homing faults orders" …',

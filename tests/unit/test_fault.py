@@ -20,7 +20,7 @@ PATTERNS = (r"\d{4}-\d{4}-\d{4}-\d{4}-KEY",)
 
 
 def keep(report: FailureReport, in_force: AddressSettings) -> Fault | None:
-    return failure_report.keep(report, in_force, "nack")[0]
+    return failure_report.keep(report, "orders", in_force, "nack")[0]
 
 
 def settings(**more: object) -> AddressSettings:
@@ -95,7 +95,7 @@ def test_the_fingerprint_knows_no_secret() -> None:
     one, other = (keep({"error_text": f"token {each}-KEY"}, AddressSettings(traceback_redactions=(r"\S+-KEY",))) for each in "ab")
     assert one is not None
     assert one == other
-    assert one["fingerprint"] == fingerprint("nack", "token ***", "")
+    assert one["fingerprint"] == fingerprint("nack", "orders", text="token ***")
 
 
 def test_tracebacks_can_be_off() -> None:
@@ -103,5 +103,5 @@ def test_tracebacks_can_be_off() -> None:
     fault = keep(report, settings(keep_tracebacks=False))
     assert fault is not None
     assert "traceback" not in fault
-    assert fault["fingerprint"] == fingerprint("nack", report["error_text"], report["traceback"])
+    assert fault["fingerprint"] == fingerprint("nack", "orders", "", report["error_text"], report["traceback"])
     assert keep({"traceback": "nothing else"}, settings(keep_tracebacks=False)) is None

@@ -9,12 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homing.journal.fingerprint import fingerprint, of_fault, plain
+from homing.journal.fingerprint import fingerprint, of_fault, of_group, plain
 
 #: What one program printed as it failed in three ways: released into a venv under Python 3.11, and in a checkout under 3.13, where
 #: comprehensions have no frame, and other lines are marked.
 TRACEBACKS = Path(__file__).parent / "tracebacks"
 Reported = dict[str, tuple[str, str, str]]
+
+
+def of(error_type: str, text: str, traceback: str) -> str:
+    """Of a failure that was reported."""
+    return fingerprint("nack", "orders", error_type, text, traceback)
 
 
 def reported_by(name: str) -> Reported:
@@ -30,17 +35,17 @@ def reported_by(name: str) -> Reported:
 def test_a_release_under_one_python_and_a_checkout_under_another_are_one_group() -> None:
     released, checkout = reported_by("released-3.11"), reported_by("checkout-3.13")
     assert released["lookup"][1] != checkout["lookup"][1]
-    prints = {way: fingerprint(*reported) for way, reported in released.items()}
-    assert prints == {way: fingerprint(*reported) for way, reported in checkout.items()}
+    prints = {way: of(*reported) for way, reported in released.items()}
+    assert prints == {way: of(*reported) for way, reported in checkout.items()}
     assert len(set(prints.values())) == 3
 
 
 @pytest.mark.parametrize("name", ["released-3.11", "checkout-3.13"])
 def test_another_place_in_the_program_is_another_fault(name: str) -> None:
     kind, text, traceback = reported_by(name)["lookup"]
-    assert fingerprint(kind, text, traceback.replace("in price_of", "in cost_of")) != fingerprint(kind, text, traceback)
-    assert fingerprint("ValueError", text, traceback) != fingerprint(kind, text, traceback)
-    assert fingerprint(kind, "something else", traceback) != fingerprint(kind, text, traceback)
+    assert of(kind, text, traceback.replace("in price_of", "in cost_of")) != of(kind, text, traceback)
+    assert of("ValueError", text, traceback) != of(kind, text, traceback)
+    assert of(kind, "something else", traceback) != of(kind, text, traceback)
 
 
 def test_our_own_client_in_the_traceback_says_nothing() -> None:
@@ -48,7 +53,7 @@ def test_our_own_client_in_the_traceback_says_nothing() -> None:
     ours = '  File "/opt/venv/lib/python3.13/site-packages/homing/client/listener.py", line 7, in _handle\n    await handler(message)\n'
     compiled = '  File "homing/client/listener.py", line 7, in _handle\n'
     for each in (ours, compiled):
-        assert fingerprint(kind, text, each + traceback) == fingerprint(kind, text, traceback)
+        assert of(kind, text, each + traceback) == of(kind, text, traceback)
 
 
 @pytest.mark.parametrize(
@@ -89,22 +94,37 @@ def test_nothing_of_a_number_is_left(text: str) -> None:
 
 @given(st.text(max_size=300), st.text(max_size=300), st.text(max_size=300))
 def test_any_text_has_a_fingerprint(kind: str, text: str, traceback: str) -> None:
-    assert re.fullmatch(r"2-[0-9a-f]{16}", fingerprint(kind, text, traceback))
+    assert re.fullmatch(r"3-[0-9a-f]{16}", of(kind, text, traceback))
 
 
 @given(st.lists(st.sampled_from(["/srv/a", "/home/b/src", "C:\\app", "/x/lib/python3.12/site-packages/y"]), min_size=2, max_size=2))
 def test_roots_say_nothing(roots: list[str]) -> None:
     one, other = (f'  File "{root}/work.py", line 3, in run\n  File "{root}/jobs/__init__.py", line 9, in step\n' for root in roots)
-    assert fingerprint("E", "", one) == fingerprint("E", "", other)
+    assert of("E", "", one) == of("E", "", other)
 
 
 def test_faults_on_record_from_before_are_mapped() -> None:
     kind, text, traceback = reported_by("released-3.11")["lookup"]
     old = {"error_type": kind, "error_text": text, "traceback": traceback, "fingerprint": "00f067aa0ba902b7"}
-    assert of_fault("nack", old) == fingerprint(kind, text, traceback)
-    assert of_fault("nack", {**old, "fingerprint": "2-00f067aa0ba902b7"}) == "2-00f067aa0ba902b7"
-    assert of_fault("connection-lost", None) == fingerprint("connection-lost", "", "")
-    assert of_fault("nack", {"reason": "out of stock"}) == fingerprint("nack", "out of stock", "")
+    assert of_fault("nack", "orders", old) == of(kind, text, traceback)
+    assert of_fault("nack", "orders", {**old, "fingerprint": "3-00f067aa0ba902b7"}) == "3-00f067aa0ba902b7"
+    assert of_fault("nack", "orders", {**old, "fingerprint": "2-00f067aa0ba902b7"}) == "3-00f067aa0ba902b7", "the digits of what was reported"
+    assert of_fault("connection-lost", "orders", None) == fingerprint("connection-lost", "orders")
+    assert of_fault("nack", "orders", {"reason": "out of stock"}) == fingerprint("nack", "stock", text="out of stock")
+
+
+def test_without_a_report_it_is_a_fault_of_its_queue_and_outcome() -> None:
+    assert fingerprint("rejected", "orders") != fingerprint("rejected", "stock") != fingerprint("nack", "stock")
+    late = "not settled within 1000 ms of being given"
+    assert fingerprint("timeout", "orders", text=late) != fingerprint("timeout", "stock", text=late), "the broker's own words are no report"
+    assert fingerprint("nack", "orders", "KeyError", "x") == fingerprint("nack", "stock", "KeyError", "x")
+
+
+def test_groups_of_the_version_before_become_those_of_their_queues() -> None:
+    """Numbers as version 2 gave them: rejected, without a report, and KeyError: 'GBP'."""
+    assert of_group("2-6e67ae0b3c9d334b", "rejected", "orders") == fingerprint("rejected", "orders")
+    assert of_group("2-5e806adffc83ea40", "KeyError", "orders") == "3-5e806adffc83ea40" == fingerprint("nack", "any", "KeyError", "'GBP'")
+    assert of_group("other", "other", "") == "other"
 
 
 def test_faults_recorded_when_our_client_was_imported_as_client_group_with_todays() -> None:
@@ -112,4 +132,4 @@ def test_faults_recorded_when_our_client_was_imported_as_client_group_with_today
         return f'File "/venv/lib/python3.12/site-packages/{ours}/listener.py", line 9, in _handle\nFile "/srv/app.py", line 3, in work\n'
 
     old = {"error_type": "client.errors.UsageError", "error_text": "closed", "traceback": traceback("client"), "fingerprint": "0" * 16}
-    assert of_fault("nack", old) == fingerprint("homing.client.errors.UsageError", "closed", traceback("homing/client"))
+    assert of_fault("nack", "orders", old) == of("homing.client.errors.UsageError", "closed", traceback("homing/client"))

@@ -15,6 +15,7 @@ import pytest
 from homing.journal.backup.backup import make_of_stopped, restore
 from homing.journal.backup.before_migration import remove_copy_in_time
 from homing.journal.errors import JournalError
+from homing.journal.fingerprint import fingerprint
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.migrations import VERSION, bring_up, split, steps, version_of
 from homing.journal.read.check import check
@@ -25,6 +26,9 @@ from tests.unit.journal_support import NOW_MS, OPTIONS, message, opened, query, 
 
 #: The tables as they were before versions counted.
 VERSION_0 = Path(__file__).with_name("journal_version_0.sql")
+#: What a broker of release 0.1.0 wrote (``sqlite3 .dump``): of both ``orders`` and ``stock`` two messages rejected over AMQP without a report and
+#: one that failed of a KeyError; that rejection muted, that error fixed in 1.4.
+VERSION_14 = Path(__file__).with_name("journal_version_14.sql")
 NACK, DETAIL = msgpack.packb({"outcome": "nack"}), msgpack.packb({"address": "a", "sent_at_ms": 5})
 
 
@@ -168,6 +172,32 @@ def test_a_step_that_fails_leaves_the_old_version_whole(tmp_path: Path, monkeypa
             bring_up(connection)
         assert connection.execute("SELECT name, sql FROM sqlite_schema").fetchall() == before
         assert version_of(connection) == 0
+
+
+def _make_version_14(directory: Path) -> None:
+    with closing(sqlite3.connect(directory / "homing.db", isolation_level=None)) as connection:
+        connection.execute("PRAGMA page_size = 16384")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.executescript(VERSION_14.read_text())
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 14")
+
+
+async def test_faults_of_version_14_muted_and_fixed_ones_become_those_of_their_queues(tmp_path: Path) -> None:
+    _make_version_14(tmp_path)
+    async with opened(tmp_path) as (_, recovered):
+        groups = {(each.record.error_class, each.record.queue): each.record for each in recovered.faults}
+    rejected, failed = ([groups[error, queue] for queue in ("orders", "stock")] for error in ("rejected", "KeyError"))
+    assert [each.fingerprint for each in rejected] == [fingerprint("rejected", "orders"), fingerprint("rejected", "stock")]
+    assert all(each.muted for each in rejected)
+    reported = fingerprint("listener", "any", "KeyError", "'GBP'", 'File "make.py", line 22, in bad')
+    assert [each.fingerprint for each in failed] == [reported, reported], "a report spans queues"
+    assert [each.fixed_in for each in failed] == ["1.4", "1.4"]
+    assert check(tmp_path).ok
+    with JournalReader(tmp_path) as reader:
+        history = reader.history(9)
+    assert history is not None
+    assert history["attempts"][0]["fault"]["fingerprint"] == failed[0].fingerprint
 
 
 def test_every_version_has_its_step() -> None:
