@@ -20,7 +20,8 @@ _BEFORE: Final = "2-"
 _TIMED_OUT: Final = "timeout"
 #: How deliveries end, and what messages die of, without an error's type.
 _OUTCOMES: Final = frozenset(
-    "nack listener recover rollback poison connection-lost timeout error expired rejected closed delivery_limit not-retryable maxlen".split()
+    """nack listener recover rollback poison connection-lost timeout error expired rejected closed delivery_limit not-retryable
+    maxlen""".split()
 )
 #: Of a text so much is looked at, and of what is left of it so much counts: a longer number in front of it moves nothing out of sight.
 _MOST_TEXT: Final = 4096
@@ -50,7 +51,7 @@ _COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
 def fingerprint(outcome: str, queue: str, error_type: str = "", text: str = "", traceback: str = "") -> str:
-    """``3-`` and 16 hex digits. Of a failure that was reported, in whichever queue; without a report it is a fault of its queue and outcome.
+    """``3-`` and 16 hex digits. Of what was reported, in whichever queue; without a report of its queue and outcome.
 
     ``outcome``: how the delivery ended; in the place of the error's type, where only a text or a traceback was reported.
     """

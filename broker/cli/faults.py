@@ -68,12 +68,22 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
         return "[dim]there is no fault[/]"
     ranks = {"failures": 1, "last hour": 3, "waiting": 1, "dead": 0, "succeeded": 3, "first": 4, "last": 2}
     columns = [Column("fault"), Column("queue"), Column("error"), *(Column(heading, rank, number=True) for heading, rank in ranks.items())]
+    columns.append(Column("consumers", 5))
     rows = []
     for each in found:
         numbers = [amount(each[key]) for key in ("failures", "last_hour", "waiting", "dead", "succeeded")]
         times = [f"{span_since(each[key])} ago" for key in ("first_ms", "last_ms")]
-        rows.append((f"[bold]{each['fault']}[/]", escape(each["queue"] or "–"), _error(each), *numbers, *times))
+        rows.append(
+            (f"[bold]{each['fault']}[/]", escape(each["queue"] or "–"), _error(each), *numbers, *times, _consumers(each["programs"]))
+        )
     return Listing(columns, rows)
+
+
+def _consumers(programs: list[dict[str, Any]]) -> str:
+    """Who met it, the latest first: what each calls itself, or the host that it is on."""
+    latest = sorted(programs, key=lambda each: -int(each["last_ms"]))
+    names = list(dict.fromkeys(each["client_id"] or each["host"] for each in latest))
+    return escape(", ".join(names[:2]) + (f", +{len(names) - 2}" if len(names) > 2 else ""))
 
 
 def _error(group: dict[str, Any]) -> str:
@@ -98,7 +108,8 @@ def show_fault(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> N
     if as_json:
         print_json(found)
         return
-    stdout.print(f"[bold]{found['fault']}[/]  {escape(found['error_class'])}" + (f": {escape(found['text'])}" if found["text"] else ""))
+    said = f": {found['text']}" if found["text"] else "" if found["traceback"] else f" on {found['groups'][0]['queue']}, without a report"
+    stdout.print(f"[bold]{found['fault']}[/]  {escape(found['error_class'])}{escape(said)}")
     if found["traceback"]:
         stdout.print(body_text(found["traceback"].encode(), limit=16_384), markup=False, style="dim")
     stdout.print(_trend(found["hours"]))

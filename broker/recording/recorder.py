@@ -35,7 +35,6 @@ from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from ..core.redelivery import Action, Decision, Terms
 from ..core.routing import Address
-from ..core.settings.address_settings import AddressSettings
 from .failure_report import LastReport
 from .fault_groups import FaultGroups
 from .journal_port import JournalPort

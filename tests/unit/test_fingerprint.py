@@ -108,7 +108,9 @@ def test_faults_on_record_from_before_are_mapped() -> None:
     old = {"error_type": kind, "error_text": text, "traceback": traceback, "fingerprint": "00f067aa0ba902b7"}
     assert of_fault("nack", "orders", old) == of(kind, text, traceback)
     assert of_fault("nack", "orders", {**old, "fingerprint": "3-00f067aa0ba902b7"}) == "3-00f067aa0ba902b7"
-    assert of_fault("nack", "orders", {**old, "fingerprint": "2-00f067aa0ba902b7"}) == "3-00f067aa0ba902b7", "the digits of what was reported"
+    assert of_fault("nack", "orders", {**old, "fingerprint": "2-00f067aa0ba902b7"}) == "3-00f067aa0ba902b7", (
+        "the digits of what was reported"
+    )
     assert of_fault("connection-lost", "orders", None) == fingerprint("connection-lost", "orders")
     assert of_fault("nack", "orders", {"reason": "out of stock"}) == fingerprint("nack", "stock", text="out of stock")
 

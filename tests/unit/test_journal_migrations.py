@@ -26,8 +26,8 @@ from tests.unit.journal_support import NOW_MS, OPTIONS, message, opened, query, 
 
 #: The tables as they were before versions counted.
 VERSION_0 = Path(__file__).with_name("journal_version_0.sql")
-#: What a broker of release 0.1.0 wrote (``sqlite3 .dump``): of both ``orders`` and ``stock`` two messages rejected over AMQP without a report and
-#: one that failed of a KeyError; that rejection muted, that error fixed in 1.4.
+#: What a broker of release 0.1.0 wrote (``sqlite3 .dump``): of both ``orders`` and ``stock`` two messages rejected over AMQP without a
+#: report and one that failed of a KeyError; that rejection muted, that error fixed in 1.4.
 VERSION_14 = Path(__file__).with_name("journal_version_14.sql")
 NACK, DETAIL = msgpack.packb({"outcome": "nack"}), msgpack.packb({"address": "a", "sent_at_ms": 5})
 
