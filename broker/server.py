@@ -211,6 +211,8 @@ class Server:
         recover(self.broker, recovered)
         for sentence in start_notes.contradictions(self.broker.settings):
             log.error("settings-contradict: %s", sentence)
+        for sentence in start_notes.ignored(self.broker.settings, self.broker.commanded.layers):
+            log.warning("setting-ignored: %s", sentence)
         declare(self.broker, config)
         start_notes.warn(config)
         start_notes.log_changes_of_rules(self.broker.state.post_office.queues, recovered.settings)

@@ -41,7 +41,7 @@ _SCHEDULE = ("redelivery-delay", "redelivery-delay-multiplier", "redelivery-back
 _PLAIN_SCHEDULE = {"redelivery-delay-multiplier": 1.0, "redelivery-collision-avoidance-factor": 0.0, "max-redelivery-delay": None}
 #: Settings that decide nothing about redelivery: of no concern here.
 OTHERS = frozenset(
-    """allow-consumer-policy allow-drop-head-on-dead-letter-queue auto-create-addresses auto-create-dead-letter-resources
+    """allow-consumer-policy allow-drop-head-on-dead-letter-queue allow-remove-all auto-create-addresses auto-create-dead-letter-resources
     auto-create-expiry-resources auto-create-queues auto-delete-addresses auto-delete-queues auto-delete-queues-delay consumer-prefetch
     consumer-timeout dead-letter-address dead-letter-archive dead-letter-queue-prefix dead-letter-queue-suffix
     dead-letter-quota dead-letter-retention dead-letters-threshold default-address-routing-type default-exclusive

@@ -54,6 +54,8 @@ class Attempts(NamedTuple):
     warning: str | None
     #: The one that fits the failure that was asked about.
     rule: Rule | None = None
+    #: The first attempt that it does not live to see; None: it lives long enough for those that are shown.
+    expired_by: int | None = None
 
 
 def explain(
@@ -119,6 +121,7 @@ def _explained(address: str, file: Path | None, url: str) -> Explained:
 
 def _attempts(explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any]) -> Attempts:
     from ..core.redelivery import attempts_allowed, lifetime_ms, lifetime_warning, schedule
+    from ..core.time_to_live import expiry_warning, never_tried
 
     values = {origin.key: origin.value for origin in explained.origins}
     settings, _, rule = terms_for(values, failure, headers.get, explained.amqp_returns_at_once)
@@ -126,7 +129,8 @@ def _attempts(explained: Explained, shown: int, failure: ReportedFailure | None,
     rows = schedule(settings, None, max(shown, allowed or 0) if (allowed or 0) <= _MOST_ATTEMPTS else shown)
     # Who says by a rule that it ends at once means it.
     warning = lifetime_warning(settings, None) if rule is None or rule.action == REDELIVER else None
-    return Attempts(settings, allowed, rows, lifetime_ms(settings, None), warning, rule)
+    warning = expiry_warning(settings, len(rows)) or warning
+    return Attempts(settings, allowed, rows, lifetime_ms(settings, None), warning, rule, never_tried(settings, rows))
 
 
 def terms_for(values: dict[str, Any], failure: ReportedFailure | None, headers: Lookup, returned_at_once: bool = False) -> Terms:
@@ -151,6 +155,7 @@ def _as_json(explained: Explained, found: Attempts) -> dict[str, Any]:
         "attempts": [row._asdict() for row in found.rows],
         "min_total_ms": life[0] if life else None,
         "max_total_ms": life[1] if life else None,
+        "expired_by_attempt": found.expired_by,
         "dead_letter_address": found.settings.dead_letter_address if exchange is None else None,
         "dead_letter_exchange": exchange,
         "dead_letter_queues": list(explained.dead_letter_queues),
@@ -209,7 +214,8 @@ def _print_attempts(address: str, found: Attempts, wide: bool) -> None:
     rows = []
     for row in found.rows:
         wait, since = _range(row.min_delay_ms, row.max_delay_ms), _range(row.min_total_ms, row.max_total_ms)
-        cells = (str(row.attempt), f"  {'–' if row.attempt == 1 else wait}", f"  {since}")
+        gone = ", [red]has expired[/]" if found.expired_by is not None and row.attempt >= found.expired_by else ""
+        cells = (str(row.attempt), f"  {'–' if row.attempt == 1 else wait}", f"  {since}{gone}")
         rows.append([f"[bold]{cell}[/]" if row.last else cell for cell in cells])
     if found.allowed is None or found.rows[-1].attempt < found.allowed:
         rows.append(["[dim]…[/]", "", ""])
@@ -223,6 +229,10 @@ def _range(low_ms: int, high_ms: int) -> str:
 def _ending(found: Attempts, explained: Explained) -> str:
     settings, life, exchange = found.settings, found.life, explained.dead_letter_exchange
     ends = f"to {' and '.join(f'[bold]{escape(each)}[/]' for each in explained.dead_letter_queues)}"
+    if found.expired_by is not None:
+        to = settings.expiry_address
+        where = f"goes to [bold]{escape(to)}[/]" if to else "is [bold red]removed[/] and counted: no expiry-address is set"
+        return f"It expires before attempt {found.expired_by}, and {where}."
     if found.allowed is None or life is None:
         return "It is tried again [bold]without end[/] (max-delivery-attempts: -1)."
     times = counted(found.allowed, "attempt")

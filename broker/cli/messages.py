@@ -30,6 +30,8 @@ from .output import (
     note,
     print_json,
     progress_bar,
+    span,
+    stderr,
     stdout,
     unreadable,
 )
@@ -99,6 +101,10 @@ def send(
         raise typer.BadParameter("give either --file or --body")
     options: dict[str, Any] = {"priority": priority, "durable": durable}
     options |= {name: value for name, value in (("ttl_ms", ttl), ("delay_ms", delay)) if value is not None}
+    if ttl is not None and delay is not None and ttl <= delay:
+        stderr.print(
+            f"[yellow]warning[/]  --ttl {span(ttl)} ends before --delay {span(delay)} does: nobody gets it, and it leaves no dead letter"
+        )
     if property_:
         options["properties"] = dict(map(property_given, property_))
 

@@ -59,10 +59,10 @@ def config_check(file: Annotated[Path, typer.Argument(help="The file to check.")
 
     Also about what [bold]homing settings[/] has set in the journal of its data directory and contradicts the file.
     """
-    from ..config.config import check, load
+    from ..config.config import check, load, without_removing
     from ..process.start_notes import contradicted
 
-    config = load(file)
+    config = without_removing(load(file))
     warnings = check(config) + contradicted(config)
     if as_json:
         print_json({"file": str(file), "valid": True, "warnings": warnings})

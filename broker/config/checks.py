@@ -7,9 +7,10 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from ..core.redelivery import lifetime_warning, under
-from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository
+from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository, removing
 from ..core.settings.rules import DROP, REDELIVER, Rule, with_bases
 from ..core.settings.units import counted
+from ..core.time_to_live import expiry_warning
 from .models import QueueDeclaration
 from .source import ConfigProblem, KeyPath, show_path
 
@@ -18,6 +19,7 @@ _ROOT: Final = "address-settings"
 _FORMULA_FIELDS: Final = ("redelivery_delay_ms", "redelivery_delay_multiplier", "redelivery_back_off")
 #: Who sets one of these has written a policy, and is warned when it is a short one.
 _POLICY_FIELDS: Final = frozenset({*_FORMULA_FIELDS, "redelivery_delays_ms", "max_redelivery_delay_ms", "max_delivery_attempts"})
+_TIMES_TO_LIVE: Final = ("message_ttl_ms", "max_ttl_ms")
 
 
 class _Layer:
@@ -34,6 +36,9 @@ class _Layer:
     def origin(self, name: str) -> str:
         return self._repository.origin(self.pattern, name)
 
+    def removing(self) -> list[str]:
+        return removing(self.own)
+
     def problem(self, name: str, message: str, fix: str) -> ConfigProblem:
         """About field ``name``, at the line that sets it here, else at the pattern's; without a name about the pattern."""
         path: KeyPath = (*self._path, KEY_OF_FIELD[name]) if name in self.own else self._path
@@ -48,6 +53,29 @@ class _DeclaredQueue(_Layer):
         self.own = declared.settings
         self.settings = repository.resolve(self.pattern, declared.settings)
         self._path = ("queues", name)
+
+    def removing(self) -> list[str]:
+        """It has no pattern: one that covers it may say that they are meant."""
+        return [] if self.settings.allow_remove_all else removing(self.own)
+
+
+def removal_problems(
+    repository: AddressSettingsRepository, lines: Mapping[KeyPath, int], queues: Mapping[str, QueueDeclaration] | None = None
+) -> list[ConfigProblem]:
+    """Values that remove every message and are not said to be meant. Nobody may set one; in a file of before a start passes it over."""
+    return [
+        layer.problem(
+            name, f"{KEY_OF_FIELD[name]}: 0 removes every message", "leave it out, or say allow-remove-all: true in the same pattern"
+        )
+        for layer in [*_layers(repository, lines), *_declared(repository, lines, queues)]
+        for name in layer.removing()
+    ]
+
+
+def _declared(
+    repository: AddressSettingsRepository, lines: Mapping[KeyPath, int], queues: Mapping[str, QueueDeclaration] | None
+) -> list[_DeclaredQueue]:
+    return [_DeclaredQueue(name, each, repository, lines) for name, each in (queues or {}).items()]
 
 
 def _layers(repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> list[_Layer]:
@@ -126,10 +154,10 @@ def settings_warnings(
 ) -> list[ConfigProblem]:
     """What is allowed but perhaps not meant, in the order of the file."""
     warnings: list[ConfigProblem] = []
-    declared = [_DeclaredQueue(name, each, repository, lines) for name, each in (queues or {}).items()]
-    for layer in [*_layers(repository, lines), *declared]:
+    for layer in [*_layers(repository, lines), *_declared(repository, lines, queues)]:
         warnings += _loss(layer)
         warnings += _short_life(layer)
+        warnings += _expires_first(layer)
         warnings += _without_effect(layer)
         warnings += _rules(layer)
         warnings += _archive(layer)
@@ -165,6 +193,14 @@ def _short_life(layer: _Layer) -> list[ConfigProblem]:
     return [layer.problem(name, warning, f"{fix}; homing explain shows the attempts")]
 
 
+def _expires_first(layer: _Layer) -> list[ConfigProblem]:
+    """What failed once expires while it waits to be tried again."""
+    own = [name for name in (*_TIMES_TO_LIVE, *sorted(_POLICY_FIELDS)) if name in layer.own]
+    warning = expiry_warning(layer.settings, 2) if own else None
+    fix = "make it longer than the delay, or set an expiry-address; homing explain shows the attempts"
+    return [] if warning is None else [layer.problem(own[0], warning, fix)]
+
+
 def _rules(layer: _Layer) -> list[ConfigProblem]:
     """Rules that are never come to, that lose messages, or that leave no time for a fault to pass."""
     found = []
@@ -179,7 +215,10 @@ def _rules(layer: _Layer) -> list[ConfigProblem]:
             message = f"rule {rule.name} removes messages that fail so; homing queues counts them as dropped"
             found.append(layer.problem("rules", message, "dead-letter them where they are to be looked at"))
         patience = rule.action == REDELIVER and any(name != "dead_letter_address" for name, _ in rule.settings)
-        warning = lifetime_warning(under(rule, layer.settings, None).settings, None) if patience else None
+        terms = under(rule, layer.settings, None).settings if patience else None
+        warning = lifetime_warning(terms, None) if terms is not None else None
+        if terms is not None and not expiry_warning(layer.settings, 2):
+            warning = warning or expiry_warning(terms, 2)
         if warning:
             fix = "make its delays longer, or raise its max-delivery-attempts"
             found.append(layer.problem("rules", f"rule {rule.name}: {warning}", fix))

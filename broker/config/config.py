@@ -20,11 +20,12 @@ from ..core.settings.address_settings import (
     built_in,
     plain,
     read_setting,
+    removing,
 )
 from ..core.settings.units import format_duration_ms, format_size_bytes
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
-from .checks import layer_problems, settings_warnings
+from .checks import layer_problems, removal_problems, settings_warnings
 from .cut import NO_FILE, Outline, outline
 from .models import (
     AddressDeclaration,
@@ -88,6 +89,7 @@ class Config(Section):
     #: What the file sets at all, and how it ends: see config_cut.
     _outline: Outline = PrivateAttr(default=NO_FILE)
     _data_given: bool = PrivateAttr(default=False)
+    _removing: tuple[ConfigProblem, ...] = PrivateAttr(default=())
 
     @property
     def source_path(self) -> Path | None:
@@ -98,6 +100,11 @@ class Config(Section):
     def data_given(self) -> bool:
         """Whether the data directory was named beside the file, which does not count then."""
         return self._data_given
+
+    @property
+    def removing(self) -> tuple[ConfigProblem, ...]:
+        """Values of the file that would remove every message, and do not hold."""
+        return self._removing
 
     @property
     def log_file(self) -> Path | None:
@@ -225,6 +232,11 @@ def parse(
     if problems or config is None:
         raise ConfigError(_without_secrets(sorted(problems, key=lambda each: each.line or 0), users), source)
     config._lines = read.lines
+    config._removing = tuple(removal_problems(repository, read.lines, config.queues))
+    for name, declared in config.queues.items():
+        if not repository.resolve(declared.address or name).allow_remove_all:
+            for setting in removing(declared.settings):
+                del declared.settings[setting]
     config._outline = outline(text, read.values)
     return config
 
@@ -248,6 +260,13 @@ def default_config(directory: Path | None = None) -> Config:
     return Config.model_validate(
         {"data-directory": directory.absolute() / data if directory else data, "amqp": AmqpSection(), "http": HttpSection()}
     )
+
+
+def without_removing(config: Config) -> Config:
+    """The configuration as somebody may write it now. Raises ConfigError: it has values that would remove every message."""
+    if config.removing:
+        raise ConfigError(config.removing, str(config.source_path))
+    return config
 
 
 def check(config: Config | Path) -> list[str]:

@@ -74,7 +74,7 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
     """
     read.only(arguments, "layers")
     wanted, patterns = wanted_layers(broker, arguments)
-    would = checked(broker, wanted)
+    would = checked(broker, wanted, patterns)
 
     def meant(address: str) -> bool:
         return any(pattern_matches(each, address) for each in patterns)

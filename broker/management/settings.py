@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from ..auth.access import Who, everywhere, needs, pattern_place
 from ..broker import Broker
-from ..config.checks import layer_problems, settings_warnings
-from ..config.source import show_path
+from ..config.checks import layer_problems, removal_problems, settings_warnings
+from ..config.source import ConfigProblem, show_path
 from ..core.rights import Place, Right
 from ..core.settings.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, AddressSettings, AddressSettingsRepository, plain, read_setting
 from ..core.settings.values import SettingError
@@ -136,26 +136,31 @@ def _change(broker: Broker, wanted: _Layers, patterns: list[str], act: Callable[
     """Checked as the file is, then ``act``; None: it is a dry run. ``touched``: queues for which something else holds, so many as one
     answer has room for.
     """
-    settings = checked(broker, wanted)
+    settings = checked(broker, wanted, patterns)
     touched = broker.touched_by(settings)
     shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
     if act is not None:
         act(wanted)
         log.info("settings-changed: address settings were changed by command: %s", ", ".join(patterns[:SHOWN_QUEUES]))
-    ours = tuple(show_path(("address-settings", pattern)) for pattern in patterns)
     return {
         "dry_run": act is None,
         "set": {pattern: _by_key(wanted.get(pattern, {})) for pattern in patterns},
         "queues": len(touched),
         "touched": shown,
-        "warnings": [f"{each.message} ({each.fix})" for each in settings_warnings(settings, {}) if each.path.startswith(ours)],
+        "warnings": [f"{each.message} ({each.fix})" for each in _about(patterns, settings_warnings(settings, {}))],
     }
 
 
-def checked(broker: Broker, wanted: Mapping[str, Mapping[str, Any]]) -> AddressSettingsRepository:
-    """What would be in force. Raises Refused where that contradicts itself."""
+def _about(patterns: Iterable[str], problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
+    ours = tuple(show_path(("address-settings", pattern)) for pattern in patterns)
+    return [each for each in problems if each.path.startswith(ours)]
+
+
+def checked(broker: Broker, wanted: Mapping[str, Mapping[str, Any]], patterns: Iterable[str]) -> AddressSettingsRepository:
+    """What would be in force with these, of which ``patterns`` are to change. Raises Refused where that contradicts itself, or one of them
+    would remove every message."""
     settings = broker.settings_with(wanted)
-    if problems := layer_problems(settings, {}):
+    if problems := [*layer_problems(settings, {}), *_about(patterns, removal_problems(settings, {}))]:
         raise Refused("invalid-setting", "; ".join(each.message for each in problems), problems[0].fix)
     return settings
 

@@ -9,7 +9,7 @@ from typing import Final
 from ..broker import Broker
 from ..config.changes import Change, check_reload, reloaded
 from ..config.checks import layer_problems
-from ..config.config import Config, ConfigError, load
+from ..config.config import Config, ConfigError, load, without_removing
 from ..errors import Refused
 from .declarations import declare, problems
 
@@ -27,7 +27,7 @@ def read_again(running: Config) -> Config:
     if path.exists() and not path.is_file():
         raise Refused("no-config-file", f"{path} is no regular file and cannot be read again", "start it with a file of its own")
     try:
-        read = load(path, insecure=running.insecure)
+        read = without_removing(load(path, insecure=running.insecure))
         if running.data_given:
             read = read.with_data(running.data_directory)
         check_reload(running, read)

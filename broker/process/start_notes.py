@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 from homing.journal.read.queries import JournalReader
 from homing.journal.store.directory import DATABASE_NAME
 
-from ..config.checks import layer_problems
+from ..config.checks import layer_problems, removal_problems
 from ..config.config import Config, check
+from ..config.source import show_path
 from ..core import dead_letter
 from ..core.amqp.declared import AMQP, arguments_of
 from ..core.amqp.policy import DELAYED_RETRY_KEYS
@@ -63,6 +64,8 @@ class _Rules(NamedTuple):
 
 
 def warn(config: Config) -> None:
+    for each in config.removing:
+        log.warning("setting-ignored: %s: %s, and is passed over (%s)", config.source_path, each, each.fix)
     for warning in check(config):
         log.warning("config-warning: %s: %s", config.source_path, warning)
 
@@ -73,13 +76,24 @@ def contradictions(settings: AddressSettingsRepository) -> list[str]:
     return [f"homing settings and the file contradict each other: {problem} ({problem.fix})" for problem in problems]
 
 
+def ignored(settings: AddressSettingsRepository, layers: Collection[str]) -> list[str]:
+    """Of what ``homing settings`` set for these patterns before it was refused, a sentence each."""
+    ours = tuple(show_path(("address-settings", pattern)) for pattern in layers)
+    return [
+        f"homing settings set {each}, and it is passed over ({each.fix})"
+        for each in removal_problems(settings, {})
+        if each.path.startswith(ours)
+    ]
+
+
 def contradicted(config: Config) -> list[str]:
     """Contradictions of a file and the journal in its data directory, if there is one that may be read. Raises JournalError."""
     if not os.access(config.data_directory / DATABASE_NAME, os.R_OK):
         return []
     with JournalReader(config.data_directory) as journal:
         layers = read_layers(journal.declarations(KIND))
-    return contradictions(config.settings_repository().laid_over(layers)) if layers else []
+    over = config.settings_repository().laid_over(layers)
+    return [*contradictions(over), *ignored(over, layers)] if layers else []
 
 
 def log_changes_of_rules(queues: Mapping[str, Queue], before: Mapping[str, Any] | None) -> None:

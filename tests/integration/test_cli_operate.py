@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -434,6 +434,35 @@ def test_settings_change_while_the_broker_runs_and_stay(shell: HomingCommand, br
     assert shell.json("settings", "unset", "tuned.#", "redelivery-delay")["set"] == {"tuned.#": {"max-delivery-attempts": 8}}
     assert shell.json("settings", "unset", "tuned.#")["touched"][0]["changes"]["max-delivery-attempts"] == [8, 2]
     assert shell.json("settings", "list") == {}
+
+
+def test_what_would_remove_every_message_is_refused_and_in_an_old_file_passed_over(
+    start_server: Callable[..., Server], shell: HomingCommand
+) -> None:
+    soon = {"message-ttl": "1s", "redelivery-delay": "5s"}
+    server = start_server({"address-settings": {"#": SETTINGS["#"], "old": {"message-ttl": 0, "max-length": 7}, "soon": soon}})
+    shell.url = server.url
+    server.logged("setting-ignored", "message-ttl: 0 removes every message, and is passed over", "what failed once expires")
+    shell("send", "old", "--body", "stays")
+    assert (queue(shell, "old")["messages"], origin(shell, "old", "message-ttl")["value"]) == (1, None)
+    for words in (("config", "check", str(server.config_path)), ("reload",)):
+        refused = shell(*words)
+        assert (refused.returncode, "allow-remove-all: true in the same pattern" in refused.stderr) == (5, True), words
+    for value in ("message-ttl=0", "max-ttl=0s", "max-length=0", "max-length-bytes=0"):
+        refused = shell("settings", "set", "set.#", value)
+        assert (refused.returncode, "removes every message" in refused.stderr) == (2, True), value
+    assert shell("settings", "set", "other", "max-length=5").returncode == 0, "that an old value stands elsewhere does not matter"
+    assert shell("settings", "set", "set.#", "max-ttl=0", "allow-remove-all=true").returncode == 0
+    assert origin(shell, "set.a", "max-ttl")["value"] == 0
+    assert shell("settings", "unset", "set.#", "allow-remove-all").returncode == 2
+    # What does not live until it is tried again.
+    explained = shell("explain", "soon")
+    assert "5 s, has expired" in explained.stdout
+    assert "It expires before attempt 2, and is removed and counted: no expiry-address is set." in explained.stdout
+    assert "message-ttl: 1s ends before attempt 2" in explained.stderr
+    assert shell.json("explain", "soon")["expired_by_attempt"] == 2
+    assert "--ttl 1 s ends before --delay 5 s does" in shell("send", "old", "--body", "x", "--delay", "5s", "--ttl", "1s").stderr
+    assert not shell("send", "old", "--body", "x", "--delay", "1s", "--ttl", "5s").stderr
 
 
 def test_of_one_pattern_the_commands_value_holds_and_what_it_covers_is_shown(shell: HomingCommand, broker: Server) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from homing.broker.config.config import default_config, load
 from homing.broker.core.queue import Queue
-from homing.broker.core.settings.address_settings import built_in
-from homing.broker.process.start_notes import changes, contradicted
+from homing.broker.core.settings.address_settings import AddressSettingsRepository, built_in
+from homing.broker.process.start_notes import changes, contradicted, ignored
 from homing.journal.declarations import DeclarationRecord
 from tests.model.world import World
 from tests.unit.journal_support import opened
@@ -36,6 +36,17 @@ def queues(layers: dict[str, dict[str, Any]], **arguments: Any) -> dict[str, Que
 def before(**everywhere: Any) -> dict[str, Any]:
     """The settings as a version recorded them that did not record its defaults."""
     return {"": {"limits": {}}, **({"#": everywhere} if everywhere else {})}
+
+
+def test_what_commands_set_before_it_was_refused_is_passed_over_and_told() -> None:
+    over = AddressSettingsRepository({"a": {"message-ttl": 5000}}).laid_over(
+        {"a": {"message-ttl": 0}, "b": {"max-length": 0, "max-ttl": 9000}}
+    )
+    assert (over.resolve("a").message_ttl_ms, over.resolve("b").max_length, over.resolve("b").max_ttl_ms) == (None, None, 9000)
+    first, second = ignored(over, ["a", "b"])
+    assert "a.message-ttl: message-ttl: 0 removes every message, and it is passed over" in first
+    assert "b.max-length" in second
+    assert ignored(over, ["b"]) == [second]
 
 
 def test_a_new_journal_and_the_same_defaults_say_nothing() -> None:

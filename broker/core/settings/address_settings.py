@@ -94,6 +94,8 @@ class AddressSettings:
     max_length_bytes: int | None = _setting(None)
     overflow: str = _setting("page", choices=("page", "block", "drop-head", "reject-publish", "reject-publish-dlx"))
     allow_drop_head_on_dead_letter_queue: bool = _setting(False)
+    #: Beside it in the same pattern times to live and lengths may be 0 (``removing``).
+    allow_remove_all: bool = _setting(False)
 
     # Addresses and queues that make and remove themselves.
     auto_create_addresses: bool = _setting(True)
@@ -171,6 +173,8 @@ _OF_EVENTS: Final[Mapping[str, Any]] = {
     "overflow": "drop-head",
     "default_address_routing_type": "multicast",
 }
+#: At 0 each of these removes every message.
+_REMOVING: Final = ("message_ttl_ms", "max_ttl_ms", "max_length", "max_length_bytes")
 #: What a queue may be declared with, by a client or in broker.yaml; a declaration beats the address's settings.
 DECLARABLE_SETTINGS: Final = frozenset(
     {
@@ -205,6 +209,11 @@ def read_setting(key: str, value: Any) -> tuple[str, Any]:
     if name in _NAMES and read is not None and split(read)[1].startswith(RESERVED):
         raise SettingError(KEY_OF_FIELD[name], read, f"a name that does not begin with {RESERVED}", "those are the broker's own")
     return name, read
+
+
+def removing(layer: Mapping[str, Any]) -> list[str]:
+    """The fields of one pattern that would remove every message, and are not said to be meant; such values do not hold."""
+    return [] if layer.get("allow_remove_all") else [name for name in _REMOVING if layer.get(name) == 0]
 
 
 def built_in() -> dict[str, Any]:
@@ -279,8 +288,12 @@ class AddressSettingsRepository:
             if problem := pattern_problem(pattern):
                 raise SettingError(pattern, pattern, f"a pattern of addresses: {problem}", "")
             self._layers[pattern] = dict(read_setting(key, value) for key, value in layer.items())
+        heeded = {
+            pattern: {name: layer[name] for name in layer.keys() - gone} if (gone := removing(layer)) else layer
+            for pattern, layer in self._layers.items()
+        }
         #: With what is so of the broker's own address unless somebody sets it.
-        self._in_force = {**self._layers, EVENTS: {**_OF_EVENTS, **self._layers.get(EVENTS, {})}}
+        self._in_force = {**heeded, EVENTS: {**_OF_EVENTS, **heeded.get(EVENTS, {})}}
         #: Least specific first; sorted() keeps the order of equals.
         self._ordered = [(pattern, pattern.split(".")) for pattern in sorted(self._in_force, key=specificity)]
         self._lines = dict(lines or {})
@@ -291,7 +304,7 @@ class AddressSettingsRepository:
 
     @property
     def layers(self) -> dict[str, dict[str, Any]]:
-        """pattern -> {field name: value}, read; a copy."""
+        """pattern -> {field name: value}, read, what does not hold (``removing``) too; a copy."""
         return {pattern: dict(layer) for pattern, layer in self._layers.items()}
 
     def values_of(self, field: str) -> set[Any]:
@@ -379,7 +392,7 @@ class AddressSettingsRepository:
         for pattern in reversed(patterns):
             if name in self._in_force[pattern]:
                 if name not in self._layers.get(pattern, ()):
-                    break
+                    break  # so of the broker's own address
                 if (pattern, name) in self._by_command:
                     return Origin(key, value, pattern, None, True, self._by_command[pattern, name])
                 return Origin(key, value, pattern, self._lines.get((pattern, key)))
