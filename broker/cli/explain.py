@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from ..core.amqp.vhost import split
+from ..core.dead_letter import is_shortened
 from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, Rule, first, fitting, key_of, with_bases
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, Json, Url, escape, print_json, span, stderr, stdout
@@ -97,6 +98,8 @@ def explain(
         stdout.print(f"Such a failure fits rule [bold]{escape(found.rule.name)}[/]." if found.rule else "Such a failure fits no rule.")
     _print_attempts(address, found, wide)
     stdout.print(f"\n{_ending(found, explained)}")
+    if any(map(is_shortened, explained.dead_letter_queues)):
+        stdout.print("The queue's name is shortened, as AMQP knows none of more than 255 bytes; what follows ~ tells it from others.")
     if explained.amqp_returns_at_once:
         stdout.print("AMQP clients get it back at once, as no pattern other than # sets a delay; what native clients fail waits.")
     if found.warning:

@@ -6,7 +6,9 @@ last. Pure: the dead-letter office acts on what is said here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -34,16 +36,37 @@ _NAMED_BY: Final = (
     (DELIVERY_LIMIT, "dead_letter_queue_prefix", "dead_letter_queue_suffix"),
     (EXPIRED, "expiry_queue_prefix", "expiry_queue_suffix"),
 )
+#: The longest name that AMQP can say, in bytes; and what stands in a made one for the end of a source that is too long for that.
+_LONGEST_NAME: Final = 255
+_SHORTENED: Final = re.compile("~[0-9a-f]{16}")
+#: What UTF-8 takes for a character: one that is cut in two is left out.
+_WIDEST: Final = 4
 
 
 class Target(NamedTuple):
     """Where a dead message goes. ``queue`` is the queue to create there, None when none is to be made; ``source`` the address that it is
-    named after.
+    named after. ``full_name``: what the queue would be called if names had no end; one that has been made so takes what comes.
     """
 
     address: str
     queue: str | None
     source: str
+    full_name: str | None = None
+
+
+def _made_name(prefix: str, source: str, suffix: str) -> str:
+    """Prefix, source and suffix, where AMQP can name that; else the source is cut, and what it was is told by a hash of it."""
+    room = _LONGEST_NAME - len((prefix + suffix).encode())
+    if len(source.encode()) <= room:
+        return f"{prefix}{source}{suffix}"
+    mark = "~" + sha256(source.encode()).hexdigest()[:16]
+    kept = source.encode()[: max(0, room - len(mark))].decode(errors="ignore")
+    return f"{prefix}{kept}{mark}{suffix}"
+
+
+def is_shortened(queue: str) -> bool:
+    """Whether it is the name that was made of one too long."""
+    return _SHORTENED.search(queue) is not None and len(queue.encode()) > _LONGEST_NAME - _WIDEST
 
 
 def shared_target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
@@ -68,20 +91,31 @@ def target(settings: AddressSettings, source_address: str, reason: str) -> Targe
     if not address:
         return None
     host, source = split(source_address)
-    return Target(host + address, f"{host}{prefix}{source}{suffix}" if create and source != address else None, source_address)
+    if not create or source == address:
+        return Target(host + address, None, source_address)
+    return Target(host + address, host + _made_name(prefix, source, suffix), source_address, f"{host}{prefix}{source}{suffix}")
 
 
-def targets_named(queue: str, settings: AddressSettingsRepository) -> Iterator[Target]:
+def targets_named(queue: str, settings: AddressSettingsRepository, addresses: Iterable[str] = ()) -> Iterator[Target]:
     """Where dead letters and expired messages go for which a queue of this name would be made; of several sources that it could be named
-    after the one first that more of the name speaks for.
+    after the one first that more of the name speaks for. A shortened name is that of one of these addresses, or of none.
     """
     for reason, *fields in _NAMED_BY:
         for prefix, suffix in sorted(product(*map(settings.values_of, fields)), key=lambda pair: -len(pair[0] + pair[1])):
-            source = queue[len(prefix) : len(queue) - len(suffix)]
-            if source and queue == f"{prefix}{source}{suffix}":
+            for source in _sources(queue, prefix, suffix, addresses):
                 found = target(settings.resolve(source), source, reason)
                 if found is not None and found.queue == queue:
                     yield found
+
+
+def _sources(queue: str, prefix: str, suffix: str, addresses: Iterable[str]) -> list[str]:
+    """What it may be named after."""
+    source = queue[len(prefix) : len(queue) - len(suffix)]
+    if not source or queue != f"{prefix}{source}{suffix}":
+        return []
+    mark = _SHORTENED.search(source)
+    kept = source[: mark.start()] if mark is not None and is_shortened(queue) else None
+    return [source] if kept is None else [address for address in addresses if address.startswith(kept)]
 
 
 def origin_selector(source_address: str, queue: str, shared: bool) -> str:

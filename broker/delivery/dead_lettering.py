@@ -27,7 +27,7 @@ from ..recording.fault_groups import goes_back
 from ..recording.mapping import message_key
 from ..steps import STEP, Steps
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute
-from ..topology.explain import takes_all, target_of
+from ..topology.explain import target_of, to_make
 from ..topology.resources import Resources, makes_room, over_length
 from .references import Moved, expires_when_moved
 from .state import BrokerState
@@ -253,8 +253,8 @@ class DeadLetterOffice:
     def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         """The queues that match; empty when none does. ``asked`` gets the names of what that depended on."""
         post_office = self._state.post_office
-        if target.queue is not None and target.queue not in post_office.queues and not takes_all(self._state, target.address):
-            self._resources.make_dead_letter_queue(target.queue, target, shared=target.source != reference.queue.address)
+        if (name := to_make(self._state, target)) is not None:
+            self._resources.make_dead_letter_queue(name, target, shared=target.source != reference.queue.address)
         address = post_office.addresses.get(target.address)
         if address is None or address.name == EVENTS:
             return []

@@ -60,14 +60,21 @@ def takes_all(state: BrokerState, address: str) -> bool:
     return own is not None and own.address == address and own.selector is None and not own.auto_created and not is_temporary(own)
 
 
+def to_make(state: BrokerState, target: Target) -> str | None:
+    """The queue that is still to be made for what goes there."""
+    queues = state.post_office.queues
+    there = target.queue in queues or target.full_name in queues or takes_all(state, target.address)
+    return None if there else target.queue
+
+
 def _ends_in(state: BrokerState, target: Target | None, shared: str | None) -> list[str]:
     if target is None:
         return []
     there = state.post_office.addresses.get(target.address)
     said = {"_AMQ_ORIG_ADDRESS": target.source, SHARED_QUEUE: shared}
     found = [each.name for each in there.queues if each.selector is None or each.selector.matches(said.get)] if there else []
-    if target.queue is not None and target.queue not in found and not takes_all(state, target.address):
-        found.append(target.queue)
+    if (name := to_make(state, target)) is not None:
+        found.append(name)
     return found
 
 

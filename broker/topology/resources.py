@@ -165,7 +165,7 @@ class Resources:
 
         ``of_known``: only of an address that is there, because the name may mean ``address::queue`` too.
         """
-        for target in dead_letter.targets_named(name, self._state.settings):
+        for target in dead_letter.targets_named(name, self._state.settings, self._state.post_office.addresses):
             if not of_known or target.source in self._state.post_office.addresses:
                 return self.make_dead_letter_queue(name, target)
         return None

@@ -72,6 +72,19 @@ def test_without_a_routing_key_the_messages_own_keys_hold_cc_included(ch: Blocki
     assert "BCC" not in properties.headers
 
 
+def test_dead_letters_of_a_queue_with_the_longest_name_are_where_amqp_can_name_it(broker: Server, ch: BlockingChannel) -> None:
+    source = "longest." + "x" * 247
+    ch.queue_declare(source, durable=True)
+    ch.basic_publish("", source, b"dead", PERSISTENT)
+    reject(ch, source)
+    with blocking(broker.url) as native:
+        (dead,) = native.call("explain", address=source)["dead_letter_queues"]
+    assert dead.startswith("DLQ.longest.x")
+    assert len(dead) == 255
+    wait_for_count(ch, dead, 1)
+    assert get(ch, dead)[2] == b"dead"
+
+
 def test_a_routing_key_of_the_queue_replaces_all_keys(ch: BlockingChannel) -> None:
     declare(ch, "replaced.source", "", "replaced.dead")
     ch.queue_declare("replaced.dead")

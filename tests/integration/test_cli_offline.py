@@ -74,6 +74,13 @@ def test_explain_tells_each_attempt_and_the_end(homing: HomingCommand, config: P
     assert "After 5 attempts, after 45 s, not counting the time that the attempts take, it goes to DLQ.orders.eu." in shown
 
 
+def test_explain_says_that_a_dead_letter_queues_name_is_shortened(homing: HomingCommand) -> None:
+    shown = " ".join(homing("explain", "s" * 255, "--config", os.devnull).stdout.split())
+    assert re.search(r"it goes to DLQ\.s{234}~[0-9a-f]{16}\.", shown.replace("s s", "ss")), shown
+    assert "The queue's name is shortened, as AMQP knows none of more than 255 bytes" in shown
+    assert "shortened" not in homing("explain", "s" * 251, "--config", os.devnull).stdout
+
+
 def test_explain_warns_of_a_short_life(homing: HomingCommand, config: Path) -> None:
     done = homing("explain", "hasty", "--config", config)
     assert done.returncode == 0

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from homing.broker.core.amqp.vhost import local_name, prefix_of
+from homing.broker.core.dead_letter import Target
 from homing.broker.steps import at_once
 from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_methods import TEN_MS, published
@@ -117,3 +119,50 @@ def test_what_the_shared_queue_holds_outlives_a_crash_and_goes_home() -> None:
     assert at_once(broker.redrive(ANYBODY, dead, None)) == 1
     life.world.commit()
     assert (dead.count, broker.state.post_office.queues["goes"].count) == (0, 1)
+
+
+@pytest.mark.parametrize("vhost", ["/", "shop"])
+def test_a_name_that_would_be_too_long_for_amqp_is_cut(vhost: str) -> None:
+    """Two sources of 255 bytes differ in their ends; each has a dead-letter queue of its own that AMQP can name."""
+    life = Life({}, vhost)
+    one, other = "é" * 127 + "1", "é" * 127 + "2"
+    for source in (one, other):
+        life.die(life.declare(source))
+    life.die(one)
+    assert sorted(life.dead.values()) == [1, 2]
+    names = [local_name(name) for name in life.dead]
+    assert [len(name.encode()) for name in names] == [255, 255]
+    assert all(name.startswith("DLQ." + "é" * 117 + "~") for name in names), names
+    gets = [life.peer.call(1, "basic.get", 0, name, True)[0] for name in names]
+    assert [name for name, _ in gets] == ["basic.get-ok"] * 2
+    assert {_source(life, name) for name in names} == {prefix_of(vhost) + one, prefix_of(vhost) + other}
+    life.world.check_balance()
+
+
+def _source(life: Life, name: str) -> str:
+    """The source that the selector of the dead-letter queue asks for."""
+    queues = life.world.broker.state.post_office.queues
+    queue = next(queue for full, queue in queues.items() if local_name(full) == name)
+    assert queue.selector is not None
+    return queue.selector.text.removeprefix("_AMQ_ORIG_ADDRESS = '").removesuffix("'")
+
+
+def test_who_waits_at_a_shortened_name_before_the_first_death_gets_what_dies() -> None:
+    life = Life({})
+    source = life.declare("s" * 255)
+    (target,) = life.world.broker.explain(source).dead_letter_queues
+    assert len(target) == 255
+    made = life.world.broker.resources.queue_for_consumer(target)
+    life.die(source)
+    assert (made.name, made.count, life.dead) == (target, 1, {target: 1})
+
+
+def test_one_that_was_made_under_the_full_name_goes_on_taking_them() -> None:
+    """As older journals have it."""
+    life = Life({})
+    source = life.declare("s" * 255)
+    full = "DLQ." + source
+    life.world.broker.resources.make_dead_letter_queue(full, Target("DLA", full, source))
+    life.die(source)
+    assert life.dead == {full: 1}
+    assert life.world.broker.explain(source).dead_letter_queues == [full]
