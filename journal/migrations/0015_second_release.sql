@@ -1,2 +1,0 @@
--- What was not reported is a fault of its queue and outcome (fingerprint.py, version 3); muted and fixed faults stay so.
-UPDATE fault SET fingerprint = fingerprint_of_group(fingerprint, error_class, queue);
