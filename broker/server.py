@@ -32,7 +32,7 @@ from .logs import audit
 from .logs.files import log_options, open_log
 from .logs.writer import LogWriter
 from .management.calls import Calls
-from .process import start_notes
+from .process import keeping, start_notes
 from .process.dead_letter_sweep import DeadLetterSweep
 from .process.declarations import declare
 from .process.heap import Heap
@@ -95,6 +95,7 @@ class Server:
         self._reader: JournalReader | None = None
         self._start_check: StartCheck | None = None
         self._old_deaths: asyncio.Task[None] | None = None
+        self.kept = keeping.Kept({}, {})
         self.broker = Broker(
             journal,
             config.settings_repository(),
@@ -207,8 +208,9 @@ class Server:
 
     async def start(self, recovered: Recovered) -> dict[str, asyncio.Server]:
         """As it stood, with what the file declares, and listening; returns who listens, by protocol. Raises Refused."""
-        config = self.config
+        config, self.kept = self.config, keeping.at_last_stop(recovered.declarations)
         recover(self.broker, recovered)
+        keeping.tell(self.broker, self.kept)
         for sentence in start_notes.contradictions(self.broker.settings):
             log.error("settings-contradict: %s", sentence)
         for sentence in start_notes.ignored(self.broker.settings, self.broker.commanded.layers):
@@ -381,6 +383,10 @@ class Server:
         self.broker.recorder.faults.record_seen(self.broker.now_ms(), waited_ms=0)
         for transport in list(self.listeners.transports):
             transport.goodbye("broker-stopping", "the broker is stopping", "reconnect when it is back")
+
+    async def keep_messages(self, began_s: float) -> None:
+        """See process/keeping.py. ``began_s``: the stop."""
+        await keeping.keep_at_stop(self.broker, self._journal, began_s + self.config.broker.stop_timeout_ms / 1000)
 
     def close(self) -> None:
         if self._timer is not None:

@@ -166,6 +166,8 @@ class BrokerSection(Section):
     max_hops: int = Field(default=32, ge=1, le=1000)
     #: How often parked messages are tried again.
     parked_retry_ms: Duration = Field(default=30_000, ge=100)
+    #: How long an orderly stop may write what is not durable, from its beginning.
+    stop_timeout_ms: Duration = Field(default=20_000, le=3_600_000)
 
 
 class JournalSection(Section):

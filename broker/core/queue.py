@@ -149,11 +149,9 @@ class Queue:
         self.first_due_ms: int | None = None
         #: No message that is only on disk expires before this; None: none does.
         self.expiry_on_disk_ms: int | None = None
-        self.scheduled = 0
+        self.scheduled = self.delivering = 0
         #: Of those with a due time, what waits until it is released: in memory, and only on disk.
-        self.on_hold = 0
-        self.on_hold_on_disk = 0
-        self.delivering = 0
+        self.on_hold = self.on_hold_on_disk = 0
         #: Acknowledged by a commit that is on its way to the disk: shown as delivering until it is there.
         self.committing = 0
         #: Of ``count``: dead letters (MessageReference.is_dead), which nobody has sent back yet.
@@ -161,8 +159,7 @@ class Queue:
         #: Deaths whose messages are on their way elsewhere, and not there before that is on disk.
         self.dead_lettering = 0
         #: New messages that become pending when the batch with their arrival is on disk; length limits count them already.
-        self.arriving = 0
-        self.arriving_bytes = 0
+        self.arriving = self.arriving_bytes = 0
         #: Since when the queue has been unused; None while it is in use or not looked at yet.
         self.idle_since_ms: int | None = None
         self.used_at_ms = created_at_ms

@@ -210,6 +210,14 @@ class References:
         cause = partial(self._recorder.faults.cause_in, old)
         return self.enter(old.message, queues, QueueStat.MOVED_IN, hops=hops, cause=cause, key=message_key(old))
 
+    def keep(self, references: Sequence[MessageReference]) -> None:
+        """Those that are not durable, in durable queues, are so from here on, as they stand: they are in the open batch."""
+        for reference in references:
+            if not reference.message.kept:
+                self._keep(reference.message)
+            reference.durable = True
+        self._recorder.kept(references)
+
     def _keep(self, message: Message) -> None:
         """One that is not durable comes to a queue that keeps it: it counts among durable ones from here on, wherever else it is."""
         message.kept = True

@@ -23,6 +23,7 @@ from ..recording.old_deaths import are_left
 from ..server import Server, journal_options
 from ..tls.certificate import Certificate
 from . import preload
+from .keeping import Kept
 from .listeners import listen, place
 from .shutdown import close_in_time, until_stopped
 
@@ -82,12 +83,12 @@ async def _serve(
         server.listeners.watch_certificate()
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
         places = {name: place(each) for name, each in (listening | listening_for_http).items()}
-        print(_ready_line(config, places, json_ready), flush=True)
+        print(_ready_line(config, places, server.kept, json_ready), flush=True)
         if http is not None:
             server.show_metrics(http)
         health.disk_degraded = lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S
         health.state = "ready"
-        server.manager.ready(_ready_line(config, places, False))
+        server.manager.ready(_ready_line(config, places, server.kept, False))
         server.manager.feed_watchdog(loop)
         server.sweep.start()
         # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
@@ -103,11 +104,13 @@ async def _serve(
         server.manager.close()
 
 
-def _ready_line(config: Config, places: dict[str, str], as_json: bool) -> str:
+def _ready_line(config: Config, places: dict[str, str], kept: Kept, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"ready": True, **places, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__})
+        said = {"ready": True, **places, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__}
+        return json.dumps({**said, "at_last_stop": kept._asdict()} if kept.any else said)
     shown = " ".join(f"{name}={place}" for name, place in places.items())
-    return f"homing ready {shown} data={config.data_directory} pid={os.getpid()}"
+    over = f" at the last stop: {kept.said()}" if kept.any else ""
+    return f"homing ready {shown} data={config.data_directory} pid={os.getpid()}{over}"
 
 
 def run_server(config: Config, *, json_ready: bool = False) -> int:

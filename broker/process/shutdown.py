@@ -35,6 +35,8 @@ class Serving(Protocol):
 
     def stop_clients(self) -> None: ...
 
+    async def keep_messages(self, began_s: float) -> None: ...
+
     def sockets(self) -> Collection[object]: ...
 
 
@@ -57,11 +59,12 @@ async def until_stopped(server: Serving, journal: Journal, listeners: list[async
 
 
 async def drain(server: Serving, journal: Journal) -> None:
-    """Nothing more is handed out, what was asked for is answered, and clients are notified; in a few seconds."""
+    """Nothing more is handed out, what was asked for is answered, and clients are notified, in a few seconds; then what is not durable is
+    written, as far as there is time."""
     server.broker.stopping = True
-    until_s = asyncio.get_running_loop().time() + _ANSWERS_S
+    began_s = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout_at(until_s):
+        async with asyncio.timeout_at(began_s + _ANSWERS_S):
             await journal.flush()
             server.stop_clients()
             await journal.flush()
@@ -76,6 +79,7 @@ async def drain(server: Serving, journal: Journal) -> None:
         log.info(
             "connections-cut: %d connections did not hang up within %d s of being notified, and are cut", len(server.sockets()), _GOODBYE_S
         )
+    await server.keep_messages(began_s)
 
 
 async def close_in_time(journal: Journal) -> None:

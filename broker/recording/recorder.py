@@ -207,6 +207,19 @@ class Recorder:
             batch.add_fresh(records, size)
             batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
 
+    def kept(self, references: Iterable[MessageReference]) -> None:
+        """References that were in memory alone are on disk from here on, as they stand."""
+        batch, minute = self._journal.batch, self._now_ms() // _MINUTE_MS
+        for reference in references:
+            message = reference.message
+            record = message_record(message)
+            if (message.references > 1 and not message.shared) or (message.shared and not message.stored):
+                message.shared = True
+                batch.add_message(record)
+            message.stored += 1
+            batch.add(reference_record(reference, record))
+            batch.counts(reference.queue.queue_id, minute)[QueueStat.MOVED_IN if reference.hops else QueueStat.SENT] += 1
+
     def keyed(self, keys: dict[int, str | None]) -> None:
         """What keys dead letters that have just joined their queue have, by sequence."""
         self._journal.batch.faults().keys.update({sequence: key for sequence, key in keys.items() if key is not None})

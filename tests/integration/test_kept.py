@@ -81,3 +81,59 @@ def test_a_quorum_queue_keeps_what_it_confirmed_whatever_its_delivery_mode(broke
     ]
     broker.stop()
     assert homing("journal", "check", "--data", broker.data).returncode == 0
+
+
+def test_an_orderly_stop_keeps_what_is_not_durable(start_server: Callable[..., Server], homing: HomingCommand) -> None:
+    settings = {"#": {"redelivery-delay": 0}, "given.away": {"keep-at-stop": False}}
+    broker = start_server({**AMQP, "address-settings": settings})
+    with channel(broker) as ch:
+        ch.exchange_declare("both", "fanout", durable=True)
+        for name in ("orders", "given.away", "first", "second"):
+            ch.queue_declare(name, durable=True)
+        for name in ("first", "second"):
+            ch.queue_bind(name, "both")
+        ch.queue_declare("passing")
+        ch.queue_declare("deleted", durable=True, auto_delete=True)
+        dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        ch.queue_declare("failing", durable=True, arguments=dead)
+        ch.queue_declare("dead", durable=True)
+        publish(ch, "orders", 3, MODES["one"])
+        ch.basic_publish("", "orders", b"kept anyway", pika.BasicProperties(delivery_mode=2))
+        ch.basic_publish("", "orders", b"soon over", pika.BasicProperties(expiration="1500"))
+        publish(ch, "", 2, MODES["headers"], "both")
+        for name in ("given.away", "passing", "deleted", "failing", "failing"):
+            publish(ch, name, 1, MODES["nothing"])
+        method, _, _ = get(ch, "failing", auto_ack=False)
+        ch.basic_nack(method.delivery_tag, requeue=False)
+        get(ch, "failing", auto_ack=False)  # held: comes back at the stop
+        get(ch, "orders", auto_ack=False)
+    assert broker.stop() == 0
+    kept = {"orders": 4, "first": 2, "second": 2, "failing": 1, "dead": 1}
+    line = "kept 10 (orders 4, first 2, second 2, failing 1, dead 1), not kept 1 (given.away 1)"
+    assert f"kept-at-stop: messages that were not durable: {line}" in broker.logged("kept-at-stop")
+    broker.ahead_s = 2
+    broker.start()
+    assert broker.ready["at_last_stop"] == {"kept": kept, "not_kept": {"given.away": 1}}
+    assert f"the stop before had: {line}" in broker.logged("the stop before had")
+    broker.kill()  # durable from then on
+    broker.start()
+    assert "at_last_stop" not in broker.ready
+    with channel(broker) as ch:
+        assert [get(ch, "orders")[2] for _ in range(4)] == [b"0", b"1", b"2", b"kept anyway"]
+        there = {name: count(ch, name) for name in ("orders", "given.away", "first", "second", "failing", "dead")}
+        assert there == {"orders": 0, "given.away": 0, "first": 2, "second": 2, "failing": 1, "dead": 1}
+        method, properties, body = get(ch, "first")
+        assert (body, properties.headers, properties.delivery_mode in (None, 1)) == (b"0", {"a": 1}, True)
+        assert get(ch, "dead")[1].headers["x-death"][0]["queue"] == "failing"
+    broker.stop()
+    assert homing("journal", "check", "--data", broker.data).returncode == 0
+
+
+def test_a_stop_without_time_says_what_it_gave_away(start_server: Callable[..., Server]) -> None:
+    broker = start_server({**AMQP, "broker": {"stop-timeout": 0}})
+    with channel(broker) as ch:
+        ch.queue_declare("orders", durable=True)
+        publish(ch, "orders", 3, MODES["one"])
+    broker.stop()
+    broker.start()
+    assert broker.ready["at_last_stop"] == {"kept": {}, "not_kept": {"orders": 3}}

@@ -23,7 +23,11 @@ async def test_a_slow_disk_does_not_break_an_orderly_stop(monkeypatch: pytest.Mo
     monkeypatch.setattr(shutdown, "_ANSWERS_S", 0.01)
     reported: list[bool] = []
     broker = SimpleNamespace(stopping=False)
-    server = SimpleNamespace(broker=broker, stop_clients=lambda: reported.append(broker.stopping), sockets=dict)
+
+    async def nothing(began_s: float) -> None: ...
+
+    said = {"stop_clients": lambda: reported.append(broker.stopping), "sockets": dict}
+    server = SimpleNamespace(broker=broker, **said, keep_messages=nothing)
     # What came out of here would end the process with another exit code.
     await shutdown.drain(cast(Any, server), cast(Any, SlowJournal()))
     (warning,) = caplog.records

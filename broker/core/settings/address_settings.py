@@ -107,6 +107,9 @@ class AddressSettings:
     default_max_consumers: int = _setting(-1, low=0, endless=True)
     default_exclusive: bool = _setting(False)
 
+    # Messages that are not durable.
+    keep_at_stop: bool = _setting(True)
+
     # Consumers.
     consumer_timeout_ms: int = _setting(30 * 60_000, low=1)
     suspect_timeout_ms: int = _setting(5_000, low=1)

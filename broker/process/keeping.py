@@ -1,0 +1,126 @@
+"""What an orderly stop writes of messages that are not durable, and what the next start says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from homing.journal.declarations import DeclarationRecord
+from homing.journal.journal import Journal
+
+from ..broker import Broker
+from ..core.message import REFERENCE_BYTES, MessageReference, Where
+from ..core.queue import Queue
+from ..logs.safe_text import safe
+from ..topology.amqp.arguments import is_temporary
+
+log = logging.getLogger("homing")
+
+#: Of one commit: bodies, properties, and what each message takes beside them.
+COMMIT_BYTES: Final = 4 << 20
+#: The declaration that tells the next start.
+_KIND: Final = "upkeep"
+_NAME: Final = "kept at stop"
+#: So many queues stand in one line of the log.
+_MOST_NAMES: Final = 20
+_SEQUENCE: Final = attrgetter("sequence")
+
+
+class Kept(NamedTuple):
+    """Messages that were not durable, by queue: those that the stop before wrote, and those that it did not."""
+
+    kept: dict[str, int]
+    not_kept: dict[str, int]
+
+    @property
+    def any(self) -> bool:
+        return bool(self.kept or self.not_kept)
+
+    def said(self) -> str:
+        """``kept 7 (orders 5, mails 2), not kept 3 (mails 3)``."""
+        parts = (("kept", self.kept), ("not kept", self.not_kept))
+        return ", ".join([f"{what} {sum(counts.values())} ({_named(counts)})" for what, counts in parts if counts])
+
+
+async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept:
+    """Writes what lies in durable queues, oldest first, a commit at a time, until it is all there or the time is over. Nothing else
+    happens to these messages any more.
+    """
+    kept, not_kept = Counter[str](), Counter[str]()
+    loop = asyncio.get_running_loop()
+    for part in _parts(_in_memory(broker, not_kept)):
+        names = Counter([reference.queue.name for reference in part])
+        if loop.time() >= until_s or journal.space_low:
+            not_kept += names
+            continue
+        broker.state.references.keep([reference for reference in part if reference.where is not Where.GONE])
+        kept += names
+        try:
+            async with asyncio.timeout_at(until_s):
+                await journal.flush()
+        except TimeoutError:
+            # It is written all the same: the journal closes with what it has.
+            continue
+    found = Kept(dict(kept), dict(not_kept))
+    if found.any:
+        broker.recorder.batch.declare(DeclarationRecord(_KIND, _NAME, found._asdict()))
+        log.log(logging.WARNING if not_kept else logging.INFO, "kept-at-stop: messages that were not durable: %s", found.said())
+    return found
+
+
+def at_last_stop(declarations: Iterable[DeclarationRecord]) -> Kept:
+    """What the stop before left word of."""
+    content: Any = next((record.content for record in declarations if (record.kind, record.name) == (_KIND, _NAME)), {})
+    return Kept(content.get("kept", {}), content.get("not_kept", {}))
+
+
+def tell(broker: Broker, kept: Kept) -> None:
+    """Once."""
+    if kept.any:
+        broker.recorder.batch.delete_declaration(_KIND, _NAME)
+        log.info("kept-at-stop: of the messages that were not durable the stop before had: %s", kept.said())
+
+
+def keeps(queue: Queue) -> bool:
+    """Whether an orderly stop keeps what is in it: not where it ends with the broker or with who uses it."""
+    return queue.durable and not is_temporary(queue)
+
+
+def _in_memory(broker: Broker, not_kept: Counter[str]) -> list[MessageReference]:
+    """What is to be written, oldest first."""
+    found: list[MessageReference] = []
+    for queue in broker.state.post_office.queues.values():
+        if not keeps(queue):
+            continue
+        passing = [each for each in queue.references.values() if not each.durable and each.where is not Where.GONE]
+        if queue.settings.keep_at_stop:
+            found += passing
+        elif passing:
+            not_kept[queue.name] += len(passing)
+    found.sort(key=_SEQUENCE)
+    return found
+
+
+def _parts(references: list[MessageReference]) -> Iterator[list[MessageReference]]:
+    """As many as one commit takes, one at least."""
+    part: list[MessageReference] = []
+    size = 0
+    for reference in references:
+        cost = reference.message.weight + REFERENCE_BYTES
+        if part and size + cost > COMMIT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(reference)
+        size += cost
+    if part:
+        yield part
+
+
+def _named(counts: dict[str, int]) -> str:
+    most = sorted(counts.items(), key=lambda each: -each[1])
+    more = f" and {len(most) - _MOST_NAMES} more queues" if len(most) > _MOST_NAMES else ""
+    return ", ".join([f"{safe(name)} {number}" for name, number in most[:_MOST_NAMES]]) + more

@@ -1,0 +1,40 @@
+"""What an orderly stop writes of messages that are not durable: oldest first, a few at a time, and never into the reserve."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from homing.broker.process.keeping import COMMIT_BYTES, keep_at_stop
+from tests.model.world import World
+from tests.unit.test_amqp_session import Peer
+from tests.unit.test_expiries import publish
+
+_BODY = bytes(1 << 20)
+
+
+async def test_it_writes_the_oldest_first_in_small_commits_and_leaves_the_reserve() -> None:
+    world = World({})
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.declare", 0, "q", False, True, False, False, False, {})
+    for _ in range(10):
+        publish(peer, _BODY)
+    written: list[tuple[int, int]] = []
+    journal = SimpleNamespace(space_low=False)
+
+    async def flush() -> None:
+        batch = world.journal.batch
+        written.append((len(batch.added), batch.size))
+        world.commit()
+        journal.space_low = len(written) == 2
+
+    journal.flush = flush
+    before = sorted(world.broker.state.post_office.queues["q"].references)
+    found = await keep_at_stop(world.broker, cast(Any, journal), asyncio.get_running_loop().time() + 60)
+    assert (found.kept, found.not_kept) == ({"q": 6}, {"q": 4})
+    assert [number for number, _ in written] == [3, 3]
+    assert all(size <= COMMIT_BYTES for _, size in written)
+    assert sorted(world.journal.references) == before[:6]
