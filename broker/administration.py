@@ -175,13 +175,17 @@ class Administration(Engine):
         """Removes a queue and what is in it, at once; its consumers are notified, after ``answer``."""
         return self._delete_queue(queue, answer)
 
-    def _delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None) -> int:
+    def _end_queue(self, queue: Queue, outcome: str = "purged") -> None:
+        if self.office.move_out(queue, outcome):
+            self._delete_queue(queue, outcome=outcome)
+
+    def _delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None, outcome: str = "purged") -> int:
         gone = [(self.connections[each.connection], each) for each in self.declared_queues.all_consumers(queue)]
         for connection, consumer in gone:
             del connection.consumers[consumer.number]
             self.pulls.forget(consumer)
             queue.detach(consumer, self.now_ms())
-        count = self.resources.delete_queue(queue)
+        count = self.resources.delete_queue(queue, outcome)
         if answer is not None:
             answer()
         for connection, consumer in gone:
@@ -229,12 +233,12 @@ class Administration(Engine):
         queues = list(queues)
         self.declared_queues.promote(queues)
         for queue in self.declared_queues.unused(queues):
-            self._delete_queue(queue)
+            self._end_queue(queue)
 
     def delete_exclusive(self, connection: Connection) -> None:
         """The connection has ended, and the queues end that only it might use."""
         for queue in self.declared_queues.owned_by(connection):
-            self._delete_queue(queue)
+            self._end_queue(queue)
 
     # -- exchanges ---------------------------------------------------------------------------------------------------
 
@@ -352,6 +356,7 @@ class Administration(Engine):
             state.lateness_ms,
             self.events.describe(),
             state.schedule.next_ms(),
+            len(self.office.parking.staying),
         )
 
     # -- virtual hosts and connections -------------------------------------------------------------------------------

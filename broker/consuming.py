@@ -138,6 +138,7 @@ class Consuming(DeadLetters):
         if queue.paused or self.stopping:
             return None
         while (reference := queue.take_next()) is not None:
+            self.state.made_room(queue)
             if reference.expired(now_ms):
                 queue.delivering -= 1
                 reference.where = Where.IN_COMMIT

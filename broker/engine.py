@@ -112,6 +112,7 @@ class Engine:
         self.state.post_office.add_address(Address(EVENTS, RoutingTypes.MULTICAST, now_ms(), auto_created=False))
         self.events = Events(self.state, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, name)
         self.office.dead_lettering, self.redriving.ended = self.events.dead_lettering, self.events.redrive_ended
+        self.office.parking.parked, self.office.parking.stays = self.events.parked, self.events.stays
         self.intake.full = self.flow.full = self.events.queue_full
         self.recorder.faults.report = self.events.fault
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
@@ -134,7 +135,7 @@ class Engine:
         state = self.state
         state.throttle.turn()
         self.work.go_on()
-        self.office.retry_if_bindings_changed()
+        self.office.parking.go_on()
         self.office.go_on()
         if self.recorder.redrives.active:
             self.redriving.go_on()
@@ -171,7 +172,8 @@ class Engine:
         if self.recorder.redrives.active:
             self.redriving.go_on()
         self.pulls.end(now_ms, self._nothing_for)
-        self.resources.expire()
+        for queue in self.resources.expired():
+            self._end_queue(queue, "expired")
         if now_ms >= self._next_second_ms:
             self._next_second_ms = now_ms + _SECOND_MS
             self._every_second(now_ms)
@@ -216,12 +218,14 @@ class Engine:
                 queue.references.clear()
             if queue.suspects or any(consumer.isolated_until_ms or consumer.draining_until_ms for consumer in queue.consumers):
                 self.state.mark_ready(queue)
+        for queue, outcome in list(self.office.parking.staying.items()):
+            self._look_at_staying(queue, outcome)
         self.resources.sweep()
         self.recorder.note_time(now_ms)
         self.recorder.faults.record_seen(now_ms)
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
-            self.office.retry_parked()
+            self.office.parking.try_all()
             still_open = {(producer.client, producer.number) for producer in self.flow.producers}
             for client, number in self.high_watermarks.forget(now_ms - self.limits.marks_retention_ms, still_open):
                 self.recorder.batch.forget_producer(f"{client}/{number}")
@@ -230,6 +234,19 @@ class Engine:
             self.flow.relieve()
         self.flow.look(now_ms)
         self.events.disk(self._disk_low())
+        self.office.notes.look(now_ms)
+
+    def _look_at_staying(self, queue: Queue, outcome: str) -> None:
+        """One that stays beyond its end ends as soon as nothing is parked in it, unless somebody uses it again."""
+        if queue.consumers or (outcome == EXPIRED and self.resources.idle.in_use(queue, self.now_ms())):
+            del self.office.parking.staying[queue]
+            self.resources.idle.watch(queue)
+        else:
+            self._end_queue(queue, outcome)
+
+    def _end_queue(self, queue: Queue, outcome: str) -> None:
+        """It ends by itself: its time is over, or its last user is gone. What is parked in it does not end with it."""
+        raise NotImplementedError
 
     def _check_room(self, who: Who, places: Sequence[Place]) -> None:
         """Raises Refused where its user, or its address, may have no more queues. An address gets a queue of its name."""
@@ -330,13 +347,13 @@ class Engine:
                 self.resources.idle.begin(queue, self.now_ms())
             self.state.mark_ready(queue)
         self.intake.trim_all()
-        self.office.retry_parked()
+        self.office.parking.try_all()
 
     def restore_reference(self, reference: MessageReference, parked_for: str) -> None:
         """Recovery: a reference as it stood on disk takes its place again."""
         self.state.references.restore(reference)
         if parked_for:
-            self.office.keep_parked(reference, parked_for)
+            self.office.parking.keep(reference, parked_for)
         else:
             self.state.place((reference,))
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from random import Random
@@ -266,6 +266,10 @@ class Server:
         read = self._journal_reader
         self._old_deaths = self._loop.create_task(find_causes(self.broker, lambda after, limit: read().old_deaths(after, limit)))
 
+    def events(self, kinds: Sequence[str], since_ms: int, after: int, limit: int) -> list[tuple[int, str, str, dict[str, Any]]]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().events(kinds, since_ms, after, limit)
+
     def faults_now(self) -> FaultsNow:
         """In a thread: see JournalReader."""
         return self._journal_reader().faults_now(self._clock.now_ms())
@@ -318,6 +322,7 @@ class Server:
             **account.describe(),
             **held.describe(),
             "events": self.broker.events.describe(),
+            "queues_staying": self.broker.figures().queues_staying,
         }
 
     async def reload(self) -> list[Change]:

@@ -140,6 +140,17 @@ CREATE TABLE edit (
 ) STRICT;
 CREATE INDEX edit_original ON edit (original);
 
+-- The last 200 events of each kind.
+CREATE TABLE event (
+  event_id   INTEGER PRIMARY KEY,          -- ascending
+  kind       TEXT NOT NULL,                -- core/event.py
+  at_ms      INTEGER NOT NULL,
+  queue      TEXT NOT NULL,                -- what it happened to; '': the broker
+  address    TEXT NOT NULL,                -- of that
+  event_blob BLOB NOT NULL                 -- map: what was sent to homing.events
+) STRICT;
+CREATE INDEX event_kind ON event (kind, event_id);
+
 -- Failures of a queue that look alike (fingerprint.py); at most faults.MOST, the least recent being folded into the one of fault_id 1.
 CREATE TABLE fault (
   fault_id    INTEGER PRIMARY KEY,

@@ -55,6 +55,9 @@ class NoHost:
     def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
         return [None for _ in entries]
 
+    def events(self, *_: object) -> list[Any]:
+        return []
+
     def fault_lives(self) -> dict[int, FaultLife]:
         return {}
 

@@ -1,4 +1,4 @@
-"""``homing events``: what happens that an operator wants to hear of, as it happens."""
+"""``homing events``: what happened that an operator wants to hear of, and what happens."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import sys
 import uuid
 from contextlib import suppress
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from ..core.event import KINDS
 from ..core.reserved import EVENTS
+from .letter_filter import time_given
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, clock, escape, print_json, stdout
 from .tables import Column, Listing, Wide, amount, print_table
 
@@ -26,22 +28,58 @@ _PREFIX: Final = "events."
 _STYLES: Final = {"fault": "yellow", "dead-letters": "red", "queue": "red", "disk": "red", "redrive": "green"}
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Each event from now on, until Ctrl-C; JSON lines to a pipe or with --json.")]
+Since = Annotated[
+    int | None, typer.Option("--since", parser=time_given, metavar="TIME", help="Those at this time or later: 1h ago, or 2026-11-23T09:00.")
+]
+KindOption = Annotated[
+    list[str] | None, typer.Option("--kind", metavar="KIND", help="Those of this kind: queue.full, or 'dead-letters.*'. Repeatable.")
+]
 
 
-def events(follow: Follow = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Which events there are, and how many of each were sent since the broker started; or, with [bold]--follow[/], the events themselves.
+def events(
+    since: Since = None, kind: KindOption = None, follow: Follow = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False
+) -> None:
+    """Which events there are, and how many of each were made since the broker started. With [bold]--since[/] or [bold]--kind[/] those that
+    happened, of which the last 200 of each kind are kept; with [bold]--follow[/] each as it happens.
 
-    They are messages on the address homing.events: queues of any name may be bound to it. Nothing is sent, and counted, while none is.
+    They are messages on the address homing.events, too: queues of any name may be bound to it.
 
-    [bold]--follow[/] takes the rights to create on events.* and to consume on homing.events.
+    What happened is shown of queues that you may monitor. [bold]--follow[/] takes the rights to create on events.* and to consume on
+    homing.events.
     """
-    if not follow:
-        _list(url, as_json, wide)
-        return
-    from .client import talk_on
+    kinds = _kinds(kind or [])
+    if follow and since is not None:
+        raise typer.BadParameter("--follow shows what happens from now on; leave out one of the two", param_hint="--since")
+    if follow:
+        from .client import talk_on
 
-    with suppress(KeyboardInterrupt):
-        talk_on(url, lambda connection: _follow(connection, as_json or not stdout.is_terminal))
+        with suppress(KeyboardInterrupt):
+            talk_on(url, lambda connection: _follow(connection, kinds, as_json or not stdout.is_terminal))
+    elif since is None and not kinds:
+        _list(url, as_json, wide)
+    else:
+        _list_kept(url, kinds, since or 0, as_json)
+
+
+def _kinds(patterns: list[str]) -> list[str]:
+    """Those that are meant; empty: all."""
+    for each in patterns:
+        if not any(fnmatchcase(kind, each) for kind in KINDS):
+            raise typer.BadParameter(f"there are no events {each!r}: there are {', '.join(KINDS)}", param_hint="--kind")
+    return [kind for kind in KINDS if any(fnmatchcase(kind, each) for each in patterns)]
+
+
+def _list_kept(url: str, kinds: list[str], since_ms: int, as_json: bool) -> None:
+    from .client import listing
+
+    found = listing(url, "events", kinds=kinds, since_ms=since_ms)
+    if as_json:
+        print_json(found)
+        return
+    for event in found:
+        _show(event, False)
+    if not found:
+        stdout.print("[dim]nothing of that happened, of queues that you may monitor[/]")
 
 
 def _list(url: str, as_json: bool, wide: bool) -> None:
@@ -51,12 +89,12 @@ def _list(url: str, as_json: bool, wide: bool) -> None:
     if as_json:
         print_json(counts)
         return
-    rows = [(name, f"[dim]{kind.when}[/]", *(amount(counts[name][key]) for key in ("sent", "left_out"))) for name, kind in KINDS.items()]
-    columns = [Column("event"), Column("when"), Column("sent", number=True), Column("left out", number=True)]
+    rows = [(name, f"[dim]{kind.when}[/]", *(amount(counts[name][key]) for key in ("made", "left_out"))) for name, kind in KINDS.items()]
+    columns = [Column("event"), Column("when"), Column("made", number=True), Column("left out", number=True)]
     print_table(Listing(columns, rows), wide)
 
 
-async def _follow(connection: homing.Connection, as_json: bool) -> None:
+async def _follow(connection: homing.Connection, kinds: list[str], as_json: bool) -> None:
     from homing import HomingError
 
     queue = f"{_PREFIX}{uuid.uuid4().hex[:12]}"
@@ -72,8 +110,10 @@ async def _follow(connection: homing.Connection, as_json: bool) -> None:
         raise CommandError(ExitCode.FAILED, said, f"{fix} ({takes})", code=error.code) from None
     async with connection.session() as session:
         async for message in session.consumer(queue):
-            _show(json.loads(message.body), as_json)
-            sys.stdout.flush()
+            event = json.loads(message.body)
+            if not kinds or event["event"] in kinds:
+                _show(event, as_json)
+                sys.stdout.flush()
 
 
 def _show(event: dict[str, Any], as_json: bool) -> None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _POSITIONAL: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
-def _time(text: str | int) -> int:
+def time_given(text: str | int) -> int:
     """``2h`` ago, or a date and time of the reader's zone where it names none."""
     from ..core.settings.units import parse_duration_ms
 
@@ -55,8 +55,8 @@ OPTIONS: Final[dict[str, Any]] = {
     "error_type": _option(str, "--error-type", "Failed last with an error of this type, such as ValueError."),
     "reason": _option(str, "--reason", "Dead for this reason: delivery_limit, poison, not-retryable, expired, maxlen or rejected."),
     "from_queue": _option(str, "--from-queue", "Dead-lettered from this queue."),
-    "since_ms": _option(int, "--since", "Came at this time or later: 2h ago, or 2026-11-23T09:00.", parser=_time, metavar="TIME"),
-    "until_ms": _option(int, "--until", "Came before this time.", parser=_time, metavar="TIME"),
+    "since_ms": _option(int, "--since", "Came at this time or later: 2h ago, or 2026-11-23T09:00.", parser=time_given, metavar="TIME"),
+    "until_ms": _option(int, "--until", "Came before this time.", parser=time_given, metavar="TIME"),
     "key": _option(str, "--key", "The property that message-key-property names is this."),
     "message_ids": _option(list[int], "--id", "This message. Repeatable."),
     "properties": _option(list[str], "--property", "This property is so: NAME=TEXT, or NAME:=JSON. Repeatable; looks at each."),

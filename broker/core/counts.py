@@ -56,6 +56,8 @@ class Figures(NamedTuple):
     lateness_ms: Histogram
     events: Mapping[str, Mapping[str, int]]
     next_due_ms: int | None
+    #: Queues whose end has come, and that stay for what is parked in them.
+    queues_staying: int
 
 
 def none_yet() -> list[int]:

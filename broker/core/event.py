@@ -21,6 +21,8 @@ FAULT_REGRESSED: Final = "fault.regressed"
 FIRST_DEAD: Final = "dead-letters.first"
 MANY_DEAD: Final = "dead-letters.threshold"
 DEAD_REMOVED: Final = "dead-letters.removed"
+PARKED: Final = "dead-letters.parked"
+QUEUE_STAYS: Final = "queue.stays"
 REDRIVE_DONE: Final = "redrive.done"
 REDRIVE_STOPPED: Final = "redrive.stopped"
 QUEUE_FULL: Final = "queue.full"
@@ -62,6 +64,16 @@ KINDS: Final = {
         "dead letters of queue {queue} were removed from {dead_in} by {why}: {number}",
         "homing explain {queue}",
     ),
+    PARKED: Kind(
+        "dead letters of a queue find no place and stay in it, parked",
+        "dead letters of queue {queue} stay in it, parked: {why}",
+        "homing explain {queue}",
+    ),
+    QUEUE_STAYS: Kind(
+        "a queue was to end and stays, for what is parked in it has nowhere to go",
+        "queue {queue} was to end and stays: {number} parked in it have nowhere to go",
+        "homing explain {queue}",
+    ),
     REDRIVE_DONE: Kind(
         "a job has sent back all that it was to",
         "redrive {redrive} of queue {queue} is done, {sent} sent",
@@ -85,28 +97,28 @@ KINDS: Final = {
         "homing statistics",
     ),
 }
-#: Within this long ``most`` events of one kind are sent of a queue.
+#: Within this long ``most`` events of one kind are made of a queue.
 WINDOW_MS: Final = 600_000
 _MOST_WINDOWS: Final = 10_000
 
 
 class Rates:
-    """How many events of a kind were sent of a queue lately; those of more queues than anybody watches are forgotten."""
+    """How many events of a kind were made of a queue lately; those of more queues than anybody watches are forgotten."""
 
     def __init__(self) -> None:
-        #: When a window began, and how many were sent in it.
-        self._sent: dict[tuple[str, str], tuple[int, int]] = {}
+        #: When a window began, and how many were made in it.
+        self._made: dict[tuple[str, str], tuple[int, int]] = {}
 
     def allow(self, name: str, queue: str, now_ms: int) -> bool:
-        """Whether another one may be sent, and counts it then."""
-        began_ms, number = self._sent.get((name, queue), (now_ms, 0))
+        """Whether another one may be made, and counts it then."""
+        began_ms, number = self._made.get((name, queue), (now_ms, 0))
         if now_ms - began_ms >= WINDOW_MS:
             began_ms, number = now_ms, 0
         if number >= KINDS[name].most:
             return False
-        if len(self._sent) >= _MOST_WINDOWS:
-            self._sent.clear()
-        self._sent[name, queue] = began_ms, number + 1
+        if len(self._made) >= _MOST_WINDOWS:
+            self._made.clear()
+        self._made[name, queue] = began_ms, number + 1
         return True
 
 

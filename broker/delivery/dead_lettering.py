@@ -1,7 +1,7 @@
 """The dead-letter office: where messages go that cannot be delivered, and how they come back.
 
 A death is one step: out of one queue, into another, with its attempt, in one journal batch. Where the target is missing,
-matches no queue or is full, the message is *parked* in its queue: kept, counted, visible, not dispatched, and looked at again.
+matches no queue or is full, the message is parked in its queue (parking.py).
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from homing.journal.contract import HopRecord, QueueStat, ReferenceRecord
 
 from ..core import dead_letter
 from ..core.amqp.vhost import split
-from ..core.dead_letter import EXPIRED, MAX_LENGTH, Target
+from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, Target
 from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, Where, lookup, size_of
 from ..core.queue import Queue
 from ..core.reserved import EVENTS
@@ -26,19 +27,16 @@ from ..recording.disk_moves import can_move, deliveries_at, move_back
 from ..recording.fault_groups import goes_back
 from ..recording.mapping import message_key
 from ..steps import STEP, Steps
-from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute
+from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute, too_many_hops
 from ..topology.explain import target_of, to_make
-from ..topology.resources import Resources, makes_room, over_length
+from ..topology.resources import Resources, makes_room, over_length, takes_nothing
+from .notes import Notes
+from .parking import MOST_AT_AN_END, Parking
 from .references import Moved, expires_when_moved
 from .state import BrokerState
-from .throttle import FEW_QUEUES
 
 log = logging.getLogger("homing")
 
-#: A queue without a dead-letter address says so at most this often.
-_LOG_EVERY_MS: Final = 60_000
-#: Queues of which it is remembered when they last said so; queues come and go.
-_LOGGED_QUEUES: Final = 10_000
 #: drop-head trims at most this many messages at one arrival.
 _TRIM_STEP: Final = 100
 #: Stands among the names that a way depends on: whose turn it is.
@@ -51,14 +49,10 @@ class DeadLetterOffice:
         self._state = state
         self._resources = resources
         self.exchanges = exchanges
-        self._logged_ms: dict[str, int] = {}
-        self._bindings_seen = 0
-        #: Queues that have something parked, or had.
-        self._with_parked: dict[Queue, None] = {}
+        self.notes = Notes(state.now_ms)
+        self.parking = Parking(state, self.dead_letter)
+        resources.queue_gone.append(self.parking.gone)
         self._untrimmed: dict[Queue, None] = {}
-        #: The round of parked messages that is under way, and whether another one is to follow.
-        self._retrying: Steps[None] | None = None
-        self._retry_again = False
         #: Called with a queue of which so many are about to join these, and why.
         self.dead_lettering: Callable[[Queue, list[Queue], int, str], None] = lambda queue, targets, number, reason: None
 
@@ -80,43 +74,76 @@ class DeadLetterOffice:
         for reference in references:
             if reference.where is not IN_COMMIT:
                 queue.withdraw(reference, IN_COMMIT)
-        for moved, queues, removed_for in routes:
+        for moved, queues, removed_for, kept_for in routes:
             if removed_for:
                 for reference, _ in moved:
                     self._drop(reference, reason, removed_for)
                 continue
-            if in_turn and not address and len(queues) > 1 and (most := state.throttle.share(len(queues))) < len(moved):
-                number = self._expected(moved[:most], queues)
-                self._retry_in_turn()
-            else:
-                number = self._expected(moved, queues)
-            going = moved[:number]
-            if address and number < len(moved):
-                self._warn(queue, f"address {address}, which a rule names, has no queue with room; dead letters go where others go")
-                self.dead_letter_all(queue, [reference for reference, _ in moved[number:]], reason)
-            else:
-                for reference, _ in moved[number:]:
-                    self._park(reference, reason, counted=reference in parked)
-            if going:
-                self.dead_lettering(queue, queues, number, reason)
-                leaving = [reference for reference, _ in going]
-                # What was sent back and dies again is dead here for the moment in which it leaves.
-                queue.dead += sum([bool(each.hops) and not each.is_dead for each in leaving])
-                state.recorder.faults.dead_lettered(queue.name, leaving, reason)
-                arrived = state.references.move(queues, going)
-                outcome = "expired" if reason == EXPIRED else "dead-lettered"
-                state.references.leave_all(queue, leaving, outcome, reason, queues, arrived)
-                state.arrive_when_safe(arrived)
-                self.trim_when_safe(queues)
-                queue.dead_lettering += 1
-                state.recorder.when_safe(partial(_dead_lettered, queue))
+            waits = in_turn and not address and len(queues) > 1 and (most := state.throttle.share(len(queues))) < len(moved)
+            number = self._expected(moved[:most] if waits else moved, queues)
+            left = [reference for reference, _ in moved[number:]]
+            if address and left:
+                self.notes.no_way(queue, f"address {address}, which a rule names, has no queue with room; dead letters go where others go")
+                self.dead_letter_all(queue, left, reason)
+            elif left:
+                fresh = self.parking.park(queue, left, reason, parked, queues)
+                if waits:
+                    self.parking.try_in_turn()
+                elif fresh:
+                    self.parking.parked(queue, fresh, kept_for or self._why_parked(queue, reason, queues))
+            if number:
+                self._move_together(queue, queues, moved[:number], reason)
+
+    def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: str) -> None:
+        """From one queue into these, which expect them."""
+        state, leaving = self._state, [reference for reference, _ in going]
+        self.dead_lettering(queue, queues, len(going), reason)
+        # What was sent back and dies again is dead here for the moment in which it leaves.
+        queue.dead += sum([bool(each.hops) and not each.is_dead for each in leaving])
+        state.recorder.faults.dead_lettered(queue.name, leaving, reason)
+        arrived = state.references.move(queues, going)
+        outcome = "expired" if reason == EXPIRED else "dead-lettered"
+        state.references.leave_all(queue, leaving, outcome, reason, queues, arrived)
+        state.arrive_when_safe(arrived)
+        self.trim_when_safe(queues)
+        queue.dead_lettering += 1
+        state.recorder.when_safe(partial(_dead_lettered, queue))
+
+    def _why_parked(self, queue: Queue, reason: str, queues: list[Queue]) -> str:
+        """Why its dead letters find no place, in a sentence's end."""
+        if queues:
+            return f"{next((each.name for each in queues if takes_nothing(each)), queues[0].name)} is full"
+        if (why := self.exchanges.why_nowhere(queue)) is not None:
+            return why
+        target, _ = target_of(self._state, queue, reason)
+        if target is None:
+            return _NO_ADDRESS
+        return "it takes dead letters itself" if target.address == queue.address else f"no queue of address {target.address} takes them"
+
+    def move_out(self, queue: Queue, outcome: str) -> bool:
+        """The queue ends: what is parked in it goes where the address settings have dead letters go, whatever its exchange. Whether none
+        is left; else the queue stays."""
+        parked = list(islice(queue.parked.values(), MOST_AT_AN_END))
+        target, shared = target_of(self._state, queue, DELIVERY_LIMIT)
+        if target is not None and target.address != queue.address:
+            for reason in dict.fromkeys(each.park_reason for each in parked):
+                those = [each for each in parked if each.park_reason == reason]
+                for moved, queues, *_ in self._to_target(queue, those, reason, target, shared, last=True):
+                    if number := self._expected(moved, queues):
+                        for reference, _ in moved[:number]:
+                            queue.withdraw(reference, IN_COMMIT)
+                        self._move_together(queue, queues, moved[:number], reason)
+        if not queue.parked:
+            return True
+        self.parking.stay(queue, outcome, more=not any(reference.where is PARKED for reference in parked))
+        return False
 
     def drop_all(self, queue: Queue, references: Sequence[MessageReference], rule: str) -> None:
         """A rule of this name removes them."""
         for reference in references:
             queue.withdraw(reference, GONE)
         self._state.references.leave_all(queue, references, "dropped", rule)
-        self._warn(queue, f"rule {rule}: failed messages were removed, {len(references)} of them now")
+        self.notes.removed(queue, len(references), f"rule {rule}")
 
     def _routes(self, queue: Queue, references: Sequence[MessageReference], reason: str, address: str | None) -> list[DeadLetterRoute]:
         """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
@@ -132,7 +159,7 @@ class DeadLetterOffice:
             return self._to_address(queue, references, reason) if routes is None else routes
         except Exception:
             log.exception("dead-lettering-failed: queue %s: it could not be decided where its dead letters go; they are kept", queue.name)
-            return [DeadLetterRoute([(reference, []) for reference in references], [])]
+            return [DeadLetterRoute([(reference, []) for reference in references], [], kept_for="it could not be decided where they go")]
 
     def _expected(self, moved: list[Moved], queues: list[Queue]) -> int:
         """How many find room, the first of them; the queues expect these."""
@@ -192,14 +219,19 @@ class DeadLetterOffice:
             moved: list[Moved] = [(reference, []) for reference in references]
             if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
                 return [DeadLetterRoute(moved, [], _NO_ADDRESS)]
-            if any(reference.where is not PARKED for reference, _ in moved):
-                self._warn(queue, f"{_NO_ADDRESS}; its failed messages stay in it, parked ({reason})")
             return [DeadLetterRoute(moved, [])]
         return self._to_target(queue, references, reason, target, shared)
 
     def _to_target(
-        self, queue: Queue, references: Iterable[MessageReference], reason: str, target: Target, shared: str | None = None
+        self,
+        queue: Queue,
+        references: Iterable[MessageReference],
+        reason: str,
+        target: Target,
+        shared: str | None = None,
+        last: bool = False,
     ) -> list[DeadLetterRoute]:
+        """``last``: however often they were dead-lettered before."""
         state = self._state
         routes: list[DeadLetterRoute] = []
         hop: Hop | None = None
@@ -208,12 +240,13 @@ class DeadLetterOffice:
         for reference in references:
             hop = dead_letter.hop_like(hop, reference) if hop else dead_letter.hop(reference, reason, state.now_ms(), shared)
             hops = [hop, *(reference.hops or ())]
-            loops = target.address == queue.address or dead_letter.would_loop(reference.hops, state.max_hops)
+            too_often = dead_letter.would_loop(reference.hops, state.max_hops) and not last
+            loops = too_often or target.address == queue.address
             if not loops and (not queues or not asked <= dead_letter.SAID_BY_THE_DEATH):
                 queues = self._willing(target, reference, hops, asked)
             to = [] if loops else queues
             if not routes or routes[-1].queues != to:
-                routes.append(DeadLetterRoute([], to))
+                routes.append(DeadLetterRoute([], to, kept_for=too_many_hops(state.max_hops) if too_often else ""))
             routes[-1].moved.append((reference, hops))
         return routes
 
@@ -225,29 +258,21 @@ class DeadLetterOffice:
             try:
                 self._resources.make_queue_for(name, name, ANYCAST)
             except Refused as refusal:
-                self._warn(queue, f"address {address}, which a rule names, cannot be made ({refusal.message}): {refusal.fix}")
+                self.notes.no_way(queue, f"address {address}, which a rule names, cannot be made ({refusal.message}): {refusal.fix}")
         return Target(name, None, queue.address)
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
         state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", reason)
         if reason not in (EXPIRED, MAX_LENGTH):
-            self._warn(queue, f"{why}; a message was removed ({reason})")
-
-    def _warn(self, queue: Queue, why: str) -> None:
-        now_ms = self._state.now_ms()
-        if now_ms - self._logged_ms.get(queue.name, -_LOG_EVERY_MS) >= _LOG_EVERY_MS:
-            if len(self._logged_ms) >= _LOGGED_QUEUES:
-                self._logged_ms.clear()
-            self._logged_ms[queue.name] = now_ms
-            log.warning("dead-letters: queue %s%s: %s", queue.name, queue.settings.whose, why)
+            self.notes.removed(queue, 1, f"{why} ({reason})")
 
     def _willing(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         try:
             return self._queues(target, reference, hops, asked)
         except Refused as refusal:
             # The names are made of others, which may have been as long as they can be; the message is kept where it is.
-            self._warn(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
+            self.notes.no_way(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
             return []
 
     def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
@@ -268,70 +293,6 @@ class DeadLetterOffice:
 
         self._state.throttle.spend(address.look_cost(reference.message.properties_size))
         return list(address.route(lambda: say))
-
-    # -- parked ------------------------------------------------------------------------------------------------------
-
-    def _park(self, reference: MessageReference, reason: str, counted: bool) -> None:
-        reference.due_at_ms = None
-        self.keep_parked(reference, reason)
-        if not counted:
-            self._state.recorder.changed((reference,))
-
-    def keep_parked(self, reference: MessageReference, reason: str) -> None:
-        """It stays in its queue, and nobody gets it, until it can go where it is to go."""
-        reference.where = Where.PARKED
-        reference.park_reason = reason
-        reference.queue.parked[reference.sequence] = reference
-        self._with_parked[reference.queue] = None
-
-    def retry_parked(self) -> None:
-        """Every parked message tries again to leave, a step a turn; called when bindings or settings changed, and every 30 s."""
-        self._retry_again = True
-        if self._retrying is None:
-            self._retrying = self._retry_steps()
-            self._go_on_retrying()
-
-    def _retry_in_turn(self) -> None:
-        """What was parked only because there was no room in this turn tries again in the next."""
-        self._retry_again = True
-        if self._retrying is None:
-            self._retrying = self._retry_steps()
-            self._state.throttle.wait(self._go_on_retrying)
-
-    def _go_on_retrying(self) -> None:
-        assert self._retrying is not None, "in line once, for a round that is under way"
-        try:
-            waits = next(self._retrying)
-        except StopIteration:
-            self._retrying = None
-        else:
-            self._state.throttle.wait(self._go_on_retrying)
-            if not waits:
-                self._state.wake()
-
-    def _retry_steps(self) -> Steps[None]:
-        """Rounds, until nobody asked for another one since the last began."""
-        number, room = 0, self._state.throttle.room
-        while self._retry_again:
-            self._retry_again = False
-            for queue in list(self._with_parked):
-                if not queue.parked:
-                    del self._with_parked[queue]
-                for reference in list(queue.parked.values()):
-                    while not room(FEW_QUEUES + 1):
-                        yield True
-                    if reference.where is not Where.PARKED:
-                        continue
-                    self.dead_letter(reference, reference.park_reason)
-                    number += 1
-                    if number % STEP == 0:
-                        yield
-
-    def retry_if_bindings_changed(self) -> None:
-        version = self._state.post_office.bindings_version
-        if version != self._bindings_seen:
-            self._bindings_seen = version
-            self.retry_parked()
 
     # -- redriven ----------------------------------------------------------------------------------------------------
 
@@ -387,6 +348,7 @@ class DeadLetterOffice:
         state.pager.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
         arrived, sizes = move_back(state.recorder, queue, records, target, job_id, state.now_ms())
         state.pager.moved(queue, records, target, arrived, sizes)
+        state.made_room(queue)
         state.mark_ready(target)
         return len(records), True
 

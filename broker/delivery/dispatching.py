@@ -58,6 +58,8 @@ class Dispatcher:
                 consumer.sink.deliver(consumer, references)
         for reference in result.expired:
             self._office.dead_letter(reference, EXPIRED)
+        if self._state.awaited:
+            self._state.made_room(queue)
         if queue.pending.disk_count or queue.pending.overdue:
             self._state.pager.look(queue)
         return result

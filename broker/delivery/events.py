@@ -1,7 +1,7 @@
-"""Events on their way: reported by those whom something happens to, sent a turn later to whatever queues are bound to ``homing.events``.
+"""Events: reported by those whom something happens to, kept with the next commit, the last of each kind, and sent a turn later to whatever
+queues are bound to ``homing.events``.
 
-Where none is bound nothing is held. Of each kind a few are sent of one queue in ten minutes (core/event.py), none of a queue that takes
-events itself.
+Of each kind a few are made of one queue in ten minutes (core/event.py), none of a queue that takes events itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ..core.amqp.exchange import Destination, Exchange
 from ..core.amqp.origin import packed
-from ..core.dead_letter import MAX_LENGTH, targets_named
+from ..core.dead_letter import EXPIRED, MAX_LENGTH, targets_named
 from ..core.event import (
     DEAD_REMOVED,
     DISK_LOW,
@@ -21,7 +21,9 @@ from ..core.event import (
     FIRST_DEAD,
     KINDS,
     MANY_DEAD,
+    PARKED,
     QUEUE_FULL,
+    QUEUE_STAYS,
     REDRIVE_DONE,
     REDRIVE_STOPPED,
     Rates,
@@ -32,6 +34,7 @@ from ..core.message import AMQP_ORIGIN, DEFAULT_PRIORITY, Message, Properties, l
 from ..core.queue import Queue
 from ..core.redrive_job import DONE, RedriveJob
 from ..core.reserved import EVENTS
+from ..core.settings.address_settings import AddressSettings
 from ..properties import measured
 from ..topology.amqp.exchanges import Exchanges
 from ..topology.resources import makes_room, over_length
@@ -39,6 +42,8 @@ from .dead_lettering import DeadLetterOffice
 from .publish import Intake
 from .state import BrokerState
 
+#: Queues that a line of the log names.
+_MOST_NAMES: Final = 5
 #: AMQP's content properties: content-type application/json, delivery-mode 2.
 _JSON: Final = b"\x90\x00\x10application/json\x02"
 
@@ -51,17 +56,18 @@ class Events:
         self._office = office
         self._intake = intake
         self._broker = broker
+        self._notes = office.notes
         self._rates = Rates()
         self._disk_low = False
         #: Name and content of those to be sent in this turn, or the next.
         self.waiting: list[tuple[str, dict[str, Any]]] = []
-        #: Since the start: of each kind, how many were sent, and left out for there were too many.
-        self.sent = dict.fromkeys(KINDS, 0)
+        #: Since the start: of each kind, how many were made, and left out for there were too many.
+        self.made = dict.fromkeys(KINDS, 0)
         self.left_out = dict.fromkeys(KINDS, 0)
 
     def describe(self) -> dict[str, dict[str, int]]:
         """How many of each kind."""
-        return {name: {"sent": self.sent[name], "left_out": self.left_out[name]} for name in KINDS}
+        return {name: {"made": self.made[name], "left_out": self.left_out[name]} for name in KINDS}
 
     # -- reported ---------------------------------------------------------------------------------------------------
 
@@ -73,55 +79,70 @@ class Events:
                 fields["failures"] = failures
             elif name == FAULT_REGRESSED:
                 fields["fixed_in"] = group.fixed_in or "all versions"
-            self._send_event(name, group.fingerprint, group.queue, fields)
+            self._report(name, group.fingerprint, group.queue, fields)
 
     def dead_lettering(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
         """So many of a queue's messages are about to join these."""
-        if not self._bound:
-            return
+        self._notes.dead_letters(
+            source, number, f"{', '.join(each.name for each in targets[:_MOST_NAMES])} ({reason})", reason not in (EXPIRED, MAX_LENGTH)
+        )
         for target in targets:
             before, threshold = target.count, source.settings.dead_letters_threshold
             if not before:
-                self._send_event(FIRST_DEAD, source.name, source.name, {"dead_in": target.name, "reason": reason})
+                self._report(FIRST_DEAD, source.name, source.name, {"dead_in": target.name, "reason": reason})
             if threshold is not None and before < threshold <= before + number:
-                self._send_event(MANY_DEAD, source.name, source.name, {"dead_in": target.name, "number": before + number})
+                self._report(MANY_DEAD, source.name, source.name, {"dead_in": target.name, "number": before + number})
+
+    def parked(self, queue: Queue, number: int, why: str) -> None:
+        self._notes.parked(queue, number, why)
+        self._report(PARKED, queue.name, queue.name, {"number": number, "why": why})
+
+    def stays(self, queue: Queue) -> None:
+        self._notes.stays(queue)
+        self._report(QUEUE_STAYS, queue.name, queue.name, {"number": len(queue.parked)})
 
     def removed(self, source: str, dead_in: str, number: int, why: str) -> None:
-        self._send_event(DEAD_REMOVED, source, source, {"dead_in": dead_in, "number": number, "why": why})
+        self._report(DEAD_REMOVED, source, source, {"dead_in": dead_in, "number": number, "why": why})
 
     def redrive_ended(self, job: RedriveJob) -> None:
         name = REDRIVE_DONE if job.state == DONE else REDRIVE_STOPPED
         # A dead-letter queue that made itself has no settings of its own; whose it is, those of the address that it is named after say.
         source = next((each.source for each in targets_named(job.queue, self._state.settings)), job.queue)
-        self._send_event(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why}, whose=source)
+        self._report(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why}, whose=source)
 
     def queue_full(self, queue: Queue) -> None:
-        self._send_event(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready})
+        self._report(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready})
 
     def disk(self, low: bool) -> None:
         """Called about every second."""
         if low and not self._disk_low:
-            self._send_event(DISK_LOW, self._broker, "", {})
+            self._report(DISK_LOW, self._broker, "", {})
         self._disk_low = low
 
-    def _send_event(self, name: str, subject: str, queue: str, fields: dict[str, Any], whose: str | None = None) -> None:
+    def _report(self, name: str, subject: str, queue: str, fields: dict[str, Any], whose: str | None = None) -> None:
         """``whose``: the queue whose owner is named with it, if that is another one."""
-        if not self._bound or self._takes_events(queue):
+        if self._takes_events(queue):
             return
         if not self._rates.allow(name, queue, self._state.now_ms()):
             self.left_out[name] += 1
             return
-        self.sent[name] += 1
+        self.made[name] += 1
         if queue:
             fields["queue"] = queue
-            owned = whose or queue
-            found = self._state.post_office.queues.get(owned)
-            settings = self._state.settings.resolve(owned) if found is None else found.settings
+            settings = self._settings_of(whose or queue)
             fields |= {key: value for key, value in (("owner", settings.owner), ("runbook", settings.runbook)) if value}
-        time = datetime.fromtimestamp(self._state.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        now_ms = self._state.now_ms()
+        time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
         content = {"event": name, "time": time, "broker": self._broker, "subject": subject, **describe(name, fields), **fields}
-        self.waiting.append((name, content))
-        self._state.wake()
+        found = self._state.post_office.queues.get(queue)
+        self._state.recorder.batch.event(name, now_ms, queue, queue if found is None else found.address, content)
+        if self._bound:
+            self.waiting.append((name, content))
+            self._state.wake()
+
+    def _settings_of(self, name: str) -> AddressSettings:
+        found = self._state.post_office.queues.get(name)
+        return self._state.settings.resolve(name) if found is None else found.settings
 
     @property
     def _exchange(self) -> Exchange:

@@ -29,7 +29,9 @@ Back = Callable[[MessageReference, MessageReference], None]
 
 
 class References:
-    def __init__(self, recorder: Recorder, now_ms: Callable[[], int], memory: Memory) -> None:
+    def __init__(self, recorder: Recorder, now_ms: Callable[[], int], memory: Memory, made_room: Callable[[Queue], None]) -> None:
+        """``made_room``: called with a queue that something left other than by success."""
+        self._made_room = made_room
         self._recorder = recorder
         self._memory = memory
         self._now_ms = now_ms
@@ -284,6 +286,7 @@ class References:
         queue.dead -= self.forget(queue, references)
         at_ms = arrived[0].entered_at_ms if arrived else self._now_ms()
         self._recorder.left(queue, references, outcome, at_ms, reason, targets)
+        self._made_room(queue)
 
     def leave_memory(self, queue: Queue, references: Collection[MessageReference]) -> None:
         """They stay in their queue and in the journal, and are only on disk from here on."""

@@ -10,6 +10,7 @@ from random import Random
 
 from ..core.consumer import SharedWindow
 from ..core.memory import Memory
+from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.routing import PostOffice
 from ..core.scheduled import Schedule
@@ -40,7 +41,10 @@ class SharedState:
         self.schedule = Schedule()
         self.memory = memory
         self.declared = Declared(memory)
-        self.references = References(recorder, now_ms, memory)
+        self.references = References(recorder, now_ms, memory, self.made_room)
+        #: Full queues, and what is parked elsewhere until there is room in them; those that have some now.
+        self.awaited: dict[Queue, dict[MessageReference, None]] = {}
+        self.with_room: dict[Queue, None] = {}
         #: Queues that may have something to dispatch, in the order they became so.
         self.ready: dict[Queue, None] = {}
         self.wake = wake
@@ -51,6 +55,12 @@ class SharedState:
         if not self.ready:
             self.wake()
         self.ready[queue] = None
+
+    def made_room(self, queue: Queue) -> None:
+        """Something that was ready in it is no more: what is parked for want of room there may go on."""
+        if queue in self.awaited:
+            self.with_room[queue] = None
+            self.wake()
 
     def offer_room(self, window: SharedWindow) -> None:
         """The queues of those who share the window are looked at anew, whoever holds least first."""

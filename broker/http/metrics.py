@@ -93,6 +93,7 @@ class BrokerCollector(Collector):
         yield from self._times(messages, figures)
         for name, number in self._meter.open().items():
             yield _gauge(f"homing_{name}", f"How many {name} there are.", number)
+        yield _gauge("homing_queues_staying", "Queues that were to end and stay for what is parked in them.", figures.queues_staying)
         yield _counter("homing_logins_refused", "Logins that were refused.", self._refused())
         yield _events(figures)
         yield from _memory(statistics)

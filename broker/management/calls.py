@@ -19,6 +19,7 @@ from . import (
     connections,
     dead_letters,
     edits,
+    events,
     faults,
     host,
     messages,
@@ -119,6 +120,7 @@ READS: Final[dict[str, Handler]] = {
     "preview-settings": preview.preview,
     "faults": faults.list_all,
     "fault": faults.one,
+    "events": events.list_all,
 }
 #: Of the process: answered when they have come to an end, and what they changed is on disk.
 PROCESS: Final[dict[str, Handler]] = {

@@ -56,6 +56,12 @@ class IdleQueues:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
+    @staticmethod
+    def in_use(queue: Queue, now_ms: int) -> bool:
+        """Whether its time is not over, having begun anew, or it has none any more."""
+        expires_ms = queue.settings.expires_ms
+        return expires_ms is None or queue.used_at_ms + expires_ms > now_ms
+
     def take_due(self, now_ms: int, named: Callable[[Queue], bool]) -> list[Queue]:
         """Those whose time is over. ``named``: whether something open names it."""
         due: list[Queue] = []

@@ -268,7 +268,7 @@ class Resources:
 
     def full(self, queue: Queue) -> bool:
         """A queue that takes nothing more. Overflow drop-head makes room, except where what it drops would come back to it."""
-        return over_length(queue, 1) and not makes_room(queue)
+        return takes_nothing(queue)
 
     def room(self, queue: Queue) -> int | None:
         """How many messages more it takes; None: any number, as far as it is known without their sizes."""
@@ -324,10 +324,9 @@ class Resources:
     def _is_named(self, queue: Queue) -> bool:
         return queue.name in self.named or queue.address in self.named
 
-    def expire(self) -> None:
-        """Removes queues that nobody has used for as long as ``expires`` says."""
-        for queue in self.idle.take_due(self._state.now_ms(), self._is_named):
-            self.delete_queue(queue, "expired")
+    def expired(self) -> list[Queue]:
+        """Queues that nobody has used for as long as ``expires`` says: they are to end."""
+        return self.idle.take_due(self._state.now_ms(), self._is_named)
 
     def sweep(self) -> None:
         """Removes auto-created queues and addresses that were idle for their delay."""
@@ -440,6 +439,11 @@ def makes_room(queue: Queue) -> bool:
         return False
     target = dead_letter.target(queue.settings, queue.address, dead_letter.DELIVERY_LIMIT)
     return target is None or target.address != queue.address
+
+
+def takes_nothing(queue: Queue) -> bool:
+    """Full, and nothing makes room for what is new."""
+    return over_length(queue, 1) and not makes_room(queue)
 
 
 def over_length(queue: Queue, extra: int = 0) -> bool:

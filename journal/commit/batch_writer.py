@@ -23,6 +23,7 @@ from ..upkeep import tombstones
 from .batch import WriteBatch
 from .changes import change_references
 from .counts import write_counts
+from .events import write_events
 from .fault_groups import write_faults
 from .history_writer import write_history
 from .writer_state import WriterState
@@ -181,6 +182,8 @@ class BatchWriter:
         elif batch.attempts or batch.outcomes:
             meta += ["history_from_ms", max(batch.clock_ms, state.clock_ms) + 1]
         run_values(connection, INSERT_EDIT, 4, [value for record in batch.edits.values() for value in record])
+        if batch.events:
+            write_events(connection, batch.events)
         write_counts(connection, batch)
         if batch.fault_changes:
             write_faults(connection, batch.fault_changes)

@@ -1,8 +1,9 @@
-"""What of a batch is one state by key: of queues, addresses, declarations, producers and settings the latest counts."""
+"""What of a batch is one state by key: of queues, addresses, declarations, producers and settings the latest counts. And events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..contract import AddressRecord, EditRecord, PolicyRecord, QueueRecord, SettingsInForce
 from ..declarations import DeclarationRecord
@@ -17,6 +18,7 @@ class LastStates:
         "declarations",
         "duplicates",
         "edits",
+        "events",
         "forgotten",
         "policies",
         "producers",
@@ -44,6 +46,8 @@ class LastStates:
         self.policies: dict[str, PolicyRecord] = {}
         self.settings_rows: dict[int, SettingsInForce] = {}
         self.edits: dict[int, EditRecord] = {}
+        #: In the order in which they happened: what, when, to which queue ("": the broker), of which address, and what is said of it.
+        self.events: list[tuple[str, int, str, str, dict[str, Any]]] = []
 
     def touch(self) -> None:
         """Wake the writer, once."""
@@ -108,6 +112,11 @@ class LastStates:
         self.touch()
         self.edits[record.message_id] = record
 
+    def event(self, kind: str, at_ms: int, queue: str, address: str, content: dict[str, Any]) -> None:
+        """Of each kind the last are kept."""
+        self.touch()
+        self.events.append((kind, at_ms, queue, address, content))
+
     def settings(self, from_ms: int, settings: SettingsInForce) -> None:
         self.touch()
         self.settings_rows[from_ms] = settings
@@ -125,10 +134,11 @@ class LastStates:
         self.policies.update(later.policies)
         self.settings_rows.update(later.settings_rows)
         self.edits.update(later.edits)
+        self.events += later.events
 
     def declares(self) -> bool:
         """Whether anything is declared or set in it."""
         return bool(self.queues or self.addresses or self.declarations or self.policies or self.settings_rows)
 
     def has_states(self) -> bool:
-        return self.declares() or bool(self.producers or self.duplicates or self.transactions or self.edits)
+        return self.declares() or bool(self.producers or self.duplicates or self.transactions or self.edits or self.events)

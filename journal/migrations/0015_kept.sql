@@ -1,3 +1,13 @@
 -- A packed message says whether its sender wanted it kept. Messages as they were are read as well (packing.py), all of them durable.
 -- What was not reported is a fault of its queue and outcome (fingerprint.py, version 3); muted and fixed faults stay so.
 UPDATE fault SET fingerprint = fingerprint_of_group(fingerprint, error_class, queue);
+-- The last events of each kind.
+CREATE TABLE event (
+  event_id   INTEGER PRIMARY KEY,
+  kind       TEXT NOT NULL,
+  at_ms      INTEGER NOT NULL,
+  queue      TEXT NOT NULL,
+  address    TEXT NOT NULL,
+  event_blob BLOB NOT NULL
+) STRICT;
+CREATE INDEX event_kind ON event (kind, event_id);

@@ -33,7 +33,7 @@ from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOM
 from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import APPLICATION_ID
 from ..upkeep.tombstones import THERE
-from . import failures, faults, waiting
+from . import events, failures, faults, waiting
 from .choosing import Choice, chosen, count
 from .old_deaths import OldDeath, Place, old_deaths
 
@@ -224,6 +224,11 @@ class JournalReader:
     def faults_now(self, now_ms: int) -> FaultsNow:
         with self._snapshot() as connection:
             return FaultsNow(faults.lives(connection, now_ms), faults.dead(connection), faults.queue_names(connection))
+
+    def events(self, kinds: Sequence[str], since_ms: int, after: int, limit: int) -> list[events.Event]:
+        """See events.events."""
+        with self._snapshot() as connection:
+            return events.events(connection, kinds, since_ms, after, limit)
 
     def chosen(self, queue_id: int, choice: Choice, after: int, limit: int) -> list[int]:
         """See choosing.chosen."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -239,6 +240,27 @@ def test_a_missing_dead_letter_exchange_loses_nothing(ch: BlockingChannel) -> No
     ch.queue_bind("parked.dead", "made.later")
     _, properties, body = get(ch, "parked.dead")
     assert (body, deaths(properties)[0][:2]) == (b"kept", ("parked", "rejected"))
+
+
+def test_what_is_parked_is_told_counted_and_outlives_its_queue(ch: BlockingChannel, broker: Server) -> None:
+    ch.queue_declare("parking.events", exclusive=True)
+    ch.queue_bind("parking.events", "homing.events", "*.parked")
+    ch.queue_declare("parking", auto_delete=True, arguments={"x-dead-letter-exchange": "parking.later"})
+    ch.basic_publish("", "parking", b"kept", PERSISTENT)
+    reject(ch, "parking")
+    _, _, body = get(ch, "parking.events")
+    event = json.loads(body)
+    assert (event["event"], event["queue"], event["number"]) == ("dead-letters.parked", "parking", 1)
+    assert "exchange 'parking.later' is not there" in event["meaning"]
+    assert ch.queue_declare("parking", passive=True).method.message_count == 1
+    assert ": parked: queue parking: 1 dead letter parked in it: its dead-letter exchange 'parking.later'" in broker.logged(
+        "parked: queue parking"
+    )
+    ch.basic_cancel(ch.basic_consume("parking", print))
+    _, properties, body = get(ch, "DLQ.temporary")
+    assert (body, properties.headers["x-first-death-queue"]) == (b"kept", "parking")
+    with pytest.raises(pika.exceptions.ChannelClosedByBroker):
+        ch.queue_declare("parking", passive=True)
 
 
 def test_deaths_survive_a_kill(start_server: Callable[..., Server]) -> None:

@@ -34,6 +34,7 @@ class Watched:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.native = blocking.connect(server.url)
+        self._before = self.native.call("statistics")["events"]
         self.native.call("create-queue", queue="watch", address=EVENTS, routing_type="multicast")
         self._session = self.native.session(AckMode.INDIVIDUAL)
         self._consumer = self._session.consumer("watch")
@@ -67,8 +68,10 @@ class Watched:
                 return dict(reported)
             self.seen.append(reported)
 
-    def sent(self) -> dict[str, int]:
-        return {name: each["sent"] for name, each in self.native.call("statistics")["events"].items() if each["sent"]}
+    def made(self) -> dict[str, int]:
+        """Since a queue is bound."""
+        counts = {name: each["made"] - self._before[name]["made"] for name, each in self.native.call("statistics")["events"].items()}
+        return {name: number for name, number in counts.items() if number}
 
     def close(self) -> None:
         self.native.close()
@@ -85,7 +88,6 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             assert message is not None
             message.nack(error="nobody listens", retryable=False)
         wait_until("it is dead", lambda: any(each["name"] == "DLQ.unheard" for each in native.listing("queues")))
-        assert not any(each["sent"] or each["left_out"] for each in native.call("statistics")["events"].values())
     found = Watched(server)
     yield found
     found.close()
@@ -105,7 +107,7 @@ def test_a_fault_is_told_of_when_it_is_new_grows_and_comes_back(watched: Watched
     watched.native.call("mute-fault", fault=new["fault"])
     watched.native.call("fault-fixed", fault=new["fault"])
     watched.fail("slow", TimeoutError("no answer"))
-    assert watched.sent() == {"fault.new": 1, "fault.growing": 1, "fault.regressed": 1}
+    assert watched.made() == {"fault.new": 1, "fault.growing": 1, "fault.regressed": 1}
 
 
 def test_dead_letters_are_told_of_at_the_first_and_at_the_threshold(watched: Watched) -> None:
@@ -143,7 +145,7 @@ def test_a_full_queue_is_told_of_once(watched: Watched) -> None:
             assert refusal.value.code == "queue-full"
     full = watched.event("queue.full")
     assert (full["subject"], full["number"]) == ("full", 1)
-    assert watched.sent()["queue.full"] == 1
+    assert watched.made()["queue.full"] == 1
 
 
 def test_an_amqp_queue_has_those_that_it_is_bound_to(watched: Watched) -> None:
@@ -232,4 +234,17 @@ def test_durable_queues_have_them_after_a_restart(watched: Watched, homing: Homi
         message = session.consumer("kept").receive(timeout_ms=20_000)
         assert message is not None
         assert json.loads(message.body)["queue"] == "die.last"
-    assert homing.json("events", url=watched.server.url)["fault.new"] == {"sent": 0, "left_out": 0}
+    assert homing.json("events", url=watched.server.url)["fault.new"] == {"made": 0, "left_out": 0}
+
+
+def test_they_are_kept_whether_anybody_listens_or_not(watched: Watched, homing: HomingCommand) -> None:
+    """Made before there was a queue of events, and before a restart."""
+    url = watched.server.url
+    kept = homing.json("events", "--since", "1h", "--kind", "dead-letters.*", "--kind", "fault.new", url=url)
+    first = [(each["event"], each["queue"]) for each in kept if each["queue"] == "unheard"]
+    assert first == [("fault.new", "unheard"), ("dead-letters.first", "unheard")]
+    assert {each["event"] for each in kept} <= {"fault.new", "dead-letters.first", "dead-letters.threshold"}
+    shown = homing("events", "--kind", "dead-letters.first", url=url).stdout
+    assert "messages of queue unheard are dead-lettered (not-retryable); the first ones are in DLQ.unheard" in shown
+    assert homing.json("events", "--since", "2100-01-01", url=url) == []
+    assert "there are no events" in homing("events", "--kind", "nothing", url=url).stderr

@@ -115,7 +115,7 @@ async def test_what_failed_is_told_by_reason_attempts_and_time(start_server: Sta
             found = figures(server)
     assert found["homing_messages_dead_lettered_total", (("reason", "delivery_limit"),)] == 1
     assert found["homing_messages_dead_lettered_total", (("reason", "poison"),)] == 0
-    events = {name: found["homing_events_total", (("event", name), ("outcome", "sent"))] for name in ("fault.new", "disk.low")}
+    events = {name: found["homing_events_total", (("event", name), ("outcome", "made"))] for name in ("fault.new", "disk.low")}
     assert events == {"fault.new": 1, "disk.low": 0}
     assert found["homing_queue_messages", (("queue", "DLQ.orders"), ("state", "dead"))] == 1
     assert found["homing_queue_messages", (("queue", "DLQ.orders"), ("state", "ready"))] == 0

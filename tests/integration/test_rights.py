@@ -206,7 +206,7 @@ call("revoke", ADMINISTER, before=a_user)(lambda name, _: {"name": name, "rights
 
 #: Lists that anybody may ask for; what is in them is another matter.
 LISTS = {"queues": MONITOR, "consumers": MONITOR, "faults": BROWSE, "fault": BROWSE, "last-attempts": BROWSE, "dead-letters": BROWSE}
-LISTS |= {"redrives": BROWSE, "redrive-status": BROWSE, "retrying": BROWSE, "due": MONITOR}
+LISTS |= {"redrives": BROWSE, "redrive-status": BROWSE, "retrying": BROWSE, "due": MONITOR, "events": MONITOR}
 
 
 @native("open_producer", SEND, before=made)
@@ -379,6 +379,7 @@ def test_lists_show_what_one_may_see(house: House) -> None:
         assert (last is not None) is (right is not BROWSE)
         assert (f"DLQ.{name}" in [each["queue"] for each in client.call("dead-letters")]) is (right is not BROWSE)
         assert (found in [each["fault"] for each in client.call("faults")["items"]]) is (right is not BROWSE)
+        assert (name in [each.get("queue") for each in client.call("events")["items"]]) is (right is not MONITOR)
     job = a_job(house, house.name())
     for right in Right:
         jobs = [each["job_id"] for each in house.client(f"no-{right}").call("redrives")]

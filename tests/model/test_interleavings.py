@@ -372,7 +372,7 @@ def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and
     life.world.check_balance()
     assert len(life.queue("a").parked) == 2
     monkeypatch.undo()
-    broker.office.retry_parked()
+    broker.office.parking.try_all()
     life.world.commit()
     life.world.check_balance()
     assert (life.queue("a").count, life.queue("DLQ.a").count) == (0, 2)

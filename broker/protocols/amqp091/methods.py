@@ -125,7 +125,9 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
         )
     channel.last_queue = local_name(queue.name)
     session.broker.serve(queue)
-    _reply(channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready, len(session.broker.consumers_of(queue)))
+    _reply(
+        channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready + len(queue.parked), len(session.broker.consumers_of(queue))
+    )
 
 
 def _queue_bind(channel: Channel, values: _Values) -> None:
@@ -174,7 +176,7 @@ def _queue_delete(channel: Channel, values: _Values) -> None:
         return
     broker.serve(queue)
     broker.check_delete(queue, if_unused, if_empty)
-    count = queue.ready
+    count = queue.ready + len(queue.parked)
     broker.delete_queue(channel.session.connection, queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count))
 
 

@@ -27,6 +27,8 @@ class DeadLetterRoute(NamedTuple):
     queues: list[Queue]
     #: Why they are removed; "" where they are not.
     removed_for: str = ""
+    #: Why they are parked, where the queue's settings do not tell.
+    kept_for: str = ""
 
 
 class DeadLetterExchanges:
@@ -47,6 +49,19 @@ class DeadLetterExchanges:
             return None
         key = split(queue.name)[1] if replaced is None else replaced
         return self._queues(queue, Way(exchange, (key,)), {})
+
+    def why_nowhere(self, queue: Queue) -> str | None:
+        """Why no queue takes what goes to its dead-letter exchange; None for a queue without one."""
+        exchange, key = dead_letter_exchange(queue)
+        if exchange is None:
+            return None
+        there = exchange in self._virtual_hosts.of(queue).exchanges.exchanges
+        way = f" with routing key '{key}'" if key is not None else ""
+        return (
+            f"its dead-letter exchange '{exchange}' leads to no queue{way}"
+            if there
+            else f"its dead-letter exchange '{exchange}' is not there"
+        )
 
     def _routes(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> list[DeadLetterRoute]:
         routes: list[DeadLetterRoute] = []
@@ -69,7 +84,7 @@ class DeadLetterExchanges:
         hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._state.max_hops)
         moved = [(reference, hops)]
         if len(hops) > self._state.max_hops:
-            return DeadLetterRoute(moved, [])
+            return DeadLetterRoute(moved, [], kept_for=too_many_hops(self._state.max_hops))
         queues = self._queues(reference.queue, to, reference.message.properties or {})
         willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
         # Nobody rejected it on its way round.
@@ -83,6 +98,10 @@ class DeadLetterExchanges:
             return exchanges.route(to.exchange, to.keys[0], headers, (*to.keys[1:], *to.hidden)).queues
         except Refused:
             return []
+
+
+def too_many_hops(most: int) -> str:
+    return f"they have been dead-lettered more than {most} times"
 
 
 def _came_alike(one: Message, other: Message) -> bool:

@@ -1,0 +1,88 @@
+"""What the log says of queues: of each thing that happens to one at once, and then at most once a minute, with how often it did."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ..core.queue import Queue
+from ..core.seldom import Seldom
+from ..core.settings.units import counted
+
+log = logging.getLogger("homing")
+
+_EVERY_MS: Final = 60_000
+#: So many messages that come back within a second to be delivered again at once are a loop.
+LOOP: Final = 100
+
+#: Writes a line: the queue with whose it is, how often it happened, and what else there is to say.
+_Write = Callable[[str, int, str], None]
+
+
+class Notes:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._seldom = Seldom[tuple[_Write, str]](_EVERY_MS)
+
+    def dead_letters(self, queue: Queue, number: int, what: str, failed: bool) -> None:
+        """``what``: where they went, and why; ``failed``: more than that their time was over, or there was no room."""
+        self._note(_dead_letters if failed else _moved_on, queue, number, what)
+
+    def removed(self, queue: Queue, number: int, why: str) -> None:
+        """Failed messages that were to be dead-lettered are gone."""
+        self._note(_removed, queue, number, why)
+
+    def no_way(self, queue: Queue, why: str) -> None:
+        """Where its dead letters were to go cannot be used."""
+        self._note(_no_way, queue, 1, why)
+
+    def parked(self, queue: Queue, number: int, why: str) -> None:
+        self._note(_parked, queue, number, why)
+
+    def stays(self, queue: Queue) -> None:
+        self._note(_stays, queue, 1, "")
+
+    def came_back(self, returns: dict[Queue, int]) -> None:
+        """Within a second, to be delivered again at once."""
+        for queue, number in returns.items():
+            if number > LOOP:
+                self._note(_loop, queue, number, "")
+
+    def _note(self, write: _Write, queue: Queue, number: int, what: str) -> None:
+        name = f"{queue.name}{queue.settings.whose}"
+        if self._seldom.add((write, name), number, what, self._now_ms()):
+            write(name, number, what)
+
+    def look(self, now_ms: int) -> None:
+        """Once a second: what has waited for its minute."""
+        for (write, queue), number, what in self._seldom.due(now_ms):
+            write(queue, number, what)
+
+
+def _dead_letters(queue: str, number: int, what: str) -> None:
+    log.warning("dead-letters: queue %s: %s dead-lettered to %s", queue, counted(number, "message"), what)
+
+
+def _moved_on(queue: str, number: int, what: str) -> None:
+    log.info("dead-letters: queue %s: %s dead-lettered to %s", queue, counted(number, "message"), what)
+
+
+def _removed(queue: str, number: int, why: str) -> None:
+    log.warning("failed-removed: queue %s: %s removed: %s", queue, counted(number, "failed message"), why)
+
+
+def _no_way(queue: str, _: int, why: str) -> None:
+    log.warning("dead-letter-way: queue %s: %s", queue, why)
+
+
+def _parked(queue: str, number: int, why: str) -> None:
+    log.warning("parked: queue %s: %s parked in it: %s", queue, counted(number, "dead letter"), why)
+
+
+def _stays(queue: str, _: int, __: str) -> None:
+    log.warning("queue-stays: queue %s was to end and stays: what is parked in it has nowhere to go (set its dead-letter-address)", queue)
+
+
+def _loop(queue: str, number: int, _: str) -> None:
+    log.warning("requeue-loop: queue %s: %d messages came back within a second, to be delivered again at once", queue, number)

@@ -1,0 +1,151 @@
+"""Parking: dead letters that find no place stay in their queue, on disk, counted and shown, until there is one.
+
+Their target is missing, matches no queue, is full, or there is none. They go on at once when there is room in the queue that was full, and
+when bindings or settings change; all of them are looked at again every ``parked-retry`` besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from ..core.message import MessageReference, Where
+from ..core.queue import Queue
+from ..steps import STEP, Steps
+from ..topology.resources import takes_nothing
+from .state import BrokerState
+from .throttle import FEW_QUEUES
+
+#: Of a queue that ends so many go with it at once; it ends a second later where there are more.
+MOST_AT_AN_END: Final = 10_000
+
+
+class Parking:
+    def __init__(self, state: BrokerState, leave: Callable[[MessageReference, str], None]) -> None:
+        """``leave``: a message tries again to leave its queue, for that reason."""
+        self._state = state
+        self._leave = leave
+        self._bindings_seen = 0
+        #: Queues that have something parked, or had.
+        self._queues: dict[Queue, None] = {}
+        #: The round of all that is under way, and whether another one is to follow.
+        self._round: Steps[None] | None = None
+        self._again = False
+        #: Queues whose end has come, and that stay for what is parked in them; how their messages end.
+        self.staying: dict[Queue, str] = {}
+        #: Called with a queue of which so many were parked, and why.
+        self.parked: Callable[[Queue, int, str], None] = lambda queue, number, why: None
+        #: Called with a queue that stays beyond its end.
+        self.stays: Callable[[Queue], None] = lambda queue: None
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def park(
+        self, queue: Queue, references: Sequence[MessageReference], reason: str, before: set[MessageReference], targets: list[Queue]
+    ) -> int:
+        """Keeps them there; returns how many were not parked for that reason ``before``. ``targets``: where they go once there is room."""
+        full = next(filter(takes_nothing, targets), None)
+        for reference in references:
+            reference.due_at_ms = None
+            self.keep(reference, reason)
+            if full is not None:
+                self._state.awaited.setdefault(full, {})[reference] = None
+        fresh = [reference for reference in references if reference not in before]
+        self._state.recorder.changed(fresh)
+        return len(fresh)
+
+    def keep(self, reference: MessageReference, reason: str) -> None:
+        """It stays in its queue, and nobody gets it, until it can go where it is to go."""
+        reference.where = Where.PARKED
+        reference.park_reason = reason
+        reference.queue.parked[reference.sequence] = reference
+        self._queues[reference.queue] = None
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def go_on(self) -> None:
+        """Called once a turn: what waited for room goes on, and all look again where bindings have changed."""
+        version = self._state.post_office.bindings_version
+        if version != self._bindings_seen:
+            self._bindings_seen = version
+            self.try_all()
+        if self._state.with_room:
+            queues, self._state.with_room = self._state.with_room, {}
+            for queue in queues:
+                self._fill(queue)
+
+    def _fill(self, queue: Queue) -> None:
+        """What waits for room in this queue goes there, in order, some in each turn."""
+        waiting = self._state.awaited.get(queue)
+        if waiting is None:
+            return
+        for reference in list(islice(waiting, STEP)):
+            if takes_nothing(queue):
+                return
+            del waiting[reference]
+            if reference.where is Where.PARKED:
+                self._leave(reference, reference.park_reason)
+        if waiting:
+            self._state.made_room(queue)
+        else:
+            del self._state.awaited[queue]
+
+    def try_all(self) -> None:
+        """Every parked message tries again to leave, a step a turn."""
+        self._again = True
+        if self._round is None:
+            self._round = self._steps()
+            self._go_on_trying()
+
+    def try_in_turn(self) -> None:
+        """What was parked only because there was no room in this turn tries again in the next."""
+        self._again = True
+        if self._round is None:
+            self._round = self._steps()
+            self._state.throttle.wait(self._go_on_trying)
+
+    def _go_on_trying(self) -> None:
+        assert self._round is not None, "in line once, for a round that is under way"
+        try:
+            waits = next(self._round)
+        except StopIteration:
+            self._round = None
+        else:
+            self._state.throttle.wait(self._go_on_trying)
+            if not waits:
+                self._state.wake()
+
+    def _steps(self) -> Steps[None]:
+        """Rounds, until nobody asked for another one since the last began."""
+        number, room = 0, self._state.throttle.room
+        while self._again:
+            self._again = False
+            # The round notes anew what each of them waits for.
+            self._state.awaited.clear()
+            for queue in list(self._queues):
+                if not queue.parked:
+                    del self._queues[queue]
+                for reference in list(queue.parked.values()):
+                    while not room(FEW_QUEUES + 1):
+                        yield True
+                    if reference.where is not Where.PARKED:
+                        continue
+                    self._leave(reference, reference.park_reason)
+                    number += 1
+                    if number % STEP == 0:
+                        yield
+
+    # -- the end of a queue ------------------------------------------------------------------------------------------
+
+    def stay(self, queue: Queue, outcome: str, more: bool) -> None:
+        """Its end has come, and something parked is still there; ``more``: only because it is too much to move at once."""
+        if queue not in self.staying and not more:
+            self.stays(queue)
+        self.staying[queue] = outcome
+
+    def gone(self, queue: Queue) -> None:
+        """It is deleted."""
+        self.staying.pop(queue, None)
+        self._queues.pop(queue, None)
+        self._state.awaited.pop(queue, None)

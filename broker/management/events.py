@@ -1,0 +1,35 @@
+"""The last events of each kind, as the journal keeps them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..auth.access import Who, everywhere, place_named, shown_only
+from ..broker import Broker
+from ..core.event import KINDS
+from ..core.rights import Right
+from ..errors import Refused
+from . import arguments as read
+from .host import Host, in_thread
+
+#: Of one page.
+_MOST: Final = 250
+
+
+@shown_only(Right.MONITOR)
+async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    """A page of those of queues that whoever asks may monitor, as they happened. ``after``: ``next`` of the page before."""
+    read.only(arguments, "kinds", "since_ms", "limit", "after")
+    limit, after = read.number(arguments, "limit", _MOST, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
+    since_ms = read.number(arguments, "since_ms", 0, 0, read.MOST)
+    kinds = arguments.get("kinds") or []
+    if not isinstance(kinds, list) or any(kind not in KINDS for kind in kinds):
+        raise Refused("invalid-argument", f"kinds must be events, not {str(kinds)[:80]}", f"there are {', '.join(KINDS)}")
+    found: list[tuple[int, str, str, dict[str, Any]]] = await in_thread(lambda: host.events(kinds, since_ms, after, limit))
+    items = [content for _, queue, address, content in found if _may_see(broker, who, queue, address)]
+    return {"items": items, "next": found[-1][0] if len(found) == limit else None}
+
+
+def _may_see(broker: Broker, who: Who, queue: str, address: str) -> bool:
+    places = (place_named(queue, address),) if queue else everywhere()
+    return all(broker.may(who, Right.MONITOR, place) for place in places)
