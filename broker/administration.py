@@ -6,7 +6,7 @@ virtual host, but where a connection is given: there they are those of its virtu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from . import places
@@ -26,7 +26,7 @@ from .core.selector import Selector
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .engine import Engine
 from .paging import browsing
-from .paging.by_number import QueueEntry, act_on, find
+from .paging.by_number import QueueEntry, act_on, find, find_in_memory_only
 from .steps import Steps
 from .topology.amqp.exchanges import Exchanges
 from .topology.commanded_settings import Layers
@@ -37,7 +37,8 @@ T = TypeVar("T")
 #: Verbs of this file that ask for no right, by why. Every other says before itself what it asks for (auth/access.py).
 FREE: Final[Mapping[str, str]] = {
     "the answer to who may what": "may check",
-    "answers to a front end, which asks before it shows them": "queues when_queue_goes find_queue queues_of find_message consumers_of"
+    "answers to a front end, which asks before it shows them": "queues when_queue_goes find_queue queues_of find_message"
+    " find_in_memory_only consumers_of"
     " read_selector list_policies settings commanded_settings settings_with touched_by in_force settings_of explain"
     " answer_bytes list_virtual_hosts open_connections figures",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
@@ -131,6 +132,10 @@ class Administration(Engine):
     def find_message(self, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
         """See by_number.find."""
         return find(self.state, message_id, entries)
+
+    def find_in_memory_only(self, message_ids: Collection[int]) -> Steps[list[MessageReference]]:
+        """See by_number.find_in_memory_only."""
+        return find_in_memory_only(self.state, message_ids)
 
     @needs((Right.MANAGE, places.at_all), audited=True)
     def delete_message(self, who: Who, references: Sequence[MessageReference]) -> Steps[bool]:

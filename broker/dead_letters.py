@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -17,14 +18,15 @@ from .core.redrive_job import RedriveJob
 from .core.rights import Right
 from .delivery import chosen, retrying
 from .errors import Refused
-from .paging import waiting
+from .paging import counting, waiting
 from .paging.choosing import choice
 from .steps import Steps
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
+    "answers to a front end, which asks before it shows them": "dead_in_memory waiting_in_memory",
     "shows what may be browsed, or nothing": "faults fault_group fault_shown redrives knows_fault signatures_of",
-    "of what the front end was allowed to see": "choice_of goes_back in_the_way",
+    "of what the front end was allowed to see": "choice_of count_in_memory goes_back in_the_way",
 }
 
 
@@ -128,6 +130,18 @@ class DeadLetters(Administration):
         """What indexes know of the filter, for a count in another thread."""
         return choice(self.state, wanted, self.recorder.next_id())
 
+    def count_in_memory(self, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:
+        """See counting.count."""
+        return counting.count(self.state, queue, wanted)
+
+    def dead_in_memory(self) -> Steps[list[Any]]:
+        """See counting.dead."""
+        return counting.dead(self.state)
+
+    def waiting_in_memory(self) -> Mapping[int, int]:
+        """See FaultGroups.in_memory."""
+        return self.recorder.faults.in_memory
+
     def signatures_of(self, message: Message) -> list[str]:
         """See Editing.signatures_of."""
         return self.editing.signatures_of(message)
@@ -156,9 +170,8 @@ class DeadLetters(Administration):
         return self.recorder.faults.group_of(reference.cause)
 
     def fault_shown(self, who: Who, reference: MessageReference) -> FaultGroup | None:
-        """The same; None also where whoever asks may not browse the queue that it failed in, and of what is not durable: its failures are
-        not counted."""
-        group = self.fault_group(reference) if reference.durable else None
+        """The same; None also where whoever asks may not browse the queue that it failed in."""
+        group = self.fault_group(reference)
         return group if group is not None and self.may(who, Right.BROWSE, places.of_fault(self, group)) else None
 
     @needs((Right.MANAGE, places.at_faults), audited=True)

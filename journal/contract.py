@@ -358,7 +358,7 @@ class ConsumerPolicyInForce(TypedDict, total=False):
 
 
 class FaultLife(NamedTuple):
-    """What is counted of a fault group: see FaultStat; of its failures those of the last hour and day, to ten minutes."""
+    """What is counted of a fault group: see FaultStat; of its failures those of the last hour and day; of those waiting the transient."""
 
     failures: int = 0
     waiting: int = 0
@@ -367,10 +367,11 @@ class FaultLife(NamedTuple):
     redriven: int = 0
     last_hour: int = 0
     last_day: int = 0
+    transient: int = 0
 
 
 class DeadLetters(NamedTuple):
-    """Those in one queue that share a cause."""
+    """Those in one queue that share a cause; all of them are gone with the process, or none."""
 
     queue_id: int
     #: OTHER_FAULT, where its group was folded.
@@ -383,6 +384,7 @@ class DeadLetters(NamedTuple):
     #: When they came.
     oldest_ms: int
     newest_ms: int
+    transient: bool = False
 
 
 class FaultsNow(NamedTuple):

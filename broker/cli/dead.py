@@ -32,7 +32,7 @@ from .output import (
     stdout,
     write_privately,
 )
-from .tables import NOTHING, Column, Listing, Wide
+from .tables import NOTHING, Column, Listing, Wide, amount
 from .watch import Watch, show
 
 app = typer.Typer(cls=OrList, help="Dead letters: which there are; and those that a filter takes: [bold]export[/], delete, move.")
@@ -55,7 +55,8 @@ def list_dead(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, 
 def _draw(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]there are no dead letters[/]"
-    ranks = {"messages": 0, "oldest": 2, "newest": 1, "sent back": 3}
+    transient = any(each["transient"] for each in found)
+    ranks = {"messages": 0, "oldest": 2, "newest": 1, "sent back": 3, **({"transient": 1} if transient else {})}
     columns = [Column("queue"), *(Column(heading, rank, number=True) for heading, rank in ranks.items())]
     owned = any(each["owners"] or each["runbooks"] for each in found)
     columns += [Column("most are dead of"), Column("they came from", 4), *([Column("owner", 5)] if owned else [])]
@@ -63,7 +64,8 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
     for each in found:
         ages = [f"{span_since(each[name])} ago" for name in ("oldest_ms", "newest_ms")]
         back = f"{100 * each['sent_back'] / each['messages']:.0f} %" if each["sent_back"] else NOTHING
-        row = [f"[bold]{escape(each['queue'])}[/]", f"{each['messages']:,}", *ages, back, _top(each), escape(", ".join(each["sources"]))]
+        numbers = [f"{each['messages']:,}", *ages, back, *([amount(each["transient"])] if transient else [])]
+        row = [f"[bold]{escape(each['queue'])}[/]", *numbers, _top(each), escape(", ".join(each["sources"]))]
         rows.append([*row, *([escape(", ".join((*each["owners"], *each["runbooks"])))] if owned else [])])
     return Listing(columns, rows)
 

@@ -28,7 +28,8 @@ Hops = list[dict[str, Any]]
 @dataclass(frozen=True)
 class Death:
     """``fault``: its number; ``error``: type and text; ``said``: the reason given with the failure; None where nobody said, or the history
-    has ended, or was never kept: of what is not durable."""
+    has ended, or was never kept: of what is transient. ``fault_text``: of the fault's first failure, where of this one there
+    is no attempt on record."""
 
     reason: str
     queue: str
@@ -41,6 +42,7 @@ class Death:
     error_type: str | None
     error: str | None
     said: str | None
+    fault_text: str | None = None
 
     def shown(self) -> dict[str, Any]:
         return asdict(self)
@@ -49,8 +51,10 @@ class Death:
         what = REASONS.get(self.reason, self.reason)
         reported = self.error or self.said or (ENDINGS.get(self.outcome, self.outcome) if self.outcome else None)
         tries = f" after {counted(self.attempts, 'failed attempt')}" if self.attempts else ""
-        if not reported and self.attempts:
-            reported = self.error_type or "what it failed of is not known here"
+        if not reported and (like := ": ".join(filter(None, (self.error_type, self.fault_text)))):
+            reported = f"like others of its fault, {like}"
+        elif not reported and self.attempts:
+            reported = "what it failed of is not known here"
         cause = f"{what}; {reported}" if reported else what
         return f"dead-lettered from {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {cause}"
 
@@ -104,4 +108,5 @@ def _with_fault(death: Death, fault: dict[str, Any] | None) -> Death:
     if fault is None:
         return death
     error_type = None if fault["error_class"] in _NO_ERRORS else fault["error_class"]
-    return replace(death, fault=death.fault or fault["fault"], error_type=death.error_type or error_type)
+    text = fault["text"] or None if death.outcome is None else None
+    return replace(death, fault=death.fault or fault["fault"], error_type=death.error_type or error_type, fault_text=text)

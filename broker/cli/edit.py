@@ -122,7 +122,7 @@ def edit(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Send durable messages again with another body or other properties, their counts at 0; the originals end as edited.
+    """Send messages again with another body or other properties, their counts at 0; the originals end as edited.
 
     The difference is shown first, on samples. What carries one of [bold]signature-properties[/] is sent only with --yes.
     """
@@ -206,10 +206,7 @@ async def _where(connection: Any, message_id: int) -> str:
     except CallError as error:
         if error.code != "no-such-message":
             raise
-        said = f"no durable message {message_id} is in any queue"
-        raise CommandError(
-            ExitCode.NOT_FOUND, said, f"homing why {message_id} shows others, which cannot be edited", code=error.code
-        ) from None
+        raise CommandError(ExitCode.NOT_FOUND, f"message {message_id} is in no queue", error.fix, code=error.code) from None
     if len(found) == 1:
         return str(found[0]["queue"])
     where = ", ".join(each["queue"] for each in found) or "no queue any more"
@@ -224,8 +221,8 @@ async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: s
                 return [_Sample(each["message_id"], change.difference(each), each["signed_by"]) for each in page["messages"]]
     raise CommandError(
         ExitCode.NOT_FOUND,
-        f"no durable message of {queue} fits",
-        "homing peek shows what is there; others cannot be edited",
+        f"no message of {queue} fits",
+        "homing peek shows what is there",
         code="no-such-message",
     )
 

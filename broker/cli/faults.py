@@ -66,12 +66,13 @@ def list_faults(
 def _draw(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]there is no fault[/]"
-    ranks = {"failures": 1, "last hour": 3, "waiting": 1, "dead": 0, "succeeded": 3, "first": 4, "last": 2}
+    transient = ["transient"] if any(each["transient"] for each in found) else []
+    ranks = {"failures": 1, "last hour": 3, "waiting": 1, "dead": 0, **dict.fromkeys(transient, 1), "succeeded": 3, "first": 4, "last": 2}
     columns = [Column("fault"), Column("queue"), Column("error"), *(Column(heading, rank, number=True) for heading, rank in ranks.items())]
     columns.append(Column("consumers", 5))
     rows = []
     for each in found:
-        numbers = [amount(each[key]) for key in ("failures", "last_hour", "waiting", "dead", "succeeded")]
+        numbers = [amount(each[key]) for key in ("failures", "last_hour", "waiting", "dead", *transient, "succeeded")]
         times = [f"{span_since(each[key])} ago" for key in ("first_ms", "last_ms")]
         rows.append(
             (f"[bold]{each['fault']}[/]", escape(each["queue"] or "–"), _error(each), *numbers, *times, _consumers(each["programs"]))
@@ -157,6 +158,7 @@ _COUNTS: Final = (
     ("failures", "failures"),
     ("waiting", "waiting"),
     ("dead", "dead"),
+    ("transient", "of these transient"),
     ("succeeded", "succeeded since"),
     ("redriven", "sent back"),
     ("last_day", "in the last day"),

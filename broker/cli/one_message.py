@@ -32,7 +32,8 @@ def why(message_id: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> No
 
 
 def _state(place: dict[str, Any], now_ms: int) -> str:
-    since = f"{place['state']}, since {span(max(0, now_ms - place['entered_at_ms']))}"
+    kind = ", transient" if place["transient"] else ""
+    since = f"{place['state']}{kind}, since {span(max(0, now_ms - place['entered_at_ms']))}"
     if place["failed"]:
         since += f", {counted(place['failed'], 'failed attempt')} so far"
     death = place["died"]

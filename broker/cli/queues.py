@@ -78,6 +78,8 @@ def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
     fault = death.fault if death is not None else (message["fault"] or {}).get("fault")
     if fault is not None:
         parts.append(f"[dim]fault[/] {escape(fault)}")
+    if message["transient"]:
+        parts.append("[yellow]transient[/]")
     stdout.print("  ".join(parts))
     if death is not None:
         stdout.print(f"  {escape(death.sentence())}", style="red")

@@ -115,7 +115,8 @@ async def _followed(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
 def show_plan(plan: dict[str, Any]) -> None:
     about = "" if plan["exact"] else "at most "
     of_each = "" if plan["exact"] and plan["messages"] == sum(each["messages"] for each in plan["to"]) else "at most "
-    stdout.print(f"{about}[bold]{counted(plan['messages'], 'message')}[/] of [bold]{escape(plan['queue'])}[/] would be sent")
+    transient = f", {plan['transient']:,} of them transient" if plan["transient"] else ""
+    stdout.print(f"{about}[bold]{counted(plan['messages'], 'message')}[/] of [bold]{escape(plan['queue'])}[/] would be sent{transient}")
     for each in plan["to"]:
         to = escape(each["queue"]) if each["queue"] else "where each came from"
         stdout.print(f"  {of_each}{each['messages']:,} to {to}" + (f", dead of {each['fault']}" if each["fault"] else ""))

@@ -155,7 +155,8 @@ def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
         goes = "[magenta]on hold[/]" if each["state"] == "on-hold" else f"{_in(each['due_at_ms'])}  [dim]{clock(each['due_at_ms'])}[/]"
         most = each["attempts_allowed_by_rule"].get((each["last_attempt"] or {}).get("rule"), each["attempts_allowed"])
         attempt = f"{each['failed']:,} of {most:,}" if most is not None else f"{each['failed']:,}"
-        rows.append((f"[bold cyan]{each['message_id']}[/]", goes, attempt, escape(_why(each))))
+        kind = "  [yellow]transient[/]" if each["transient"] else ""
+        rows.append((f"[bold cyan]{each['message_id']}[/]", goes, attempt, escape(_why(each)) + kind))
     return Listing(columns, rows)
 
 

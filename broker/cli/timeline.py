@@ -5,7 +5,7 @@ The history is the map of ``journal.reader.JournalReader.history``, which the ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ..core.amqp.origin import Way, unpacked
@@ -72,6 +72,8 @@ def life(history: dict[str, Any], now_ms: int) -> list[Event]:
         attempts = [each for each in history["attempts"] if each["sequence"] == sequence]
         outcome = next((each for each in history["outcomes"] if each["sequence"] == sequence), None)
         reference = next((each for each in history["references"] if each["sequence"] == sequence), None)
+        if reference is not None and reference.get("transient"):
+            events += _deaths(reference, {each["sequence"] for each in history["outcomes"]})
         events.append(_entered(sequence, attempts, outcome, reference))
         events += _attempts(attempts)
         if outcome is not None and outcome["outcome"] != "edited":
@@ -133,6 +135,17 @@ def _published(way: Way, content_properties: bytes) -> str:
 def _entered(sequence: int, attempts: list[dict[str, Any]], outcome: dict[str, Any] | None, reference: dict[str, Any] | None) -> Event:
     source = reference or outcome or attempts[0]
     return Event(source.get("entered_at_ms"), "→", "cyan", f"entered queue {source['queue']}", [])
+
+
+def _deaths(reference: dict[str, Any], recorded: set[int]) -> list[Event]:
+    """What a transient message itself tells of the queues that it died in, of which there is no record; oldest first."""
+    events = []
+    for hop in reversed(reference["hops"]):
+        if hop["sequence"] not in recorded:
+            tries = f" after {counted(hop['attempts'], 'failed attempt')}" if hop["attempts"] else ""
+            title = f"dead-lettered from {hop['queue']}{tries}"
+            events.append(Event(hop["at_ms"], "✝", "red", title, [REASONS.get(hop["reason"], hop["reason"])]))
+    return events
 
 
 def _attempts(attempts: list[dict[str, Any]]) -> list[Event]:
@@ -221,6 +234,17 @@ def _dropped(reason: str | None) -> str:
 
 
 def _here(reference: dict[str, Any], now_ms: int) -> Event:
+    event = _place(reference, now_ms)
+    if not reference.get("transient"):
+        return event
+    fault = reference["fault"]
+    what = [f"fault {fault['fault']}, {': '.join(filter(None, (fault['error_class'], fault['text'])))}"] if fault else []
+    tries = [f"{counted(reference['failed'], 'failed attempt')} here so far"] if reference["failed"] else []
+    said = "transient: it is gone when the broker ends, and its attempts are counted, not kept"
+    return replace(event, details=[*event.details, *tries, *what, said])
+
+
+def _place(reference: dict[str, Any], now_ms: int) -> Event:
     queue, since = reference["queue"], now_ms - reference["entered_at_ms"]
     if reference["state"] & PARKED:
         why = "kept, not delivered: it has no dead-letter address, or that is missing, full, or its own"

@@ -161,6 +161,11 @@ class Message:
         return self.size - len(self.body)
 
 
+def is_durable(message: Message, queue: Queue) -> bool:
+    """Whether a reference to it in that queue is."""
+    return (message.kept or queue.keeps_all) and queue.durable
+
+
 def size_of(messages: list[Message]) -> int:
     """Of bodies and properties together, in bytes."""
     return sum([message.size for message in messages])
@@ -238,6 +243,11 @@ class MessageReference:
     def __hash__(self) -> int:
         """Equal only to itself; said because a class that can be compared has no hash of its own once it is compiled."""
         return id(self)
+
+    @property
+    def in_memory_only(self) -> bool:
+        """Whether it stands on no page of the journal, and is gone with the process."""
+        return not self.durable
 
     @property
     def on_hold(self) -> bool:

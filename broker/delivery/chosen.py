@@ -11,8 +11,8 @@ from ..core.dead_letter import DELETED
 from ..core.letter_filter import Filter
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from ..paging.browsing import at_hand
-from ..paging.choosing import choice, choose, in_place
+from ..paging.browsing import as_it_is
+from ..paging.choosing import choose, in_place
 from ..steps import Steps
 from .dead_lettering import DeadLetterOffice
 from .state import BrokerState
@@ -32,13 +32,12 @@ def shown(
 
     def take(record: ReferenceRecord) -> bool:
         nonlocal size
-        reference = queue.references.get(record.sequence) or at_hand(queue, record)
+        reference = as_it_is(queue, record)
         found.append(reference)
         size += 2 * reference.message.size
         return len(found) < limit and size < most_bytes
 
-    which = choice(state, wanted, state.recorder.next_id(), newest_first)
-    looked_at, go_on = yield from choose(state, queue, wanted, which, after, take, _PAGES)
+    looked_at, go_on = yield from choose(state, queue, wanted, after, take, _PAGES, newest_first)
     return found, looked_at, go_on
 
 
@@ -64,7 +63,7 @@ def drop(state: BrokerState, queue: Queue, entries: Mapping[int, int], why: str)
         return True
 
     wanted = Filter(message_ids=tuple(sorted(set(entries.values()))))
-    yield from choose(state, queue, wanted, choice(state, wanted, state.recorder.next_id()), 0, take)
+    yield from choose(state, queue, wanted, 0, take)
     return number
 
 
@@ -83,6 +82,5 @@ def _each(state: BrokerState, queue: Queue, wanted: Filter, after: int, act: Cal
                 state.place((reference,))
         return True
 
-    which = choice(state, wanted, state.recorder.next_id())
-    looked_at, go_on = yield from choose(state, queue, wanted, which, after, take, _PAGES)
+    looked_at, go_on = yield from choose(state, queue, wanted, after, take, _PAGES)
     return number, looked_at, go_on

@@ -23,7 +23,7 @@ from ..core.reserved import EVENTS
 from ..core.routing import ANYCAST
 from ..errors import Refused
 from ..paging.choosing import in_place
-from ..recording.disk_moves import can_move, deliveries_at, move_back
+from ..recording.disk_moves import as_recorded, can_move, deliveries_at, move_back
 from ..recording.fault_groups import goes_back
 from ..recording.mapping import message_key
 from ..steps import STEP, Steps
@@ -358,7 +358,7 @@ class DeadLetterOffice:
         if target is queue or not target.durable or target.settings.limited or expires_when_moved(target, 0) is not None:
             return False
         there = queue.references
-        if not all(map(can_move, records)) or not all(_as_recorded(there[r.sequence], r) for r in records if r.sequence in there):
+        if not all(map(can_move, records)) or not all(as_recorded(there[r.sequence], r) for r in records if r.sequence in there):
             return False
         if not target.consumers:
             return True
@@ -374,7 +374,7 @@ class DeadLetterOffice:
 
         def back(old: MessageReference, new: MessageReference) -> None:
             new.hops = old.hops
-            new.cause = faults.goes_on(old, back=True)
+            new.cause = faults.goes_on(old, target, back=True)
             new.redrive = job_id
             new.delivery_count = deliveries_at(old.hops, target) if old.hops else 0
 
@@ -426,19 +426,13 @@ class DeadLetterOffice:
             # Even if there are none: by them the journal finds one that has another number than its message.
             hops=reference.hops or [],
             delivery_count=delivery_count,
-            cause=faults.goes_on(reference, back),
+            cause=faults.goes_on(reference, target, back),
             key=message_key(reference) if reference.cause and not back else None,
         )
         references.leave(reference, outcome, targets=(target,), arrived=arrived)
         target.expect(1, reference.message.size)
         self._state.arrive_when_safe(arrived)
         self.trim_when_safe([target])
-
-
-def _as_recorded(reference: MessageReference, record: ReferenceRecord) -> bool:
-    """Whether one in memory waits as its plain record (``can_move``) says, and its message is in no other queue's."""
-    waits = reference.where is Where.PENDING and not reference.suspect and reference.message.references == 1
-    return waits and (reference.delivery_count, reference.failed) == (record.delivery_count, record.failed)
 
 
 def _dead_lettered(queue: Queue) -> None:

@@ -5,7 +5,7 @@ The one comes and the other goes in one commit. A message itself never changes: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from homing.journal.contract import EditRecord, QueueStat, ReferenceRecord
@@ -16,9 +16,9 @@ from ..core.letter_filter import Filter
 from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, PropertyValue
 from ..core.queue import Queue
 from ..errors import Refused
-from ..paging.choosing import choice, choose, in_place
+from ..paging.choosing import choose, in_place
 from ..properties import checked, measured
-from ..steps import LOOK_STEP, Steps
+from ..steps import Steps
 from ..topology.resources import Resources
 from .dead_lettering import DeadLetterOffice
 from .state import BrokerState
@@ -64,10 +64,7 @@ class Editing:
             return True
 
         wanted = Filter(message_ids=tuple(edits.by_number))
-        which = choice(self._state, wanted, self._state.recorder.next_id())
-        yield from choose(self._state, queue, wanted, which, 0, take, _MOST_PAGES)
-        if missing := edits.by_number.keys() - done.keys():
-            done |= yield from _not_durable(queue, missing)
+        yield from choose(self._state, queue, wanted, 0, take, _MOST_PAGES)
         return done
 
     def signatures_of(self, message: Message) -> list[str]:
@@ -85,9 +82,10 @@ class Editing:
         if target is None or self._resources.full(target):
             raise Refused("queue-full", f"queue {target.name if target else '?'} is full", "make room in it, or raise its max-length")
         copy.message_id = state.recorder.next_id()
-        cause = state.recorder.faults.goes_on(reference, back=True)
+        cause = state.recorder.faults.goes_on(reference, target, back=True)
         arrived = state.references.enter(copy, [target], QueueStat.MOVED_IN, cause=cause)
-        state.recorder.batch.edit(EditRecord(copy.message_id, original.message_id, target.queue_id, copy.sent_at_ms))
+        if target.durable:
+            state.recorder.batch.edit(EditRecord(copy.message_id, original.message_id, target.queue_id, copy.sent_at_ms))
         if not edits.keep:
             state.references.leave(reference, "edited", targets=(target,))
             reference.queue.counts[EDITED] += 1
@@ -117,19 +115,3 @@ class Editing:
             why = f"it would take {copy.size} bytes, the largest that can be delivered has {self.largest}"
             raise Refused("message-too-large", why, "change less, or raise limits.max-frame-bytes and limits.max-message-bytes")
         return copy
-
-
-def _not_durable(queue: Queue, numbers: Set[int]) -> Steps[dict[int, Refused]]:
-    """Of these, why those are not edited that are there."""
-    found: dict[int, Refused] = {}
-    references = list(queue.references.values())
-    for start in range(0, len(references), LOOK_STEP):
-        if start:
-            yield
-        for reference in references[start : start + LOOK_STEP]:
-            number = reference.message.message_id
-            if not reference.durable and number in numbers:
-                found[number] = Refused(
-                    "message-not-durable", f"message {number} is not durable", "send another; durable ones can be edited"
-                )
-    return found

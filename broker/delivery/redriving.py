@@ -12,8 +12,9 @@ from ..core.letter_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
 from ..errors import Refused
-from ..paging.browsing import at_hand
-from ..paging.choosing import ROWS, ask, choice
+from ..paging.browsing import as_it_is
+from ..paging.choosing import ROWS, ask, choice, in_memory
+from ..paging.in_memory import InMemory
 from ..paging.page_reads import Asked
 from ..recording.fault_groups import goes_back
 from ..topology.resources import Resources
@@ -54,6 +55,8 @@ class Redriving:
         self.ended: Callable[[RedriveJob], None] = lambda job: None
         #: Pages that jobs wait for.
         self._reading: dict[int, Asked] = {}
+        #: What jobs' queues have in memory alone.
+        self._others: dict[int, InMemory] = {}
         #: Jobs that did not take all of their last page.
         self._unfinished: set[int] = set()
         #: Jobs whose last page went from disk to disk.
@@ -104,6 +107,7 @@ class Redriving:
 
     def _forget(self, job: RedriveJob) -> None:
         self._reading.pop(job.job_id, None)
+        self._others.pop(job.job_id, None)
         self._unfinished.discard(job.job_id)
         self._by_disk.discard(job.job_id)
 
@@ -167,11 +171,17 @@ class Redriving:
             raise Refused("no-such-queue", f"queue {job.queue} is gone", "nothing is left to be sent back")
         self._rights.may_redrive(job, queue)
         wanted = Filter.of(job.wanted, self._resources.read_selector)
+        others = self._others.get(job.job_id)
+        if others is None or others.queue is not queue:
+            others = self._others[job.job_id] = in_memory(self._state, queue, wanted, job.up_to)
+        if not others.looked():
+            self._state.wake()
+            return
         which = choice(self._state, wanted, job.up_to, job.newest_first)
         rows = ROWS if wanted.scans else min(self._rows(job), most)
         send = partial(self._send, job, queue, wanted, most)
         # By the time that there is a second page, all that came before the job began is on disk.
-        self._reading[job.job_id] = ask(self._state, queue, which, job.after, rows, send, on_disk=job.after > 0)
+        self._reading[job.job_id] = ask(self._state, which, others, job.after, rows, send, on_disk=job.after > 0)
 
     def _rows(self, job: RedriveJob) -> int:
         sync_ms = self._state.recorder.sync_ms
@@ -217,7 +227,7 @@ class Redriving:
         for record in records:
             if number >= most:
                 return
-            if not scans or wanted.takes(at_hand(queue, record)):
+            if not scans or wanted.takes(as_it_is(queue, record)):
                 # What died together shares what is said of its first death.
                 first = record.hops[-1][1] if record.hops else None
                 if first is not last:

@@ -10,7 +10,7 @@ from ..core.fault import FaultGroup
 from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
 from ..core.queue import Queue
-from ..paging.browsing import at_hand
+from ..paging.browsing import as_it_is
 from ..paging.choosing import in_place
 from ..paging.waiting import FIRST, FIRST_ON_HOLD, Place, in_memory_only, on_disk, wants
 from ..steps import STEP, Steps
@@ -29,7 +29,7 @@ def retry(state: BrokerState, queue: Queue, wanted: Filter, due_at_ms: int, rele
     ``release``, of what is on hold."""
     number = looked_at = 0
     if after == FIRST:
-        waiting = yield from in_memory_only(queue)
+        waiting = yield from in_memory_only(state, queue)
         for start in range(0, len(waiting), STEP):
             if start:
                 yield
@@ -39,7 +39,7 @@ def retry(state: BrokerState, queue: Queue, wanted: Filter, due_at_ms: int, rele
 
     def take(records: list[ReferenceRecord]) -> None:
         nonlocal number
-        chosen = [record for record in records if wants(state, wanted, at_hand(queue, record))]
+        chosen = [record for record in records if wants(state, wanted, as_it_is(queue, record))]
         found = [each for record in chosen if (each := in_place(state, queue, record)) is not None]
         given = _give(state, [each for each in found if each.due_at_ms is not None and each.on_hold is release], due_at_ms)
         number += len(given)
@@ -70,12 +70,12 @@ def shown(
     state: BrokerState, queue: Queue, wanted: Filter, after: Place, limit: int
 ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, Place | None]]:
     """The next so many that wait to be tried again, each with what it failed of; the same beside as Done."""
-    others = [each for each in (yield from in_memory_only(queue)) if _place(each) > after and wants(state, wanted, each)]
+    others = [each for each in (yield from in_memory_only(state, queue)) if _place(each) > after and wants(state, wanted, each)]
     found: list[MessageReference] = []
 
     def take(records: list[ReferenceRecord]) -> Place | None:
         for record in records:
-            reference = queue.references.get(record.sequence) or at_hand(queue, record)
+            reference = as_it_is(queue, record)
             if reference.where is Where.SCHEDULED and wants(state, wanted, reference):
                 found.append(reference)
                 if len(found) == limit:

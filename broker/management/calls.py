@@ -21,6 +21,7 @@ from . import (
     edits,
     events,
     faults,
+    histories,
     host,
     messages,
     one_message,
@@ -109,8 +110,8 @@ OF_ONE: Final[dict[str, Handler]] = {
 }
 #: Read from the journal, in a thread, once it knows everything up to now.
 READS: Final[dict[str, Handler]] = {
-    "history": host.history,
-    "histories": host.histories,
+    "history": histories.one,
+    "histories": histories.of_queue,
     "last-attempts": host.last_attempts,
     "transaction-outcome": host.transaction_outcome,
     "dead-letters": dead_letters.list_all,

@@ -16,8 +16,9 @@ from ..core.rights import Right
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
+from .counting import faults_now
 from .filters import cursor, read_filter
-from .host import Host, in_thread
+from .host import Host
 from .messages import describe, describe_fault
 
 _MAX_PAGE: Final = 1_000
@@ -30,7 +31,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     read.only(arguments)
     groups = {each.fault_id: each for each in broker.faults(who)}
     by_queue: dict[int, list[DeadLetters]] = {}
-    for each in (await in_thread(host.faults_now)).dead:
+    for each in (await faults_now(broker, host)).dead:
         by_queue.setdefault(each.queue_id, []).append(each)
     there = {queue.queue_id: queue for queue in broker.queues().values() if broker.may(who, Right.BROWSE, queue_place(queue))}
     found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in by_queue.items() if queue_id in there]
@@ -49,6 +50,7 @@ def _of_queue(broker: Broker, queue: str, parts: list[DeadLetters], groups: dict
     return {
         "queue": queue,
         "messages": sum(by_fault.values()),
+        "transient": sum(each.messages for each in parts if each.transient),
         "oldest_ms": min(each.oldest_ms for each in parts),
         "newest_ms": max(each.newest_ms for each in parts),
         "faults": len(by_fault),

@@ -13,6 +13,7 @@ from ..core.fault import FaultGroup
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
+from .counting import faults_now
 from .host import Host, in_thread
 
 _MOST: Final = 250
@@ -29,7 +30,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     groups = [each for each in broker.faults(who) if only is None or each.queue == only]
     if only is not None and not groups:
         read.queue(broker, arguments)
-    now = await in_thread(host.faults_now)
+    now = await faults_now(broker, host)
     dead = _dead(now)
 
     def order(group: FaultGroup) -> tuple[int, int, str]:
@@ -48,7 +49,7 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
     """One fault, in every queue that met it: its groups, text and traceback of the first failure, failures by hour."""
     read.only(arguments, "fault")
     groups = found(broker, who, arguments)
-    now = await in_thread(host.faults_now)
+    now = await faults_now(broker, host)
     stored = await in_thread(lambda: host.describe_fault([each.fault_id for each in groups]))
     first, dead = groups[0], _dead(now)
     return {
@@ -107,7 +108,7 @@ def _dead(now: FaultsNow) -> dict[int, list[DeadLetters]]:
 
 
 def describe(group: FaultGroup, now: FaultsNow, dead_of: Mapping[int, Sequence[DeadLetters]]) -> dict[str, Any]:
-    dead = dead_of.get(group.fault_id, ())
+    dead, life = dead_of.get(group.fault_id, ()), now.lives.get(group.fault_id) or FaultLife()
     return {
         "fault": group.fingerprint,
         "queue": group.queue,
@@ -115,8 +116,9 @@ def describe(group: FaultGroup, now: FaultsNow, dead_of: Mapping[int, Sequence[D
         "text": group.text,
         "first_ms": group.first_ms,
         "last_ms": group.last_ms,
-        **(now.lives.get(group.fault_id) or FaultLife())._asdict(),
+        **life._asdict(),
         "dead": sum(each.messages for each in dead),
+        "transient": sum(each.messages for each in dead if each.transient) + life.transient,
         "dead_in": sorted({now.queues.get(each.queue_id, "?") for each in dead}),
         "message_ids": list(dict.fromkeys(group.message_ids)),  # one that failed again stands in them again
         "programs": [dict(zip(_PROGRAM, (*program, *times), strict=True)) for program, times in group.programs.items()],

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from homing.journal.contract import Failed, FaultDescription, FaultLife, FaultsNow
 
-from ..auth.access import Who, asks, everywhere, found_later, free, needs, shown_only
+from ..auth.access import Who, everywhere, free, needs, shown_only
 from ..broker import Broker
 from ..config.changes import Change
 from ..core.rights import Place, Right
@@ -17,16 +17,12 @@ from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
 from .connections import Socket
-from .filters import cursor, read_filter
-from .one_message import places_of
 from .statistics import Meter
 
 log = logging.getLogger("homing")
 
 T = TypeVar("T")
 
-#: Whole lives of one answer: each has up to a hundred tracebacks.
-_MOST_LIVES: Final = 20
 #: After so long, work that waits for a page from disk is looked at again.
 LOOK_AGAIN_S: Final = 0.001
 
@@ -83,38 +79,6 @@ def statistics(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Hos
 
 
 # -- reads of the journal, once it knows everything up to now ---------------------------------------------------------------
-
-
-@found_later(Right.BROWSE)
-async def history(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
-    """Asks for each queue that the message was in: the answer has its body."""
-    read.only(arguments, "message_id")
-    message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
-    found = await _life(broker, who, host, message_id)
-    if found is None:
-        raise Refused(
-            "no-such-message",
-            f"nothing is known of message {message_id}",
-            "messages that succeed at the first attempt leave no history unless history: full is set",
-        )
-    return found
-
-
-@asks("browse_histories")
-async def histories(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
-    """A page of the same, of each message of a queue that the filter takes; asks for each as ``history`` does."""
-    read.only(arguments, "queue", "filter", "limit", "after", "newest_first")
-    queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", _MOST_LIVES, 1, _MOST_LIVES)
-    wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
-    found, looked_at, after = await in_turns(broker.browse_histories(who, queue, wanted, cursor(arguments), limit, newest))
-    lives = [await _life(broker, who, host, each.message.message_id) for each in found]
-    return {"histories": [each for each in lives if each is not None], "looked_at": looked_at, "next": after}
-
-
-async def _life(broker: Broker, who: Who, host: Host, message_id: int) -> dict[str, Any] | None:
-    found: dict[str, Any] | None = await in_thread(lambda: host.history(message_id))
-    broker.check(who, Right.BROWSE, *places_of(found), verb="history")
-    return found
 
 
 @shown_only(Right.BROWSE)

@@ -29,6 +29,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
         "properties": reference.visible_properties() or {},
         "priority": reference.priority,
         "durable": message.durable,
+        "transient": reference.in_memory_only,
         "sent_at_ms": message.sent_at_ms,
         "entered_at_ms": reference.entered_at_ms,
         "expires_at_ms": reference.expires_at_ms,

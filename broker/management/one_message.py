@@ -20,6 +20,11 @@ from .queues import state_of
 History = dict[str, Any] | None
 #: Consumers of one queue of which it is said why they do not take it.
 _MOST_CONSUMERS: Final = 50
+#: Why nothing may be known of a message.
+NO_HISTORY: Final = (
+    "of transient messages nothing is kept once they are gone, of those that succeed at the first attempt only with history: full,"
+    " of others for history-retention"
+)
 
 
 def places_of(history: History) -> list[Place]:
@@ -95,11 +100,7 @@ def why(broker: Broker, who: Who, message_id: int, history: History, arguments: 
     broker.check(who, Right.MONITOR, *map(queue_place, {each.queue for each in places}), *places_of(history), verb="why")
     outcomes = history["outcomes"] if history else []
     if not places and not outcomes:
-        raise Refused(
-            "no-such-message",
-            f"nothing is known of message {message_id}",
-            "messages that succeed at the first attempt leave no history unless history: full is set",
-        )
+        raise Refused("no-such-message", f"nothing is known of message {message_id}", NO_HISTORY)
     described = []
     for reference in places:
         ahead, first = yield from _ahead(reference)
@@ -108,6 +109,7 @@ def why(broker: Broker, who: Who, message_id: int, history: History, arguments: 
                 "queue": reference.queue.name,
                 "address": reference.queue.address,
                 "state": state_of(reference),
+                "transient": reference.in_memory_only,
                 "entered_at_ms": reference.entered_at_ms,
                 "failed": reference.failed,
                 "delivery_count": reference.delivery_count,

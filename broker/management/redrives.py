@@ -15,8 +15,9 @@ from ..core.redrive_job import STOP_ABOVE, RedriveJob
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
+from .counting import count_chosen, fault_lives
 from .filters import read_filter, said
-from .host import Host, in_thread, in_turns
+from .host import Host, in_turns
 from .queues import of_queue
 
 _MOST: Final = 1_000_000_000
@@ -109,9 +110,8 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     """
     queue, target, job = _read(broker, who, arguments)
     wanted = read_filter(broker, arguments)
-    which = broker.choice_of(wanted)
-    counts = await in_thread(lambda: host.count_chosen(queue.queue_id, which))
-    lives = await in_thread(host.fault_lives)
+    counts, transient = await count_chosen(broker, host, queue, wanted)
+    lives = await fault_lives(broker, host)
     groups = {each.fault_id: each for each in broker.faults(who)}
     parts: Counter[tuple[str | None, str | None]] = Counter()
     bounces: Counter[tuple[str, str | None, str | None]] = Counter()
@@ -119,7 +119,8 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         # What is no dead letter stays, but for what could not leave its queue.
         alive = counts.pop((0, None), 0)
         parked = min(alive, len(queue.parked))
-        counts |= {(0, None): parked} if parked else {}
+        counts += Counter({(0, None): parked})
+        transient.pop((0, None), None)
         bounces["not-dead", queue.name, None] = alive - parked
     for (fault_id, died_in), number in counts.items():
         group = groups.get(fault_id)
@@ -141,10 +142,11 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
             {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together)).items()}
         )
     found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first))
-    total = sum(counts.values())
+    total = min(counts.total(), job.limit or counts.total())
     return {
         "queue": queue.name,
-        "messages": min(total, job.limit) if job.limit else total,
+        "messages": total,
+        "transient": min(total, transient.total()),
         "exact": not wanted.scans,
         "to": [{"queue": to, "fault": fault, "messages": number} for (to, fault), number in parts.most_common()],
         "samples": [_sample(each, target, broker.fault_group(each)) for each in found if target is not None or broker.goes_back(each)],
@@ -163,6 +165,7 @@ def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup
         "to": target.name if target is not None else died_in or reference.queue.name,
         "reason": reference.hops[0].detail["reason"] if reference.hops else None,
         "fault": group.fingerprint if group is not None else None,
+        "transient": reference.in_memory_only,
         "entered_at_ms": reference.entered_at_ms,
     }
 

@@ -18,6 +18,7 @@ from ..core.rights import Right
 from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
 from . import arguments as read
+from .counting import fault_lives
 from .filters import read_filter
 from .host import Host, in_thread
 from .messages import describe, describe_fault
@@ -90,8 +91,11 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     read.only(arguments)
     waiting_in = [queue for queue in broker.queues().values() if queue.waiting]
     queues = {queue.queue_id: queue for queue in waiting_in if broker.may(who, Right.BROWSE, queue_place(queue))}
-    times = await in_thread(lambda: host.first_and_last([*queues]))
-    lives = await in_thread(host.fault_lives)
+    times: dict[int, tuple[int, int]] = await in_thread(lambda: host.first_and_last([*queues]))
+    for queue_id, queue in queues.items():
+        due = [*times.get(queue_id, ()), *await _in_memory_only(queue, broker.now_ms())]
+        times |= {queue_id: (min(due), max(due))} if due else {}
+    lives = await fault_lives(broker, host)
     groups: dict[str, list[tuple[int, FaultGroup]]] = {}
     for group in broker.faults(who):
         life = lives.get(group.fault_id)
@@ -141,13 +145,13 @@ def _width(at_ms: int, parts: Sequence[tuple[int, int]]) -> int:
 
 
 async def _in_memory_only(queue: Queue, now_ms: int) -> list[int]:
-    """When those go that are not durable."""
+    """When those go that stand on no page."""
     found: list[int] = []
     references = list(queue.references.values()) if queue.scheduled else []
     for start in range(0, len(references), LOOK_STEP):
         if start:
             await asyncio.sleep(0)
-        waiting = (each for each in references[start : start + LOOK_STEP] if each.where is Where.SCHEDULED and not each.durable)
+        waiting = (each for each in references[start : start + LOOK_STEP] if each.where is Where.SCHEDULED and each.in_memory_only)
         found += [each.due_at_ms for each in waiting if each.due_at_ms is not None and now_ms < each.due_at_ms < ON_HOLD_MS]
     return found
 

@@ -46,6 +46,11 @@ def at_hand(queue: Queue, record: ReferenceRecord) -> MessageReference:
     return reference
 
 
+def as_it_is(queue: Queue, record: ReferenceRecord) -> MessageReference:
+    """The message in memory; else what is only on disk, to be looked at."""
+    return queue.references.get(record.sequence) or at_hand(queue, record)
+
+
 def _in_memory(references: list[MessageReference], after: tuple[int, int], count: int) -> Steps[list[Place]]:
     first: list[Place] = []
     for start in range(0, len(references), LOOK_STEP):

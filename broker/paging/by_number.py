@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from homing.journal.contract import ReferenceRecord
 
@@ -11,6 +11,7 @@ from ..core.queue import Queue
 from ..delivery.state import BrokerState
 from ..steps import LOOK_STEP, Steps
 from .browsing import at_hand
+from .in_memory import parts
 
 #: Where the journal says that it is: queue id, priority, sequence.
 QueueEntry = tuple[int, int, int]
@@ -31,6 +32,20 @@ def find(state: BrokerState, message_id: int, entries: Iterable[QueueEntry]) -> 
         if there is not None and sequence not in there.references:
             yield from _read(state, there, priority, sequence, lambda queue, record: found.append(at_hand(queue, record)))
     return found
+
+
+def find_in_memory_only(state: BrokerState, message_ids: Collection[int]) -> Steps[list[MessageReference]]:
+    """All places of these messages that stand on no page."""
+    found: list[MessageReference] = []
+    looked_at = 0
+    for queue in list(state.post_office.queues.values()):
+        for part in parts(queue):
+            looked_at += len(part)
+            if looked_at >= LOOK_STEP:
+                looked_at = 0
+                yield
+            found += [each for each in part if each.in_memory_only and each.message.message_id in message_ids]
+    return [each for each in found if each.where is not Where.GONE]
 
 
 def act_on(state: BrokerState, place: MessageReference, act: Callable[[MessageReference], None]) -> Steps[bool]:

@@ -1,8 +1,9 @@
-"""The messages of a queue that a filter takes, a page at a time. What is not durable stands on no page, and is not among them."""
+"""The messages of a queue that a filter takes, a page at a time; among them those that stand on no page (in_memory.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from homing.journal.contract import DEATH_BITS, DEATHS, ReferenceRecord
@@ -13,8 +14,10 @@ from ..core.letter_filter import Filter
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..delivery.state import BrokerState
+from ..recording.mapping import key_in
 from ..steps import Steps
-from .browsing import at_hand
+from .browsing import as_it_is
+from .in_memory import Fits, InMemory, meant
 from .page_reads import Asked
 
 #: Messages of one page: acting on them takes some 5 ms.
@@ -38,15 +41,54 @@ def choice(state: BrokerState, wanted: Filter, up_to: int, newest_first: bool = 
     return Choice(takes, wanted.since_ms, wanted.until_ms, wanted.key, wanted.message_ids, up_to, newest_first)
 
 
+def in_memory(state: BrokerState, queue: Queue, wanted: Filter, up_to: int) -> InMemory:
+    """What of the queue stands on no page and is chosen as ``choice`` chooses among the others."""
+    return InMemory(queue, fits(state, wanted, up_to))
+
+
+def fits(state: BrokerState, wanted: Filter, up_to: int) -> Fits:
+    """What ``choice`` says, asked of one that is in memory."""
+    is_meant = meant(wanted, partial(_key_of_death, state))
+    return lambda each: each.sequence < up_to and is_meant(each) and _died_so(state, wanted, each)
+
+
+def _died_so(state: BrokerState, wanted: Filter, reference: MessageReference) -> bool:
+    if not wanted.is_of_deaths:
+        return True
+    death = reference.cause & DEATH_BITS
+    if not death or (wanted.reason is not None and DEATHS[death] != wanted.reason):
+        return False
+    return wanted.takes_group(state.recorder.faults.group_of(reference.cause), lambda: died_in(reference))
+
+
+def _key_of_death(state: BrokerState, reference: MessageReference) -> str | None:
+    """What its key is where it was dead-lettered last."""
+    if not reference.hops:
+        return None
+    last = reference.hops[0].detail
+    queue = state.post_office.queues.get(last["queue"])
+    settings = state.settings.resolve(last["address"]) if queue is None else queue.settings
+    return key_in(reference.message.properties, settings.message_key_property)
+
+
+def died_in(reference: MessageReference) -> str | None:
+    """The queue of its first death; None: it is no dead letter."""
+    return reference.hops[-1].detail["queue"] if reference.hops else None
+
+
 def choose(
-    state: BrokerState, queue: Queue, wanted: Filter, which: Choice, after: int, take: Take, pages: int = 0
+    state: BrokerState, queue: Queue, wanted: Filter, after: int, take: Take, pages: int = 0, newest_first: bool = False
 ) -> Steps[tuple[int, int | None]]:
-    """Gives what is chosen behind ``after`` to ``take``, before anything else is written; returns how many were looked at, and where to go
-    on, None at the end.
+    """Gives what is chosen behind ``after``, of what is there now, to ``take``, before anything else is written; returns how many were
+    looked at, and where to go on, None at the end.
 
     ``pages``: so many, then it returns; 0: all. Raises what ``take`` raised, or Refused where a page could not be read.
     """
     number = looked_at = 0
+    up_to = state.recorder.next_id()
+    which, others = choice(state, wanted, up_to, newest_first), in_memory(state, queue, wanted, up_to)
+    while not others.looked():
+        yield
     while True:
         last, wants_more = after, True
 
@@ -55,7 +97,7 @@ def choose(
             last = page_last
             for record in records:
                 looked_at += 1
-                if wanted.scans and not wanted.takes(at_hand(queue, record)):
+                if wanted.scans and not wanted.takes(as_it_is(queue, record)):
                     continue
                 wants_more = take(record)
                 if not wants_more:
@@ -63,7 +105,7 @@ def choose(
                     return True
             return True
 
-        asked = ask(state, queue, which, after, _LOOK_ROWS if wanted.scans else ROWS, look)
+        asked = ask(state, which, others, after, _LOOK_ROWS if wanted.scans else ROWS, look)
         while not asked.came:
             yield True
         more = asked.more()
@@ -78,18 +120,23 @@ def choose(
 
 def ask(
     state: BrokerState,
-    queue: Queue,
     which: Choice,
+    others: InMemory,
     after: int,
     rows: int,
     take: Callable[[list[ReferenceRecord], int], bool],
     on_disk: bool = False,
 ) -> Asked:
-    """A page of what is chosen behind ``after``. ``take`` gets its records and the last sequence that was looked at, before anything else
-    is written, and says whether it wants more; ``Asked.more`` then says whether there is more. ``on_disk``: all that is meant is there."""
+    """A page of what is chosen behind ``after``, of the queue of ``others``, which join it. ``take`` gets its records and the last sequence
+    that was looked at, before anything else is written, and says whether it wants more; ``Asked.more`` then says whether there is more.
+    ``on_disk``: all that is meant is there, but for ``others``."""
+    queue = others.queue
 
     def look(page: Page) -> bool:
-        return state.pager.alive(queue, page) and take(page.records, page.last) and page.more
+        if not state.pager.alive(queue, page):
+            return False
+        page = others.join(page, after, rows, which.newest_first)
+        return take(page.records, page.last) and page.more
 
     return state.pager.reads.ask(Wanted(queue.queue_id, "chosen", after=after, rows=rows, choice=which, on_disk=on_disk), look)
 

@@ -17,7 +17,9 @@ from ..core.message import ON_HOLD_MS, MessageReference, Where
 from ..core.queue import Queue
 from ..delivery.state import BrokerState
 from ..recording.mapping import message_key
-from ..steps import LOOK_STEP, Steps
+from ..steps import Steps
+from . import in_memory
+from .in_memory import meant
 
 #: A place among them: (due_at_ms, sequence).
 Place = tuple[int, int]
@@ -32,30 +34,18 @@ Take = Callable[[list[ReferenceRecord]], Place | None]
 
 def wants(state: BrokerState, wanted: Filter, reference: MessageReference) -> bool:
     """Whether it is to be tried again, and the filter takes it."""
-    if not (reference.failed or reference.delivery_count):
-        return False
-    if wanted.since_ms is not None and reference.entered_at_ms < wanted.since_ms:
-        return False
-    if wanted.until_ms is not None and reference.entered_at_ms >= wanted.until_ms:
-        return False
-    if wanted.message_ids is not None and reference.message.message_id not in wanted.message_ids:
-        return False
-    if wanted.key is not None and message_key(reference) != wanted.key:
+    if not (reference.failed or reference.delivery_count) or not meant(wanted, message_key)(reference):
         return False
     if wanted.is_of_deaths and not wanted.takes_group(state.recorder.faults.group_of(reference.cause), lambda: reference.queue.name):
         return False
     return not wanted.scans or wanted.takes(reference)
 
 
-def in_memory_only(queue: Queue) -> Steps[list[MessageReference]]:
-    """Those that wait and are not durable, in order."""
-    found: list[MessageReference] = []
-    if queue.scheduled:
-        references = list(queue.references.values())
-        for start in range(0, len(references), LOOK_STEP):
-            if start:
-                yield
-            found += [each for each in references[start : start + LOOK_STEP] if each.where is Where.SCHEDULED and not each.durable]
+def in_memory_only(state: BrokerState, queue: Queue) -> Steps[list[MessageReference]]:
+    """Those that wait and stand on no page, in order."""
+    if not queue.scheduled:
+        return []
+    found = yield from in_memory.in_memory_only(queue, lambda each: each.where is Where.SCHEDULED)
     return sorted(found, key=lambda each: (each.due_at_ms or 0, each.sequence))
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from homing.journal.contract import DEATH_BITS, EndedEntry, HopRecord, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make
 
 from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
+from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..properties import measured
 from .fault_groups import cause_when_back
@@ -24,6 +25,13 @@ def can_move(record: ReferenceRecord) -> bool:
     _, _, _, _, failed, _, state, due_at_ms, expires_at_ms, cause, redrive, _, hops, _, shared = record
     plain = due_at_ms is None and expires_at_ms is None and not (failed or state or redrive or shared)
     return plain and bool(hops) and (not cause or cause & DEATH_BITS > 0)
+
+
+def as_recorded(reference: MessageReference, record: ReferenceRecord) -> bool:
+    """Whether one in memory is on disk and waits as its plain record (``can_move``) says, and its message is in no other queue's."""
+    if reference.in_memory_only or reference.where is not Where.PENDING or reference.suspect or reference.message.references > 1:
+        return False
+    return (reference.delivery_count, reference.failed) == (record.delivery_count, record.failed)
 
 
 def deliveries_at(hops: Sequence[HopRecord], target: Queue) -> int:

@@ -8,6 +8,7 @@ gone, as of the temporary ones that come and go.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby, islice, takewhile
 from operator import attrgetter
@@ -19,7 +20,7 @@ from homing.journal.fingerprint import fingerprint
 from ..core.event import FAULT_GROWING, FAULT_NEW, FAULT_REGRESSED
 from ..core.fault import FaultGroup
 from ..core.memory import Kind, Memory, Owner
-from ..core.message import MessageReference
+from ..core.message import MessageReference, is_durable
 from ..core.queue import Queue
 from .journal_port import JournalPort
 
@@ -69,6 +70,9 @@ class FaultGroups:
         #: (fingerprint, queue) -> group, the least recent first.
         self._groups: dict[tuple[str, str], FaultGroup] = {}
         self._next_id = OTHER + 1
+        #: Of what is not durable: how many that failed wait, by group. It ends with the process, as they do; whatever else is counted of
+        #: them stays.
+        self.in_memory: Counter[int] = Counter()
         #: Groups of which something was seen that is not on record, and since when: the longest first.
         self._unrecorded: dict[int, int] = {}
         #: Called with a message that a redrive job sent, when it fails as it had before.
@@ -130,7 +134,10 @@ class FaultGroups:
             if not before:
                 # As most: the first failure.
                 reference.cause = fresh
-                counts[_WAITING] += 1
+                if reference.durable:
+                    counts[_WAITING] += 1
+                else:
+                    self.in_memory[fault_id] += 1
                 continue
             # It failed so before, or is a dead letter: one that fails where it is stays what it was dead-lettered for.
             if before == fresh or before & DEATH_BITS:
@@ -139,8 +146,8 @@ class FaultGroups:
             if reference.redrive > 0 and reference.failed == 1 and self._alike(before, fault[0]):
                 self.bounced(reference)
             if now != before:
-                self._count(before, _WAITING, -1, now_ms)
-                counts[_WAITING] += 1
+                self._wait(before, reference.durable, -1, now_ms)
+                self._wait(now, reference.durable, 1, now_ms)
                 reference.cause = now
 
     def _alike(self, before: int, fingerprint: str) -> bool:
@@ -151,19 +158,18 @@ class FaultGroups:
         """They are about to leave this queue for their dead-letter queues. What never failed has its reason for a fault."""
         now_ms = self._now_ms()
         after: dict[int, int] = {}
-        numbers: dict[int, int] = {}
+        numbers: Counter[tuple[int, bool]] = Counter()
         for before, group in groupby(references, _CAUSE):
-            alike, number = list(group), 0
+            alike = list(group)
             if before not in after:
                 after[before] = self._dead_letter_cause(queue, alike[0], reason, now_ms)
             now = after[before]
             for reference in alike:
                 reference.cause = now
-                number += reference.durable
-            numbers[before] = numbers.get(before, 0) + number
-        for before, number in numbers.items():
+                numbers[before, reference.durable] += 1
+        for (before, durable), number in numbers.items():
             if before and not before & DEATH_BITS:
-                self._count(before, _WAITING, -number, now_ms)
+                self._wait(before, durable, -number, now_ms)
             self._count(after[before], _DIED, number, now_ms)
 
     def _dead_letter_cause(self, queue: str, reference: MessageReference, reason: str, now_ms: int) -> int:
@@ -193,26 +199,26 @@ class FaultGroups:
         """One in trouble leaves its queue for good, acknowledged or otherwise. Dead letters are counted where they are."""
         if not reference.cause & DEATH_BITS:
             now_ms = self._now_ms()
-            self._count(reference.cause, _WAITING, -1, now_ms)
+            self._wait(reference.cause, reference.durable, -1, now_ms)
             if succeeded:
                 self._count(reference.cause, _SUCCEEDED, 1, now_ms)
 
-    def goes_on(self, reference: MessageReference, back: bool) -> int:
+    def goes_on(self, reference: MessageReference, queue: Queue, back: bool) -> int:
         """The cause that its message has in another queue; ``back``: it is sent back to where it came from, to be tried again."""
         before, now_ms = reference.cause, self._now_ms()
         if not before:
             return 0
         after = cause_when_back(before) if back else before
-        if reference.durable and not after & DEATH_BITS:
-            counts = self._journal.batch.faults().counts(self._there(after), now_ms)
-            counts[_WAITING] += 1
-            counts[FaultStat.REDRIVEN] += back
+        if not after & DEATH_BITS:
+            self._wait(after, is_durable(reference.message, queue), 1, now_ms)
+            self._count(after, FaultStat.REDRIVEN, int(back), now_ms)
         return after
 
     def cause_in(self, reference: MessageReference, queue: Queue) -> int:
         """The cause that one just dead-lettered has in the queue that it goes to. Where it was before it is to be tried again, as on the
         way round of a retry over AMQP."""
-        return self.goes_on(reference, queue is reference.queue or any(hop.detail["queue"] == queue.name for hop in reference.hops or ()))
+        been_there = queue is reference.queue or any(hop.detail["queue"] == queue.name for hop in reference.hops or ())
+        return self.goes_on(reference, queue, been_there)
 
     def sent_back(self, dead: Mapping[int, int]) -> None:
         """Dead letters were sent back from disk to disk: how many of each cause."""
@@ -222,6 +228,13 @@ class FaultGroups:
                 counts = self._journal.batch.faults().counts(self._there(before), now_ms)
                 counts[_WAITING] += number
                 counts[FaultStat.REDRIVEN] += number
+
+    def _wait(self, cause: int, durable: bool, number: int, now_ms: int) -> None:
+        """So many more wait that failed so."""
+        if durable:
+            self._count(cause, _WAITING, number, now_ms)
+        else:
+            self.in_memory[self._there(cause)] += number
 
     def _count(self, cause: int, column: int, number: int, now_ms: int) -> None:
         self._journal.batch.faults().counts(self._there(cause), now_ms)[column] += number
@@ -327,6 +340,7 @@ class FaultGroups:
         self._unrecorded.pop(group.fault_id, None)
         self._owner.charge(-group.charged)
         self._journal.batch.faults().folded[group.fault_id] = OTHER
+        self.in_memory[OTHER] += self.in_memory.pop(group.fault_id, 0)
 
     # -- by hand -----------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """What happens to references is entered here, and from here into the journal's open batch.
 
 Every state change of a durable reference is one or two calls; all calls made in one step of the loop land in one batch, so a move
-(out of one queue, into another, with its attempt) is on disk as a whole or not at all. References that are not durable pass through
-without a trace.
+(out of one queue, into another, with its attempt) is on disk as a whole or not at all. Of references that are not durable only what fault
+groups and redrive jobs count is recorded; whatever else is known of them is in memory.
 """
 
 from __future__ import annotations
@@ -288,23 +288,17 @@ class Recorder:
         alike: _EndedEntries = {}
         for reference in references:
             if not reference.durable:
-                if reference.failed:
-                    self.attempts.add(reference.failed + 1)
+                if reference.failed or reference.cause or reference.redrive:
+                    self._has_ended(reference, "succeeded")
                 continue
             # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry; of an
             # edited message the cause does.
             if reference.failed or reference.hops or reference.cause or keep_all:
-                if reference.failed:
-                    self.attempts.add(reference.failed + 1)
-                else:
-                    untried += 1
+                untried += not reference.failed
                 recorded.append(reference.sequence)
                 recorded_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
                 reference.delivery_count += not reference.counted
-                if reference.cause:
-                    self.faults.ended(reference, succeeded=True)
-                if reference.redrive:
-                    self.redrives.ended(reference, "succeeded")
+                self._has_ended(reference, "succeeded")
                 self._outcome(reference, "succeeded", now_ms, None, (), alike, consumer)
             else:
                 first_tries.add(reference.sequence)
@@ -338,13 +332,11 @@ class Recorder:
         number = 0
         for reference in references:
             number += 1
+            if reference.cause or reference.redrive:
+                self._has_ended(reference, outcome)
             if not reference.durable:
                 continue
             gone.append(reference.sequence)
-            if not dead_lettered and reference.cause:
-                self.faults.ended(reference, succeeded=False)
-            if reference.redrive:
-                self.redrives.ended(reference, outcome)
             if always or reference.failed or reference.hops:
                 self._outcome(reference, outcome, now_ms, reason, target_queues, alike)
             message = reference.message
@@ -357,6 +349,17 @@ class Recorder:
         if gone:
             batch.delete_all(gone)
             batch.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
+
+    def _has_ended(self, reference: MessageReference, outcome: str) -> None:
+        """What is counted of one that failed, or was dead-lettered or sent back before, when it leaves its queue."""
+        succeeded = outcome == "succeeded"
+        if succeeded and reference.failed:
+            self.attempts.add(reference.failed + 1)
+        # Of those dead-lettered their groups know already.
+        if reference.cause and outcome != "dead-lettered":
+            self.faults.ended(reference, succeeded)
+        if reference.redrive:
+            self.redrives.ended(reference, outcome)
 
     def _outcome(
         self,
@@ -406,13 +409,12 @@ class Recorder:
         # What is recorded of them is the same for most: those that went out together and were tried as often.
         alike: _QueueEntries = {}
         last, entries = None, None
-        durable: list[MessageReference] = []
-        first = failed_ms = 0
+        number = first = failed_ms = 0
         self._report.read(report, consumer.queue.name, settings, outcome)
         for reference, decision in verdicts:
             if not reference.durable:
                 continue
-            durable.append(reference)
+            number += 1
             first += reference.failed == 1
             failed_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
             message, sequence, failed, hops = reference.message, reference.sequence, reference.failed, reference.hops
@@ -451,14 +453,15 @@ class Recorder:
                 )
                 batch.attempt(Attempts(queue_id, failed, now_ms, detail, entries))
             entries.append((message.message_id, sequence))
-        if number := len(durable):
+        if number:
             counts = batch.counts(queue_id, now_ms // _MINUTE_MS)
             counts[QueueStat.FAILED] += number
             counts[QueueStat.FAILED_FIRST] += first
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.add_consumer_stats(queue_id, now_ms // _MINUTE_MS, consumer.stats_name, [0, 0, number, failed_ms, now_ms, now_ms])
-            if outcome != CLOSED:
-                self.faults.failed(consumer.queue.name, durable, self._report.description, consumer.client, now_ms)
+        if verdicts and outcome != CLOSED:
+            references = [reference for reference, _ in verdicts]
+            self.faults.failed(consumer.queue.name, references, self._report.description, consumer.client, now_ms)
 
     def read_report(self, report: FailureReport, queue: Queue, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""

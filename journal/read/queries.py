@@ -401,6 +401,7 @@ def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
         "expires_at_ms": expires_at_ms,
         "entered_at_ms": entered_at_ms,
         "hops": _hops(row),
+        "transient": False,
     }
 
 

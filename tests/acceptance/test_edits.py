@@ -117,9 +117,6 @@ async def test_what_is_refused_stays_as_it_was(connection: Connection, server: S
     assert await refused(body=b"x", patch={}, signed=True) == "invalid-argument"
     assert await refused(properties={"a": 1}, without_properties=["a"], signed=True) == "invalid-argument"
     assert await refused(body=b"x", to="nowhere", signed=True) == "no-such-queue"
-    await send(connection, queue, b"in memory only", durable=False)
-    (transient,) = await look(connection, queue)
-    assert await refused(transient["message_id"], body=b"x", queue=queue) == "message-not-durable"
     async with connection.session(AckMode.INDIVIDUAL) as session:
         held = await receive(session.consumer(f"DLQ.{queue}", prefetch=1))
         assert await refused(body=b"x", signed=True) == "message-held"
@@ -211,10 +208,6 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
     assert (fits.returncode, "1 message of" in fits.stdout) == (1, True)
     assert f"{numbers[20]}\n  (the patch does not fit this body" in fits.stdout
     assert f"{numbers[20]} is as it was" in fits.stderr
-    await send(connection, f"{queue}.held", b"{}", durable=False)
-    (held,) = await look(connection, f"{queue}.held")
-    not_durable = command("edit", str(held["message_id"]), "--set", "a=b", "--yes", url=server.url)
-    assert (not_durable.returncode, "no durable message" in not_durable.stderr) == (4, True)
     # Those that stay in the same queue are not met again.
     here = command.json("edit", "--queue", dead, "--where", "n >= 20", "--set", "region=us", "--to", dead, "--yes", url=server.url)
     assert len(here["edited"]) == COUNT - 20

@@ -358,15 +358,15 @@ def test_of_dead_letters_reason_error_attempts_and_times_are_shown(shell: Homing
     assert shell("delete", str(number), "--yes").returncode == 4
 
 
-def test_of_dead_letters_that_are_not_durable_it_is_said_that_their_error_is_not_known(shell: HomingCommand) -> None:
+def test_of_dead_letters_that_are_not_durable_it_is_said_what_others_of_their_fault_failed_of(shell: HomingCommand) -> None:
     send(shell, "fades", "--non-durable")
     assert shell.json_lines("peek", "fades")[0]["fault"] is None
     for _ in range(2):
         shell("receive", "fades", "--timeout", "20s", "--fail", "no stock")
     wait_until("it is dead", lambda: queue(shell, "DLQ.fades").get("messages") == 1)
     (peeked,) = shell.json_lines("peek", "DLQ.fades")
-    assert (peeked["fault"], peeked["dead_letter"]["fault"], peeked["dead_letter"]["attempts"]) == (None, None, 2)
-    assert "its attempts are used up; what it failed of is not known here" in shell("peek", "DLQ.fades").stdout
+    assert [peeked["dead_letter"][key] for key in ("attempts", "said", "fault_text")] == [2, None, "no stock"]
+    assert "its attempts are used up; like others of its fault, no stock" in shell("peek", "DLQ.fades").stdout
 
 
 @pytest.mark.parametrize("where", ["in memory", "on disk"])

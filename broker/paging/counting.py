@@ -1,0 +1,56 @@
+"""How many messages stand on no page: those that a filter takes, and those that are dead. As the journal counts the others, in steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from homing.journal.contract import DEATH_BITS, DEATHS, OTHER_FAULT, SENT_BACK, DeadLetters
+
+from ..core.letter_filter import Filter
+from ..core.message import MessageReference
+from ..core.queue import Queue
+from ..delivery.state import BrokerState
+from ..steps import LOOK_STEP, Steps
+from .choosing import died_in, fits
+from .in_memory import in_memory_only, parts
+
+
+def count(state: BrokerState, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:
+    """See journal.read.choosing.count."""
+    found = yield from in_memory_only(queue, fits(state, wanted, state.recorder.next_id()))
+    return Counter(_fault(state, each) if each.cause & DEATH_BITS else (0, None) for each in found)
+
+
+def dead(state: BrokerState) -> Steps[list[DeadLetters]]:
+    """See journal.read.faults.dead."""
+    found: list[DeadLetters] = []
+    looked_at = 0
+    for queue in [each for each in state.post_office.queues.values() if each.dead]:
+        by_cause: dict[int, DeadLetters] = {}
+        for part in parts(queue):
+            looked_at += len(part)
+            if looked_at >= LOOK_STEP:
+                looked_at = 0
+                yield
+            for each in part:
+                if each.in_memory_only and each.is_dead:
+                    by_cause[each.cause] = _with(by_cause.get(each.cause) or _none_yet(state, each), each)
+        found += by_cause.values()
+    return found
+
+
+def _fault(state: BrokerState, reference: MessageReference) -> tuple[int, str | None]:
+    group = state.recorder.faults.group_of(reference.cause)
+    return (OTHER_FAULT, died_in(reference)) if group is None or not group.queue else (group.fault_id, group.queue)
+
+
+def _none_yet(state: BrokerState, like: MessageReference) -> DeadLetters:
+    fault_id, source = _fault(state, like)
+    death = like.cause & DEATH_BITS
+    reason, back, at_ms = DEATHS[death] if death < len(DEATHS) else "", bool(like.cause & SENT_BACK), like.entered_at_ms
+    return DeadLetters(like.queue.queue_id, fault_id, source, reason, back, 0, at_ms, at_ms, transient=True)
+
+
+def _with(found: DeadLetters, one: MessageReference) -> DeadLetters:
+    at_ms = one.entered_at_ms
+    return found._replace(messages=found.messages + 1, oldest_ms=min(found.oldest_ms, at_ms), newest_ms=max(found.newest_ms, at_ms))

@@ -1,0 +1,113 @@
+"""What of a queue stands on no page: messages that are in memory alone. They are looked for in steps, and join the pages in their order.
+
+A queue is looked through once for all pages of a call, or of a job; whoever joined later has a later sequence, and is not meant.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from homing.journal.contract import ReferenceRecord
+from homing.journal.read.pages import Page
+
+from ..core.letter_filter import Filter
+from ..core.message import MessageReference
+from ..core.queue import Queue
+from ..recording.mapping import message_record, reference_record
+from ..steps import LOOK_STEP, Steps
+
+Fits = Callable[[MessageReference], bool]
+_END: Final = object()
+
+
+def in_memory_only(queue: Queue, fits: Fits) -> Steps[list[MessageReference]]:
+    """Those that ``fits`` says yes to."""
+    found: list[MessageReference] = []
+    for part in parts(queue):
+        found += [each for each in part if each.in_memory_only and fits(each)]
+        yield
+    return found
+
+
+def parts(queue: Queue) -> Iterator[list[MessageReference]]:
+    """What is in memory of a queue, as much at a time as may be looked at in one step. Of what is durable it is no more than a window."""
+    references = list(queue.references.values())
+    for start in range(0, len(references), LOOK_STEP):
+        yield references[start : start + LOOK_STEP]
+
+
+def meant(wanted: Filter, key_of: Callable[[MessageReference], str | None]) -> Fits:
+    """Whether the filter takes one, as far as its times, its number and its key go."""
+    numbers = None if wanted.message_ids is None else frozenset(wanted.message_ids)
+    since_ms, until_ms, key = wanted.since_ms, wanted.until_ms, wanted.key
+
+    def fits(reference: MessageReference) -> bool:
+        if numbers is not None and reference.message.message_id not in numbers:
+            return False
+        if since_ms is not None and reference.entered_at_ms < since_ms:
+            return False
+        if until_ms is not None and reference.entered_at_ms >= until_ms:
+            return False
+        return key is None or key_of(reference) == key
+
+    return fits
+
+
+class InMemory:
+    """Those of one queue that ``fits``, for a walk through pages of all that is chosen (journal.read.choosing.Choice)."""
+
+    def __init__(self, queue: Queue, fits: Fits) -> None:
+        self.queue = queue
+        self._fits = fits
+        #: In order. Whoever is named may leave meanwhile.
+        self._sequences: list[int] = []
+        self._steps = self._look(parts(queue))
+
+    def _look(self, parts: Iterator[list[MessageReference]]) -> Steps[None]:
+        sequences, in_order = self._sequences, True
+        for part in parts:
+            found = sorted([each.sequence for each in part if each.in_memory_only and self._fits(each)])
+            in_order = in_order and not (found and sequences and found[0] < sequences[-1])
+            sequences += found
+            yield
+        if not in_order:
+            sequences.sort()
+
+    def looked(self) -> bool:
+        """Looks on; whether that was all. To be called once a turn until then."""
+        return next(self._steps, _END) is _END
+
+    def join(self, page: Page, after: int, rows: int, newest_first: bool) -> Page:
+        """The page of ``rows`` behind ``after`` with those that stand between its messages, cut to as many of these at most."""
+        here = self._between(after, page.last if page.more else 0, rows + 1, newest_first)
+        if not here:
+            return page
+        records, last, more = page.records, page.last, page.more
+        if len(here) > rows:
+            here, more = here[:rows], True
+            last = here[-1]
+            records = [each for each in records if (each.sequence > last if newest_first else each.sequence < last)]
+        elif not more:
+            last = (min if newest_first else max)(last or here[-1], here[-1])
+        found = [self._record(sequence) for sequence in here]
+        joined = [*records, *(each for each in found if each is not None)]
+        joined.sort(key=lambda each: each.sequence, reverse=newest_first)
+        return page._replace(records=joined, last=last, more=more)
+
+    def _between(self, after: int, last: int, most: int, newest_first: bool) -> list[int]:
+        """The first so many of their sequences beyond ``after``, 0 being before the first, up to ``last``, 0 being behind all."""
+        there = self._sequences
+        if newest_first:
+            begin, end = bisect_left(there, last), bisect_left(there, after) if after else len(there)
+            return there[max(begin, end - most) : end][::-1]
+        begin, end = bisect_right(there, after), bisect_right(there, last) if last else len(there)
+        return there[begin : min(end, begin + most)]
+
+    def _record(self, sequence: int) -> ReferenceRecord | None:
+        """As the journal would have it; None where it has left, or is not meant any more."""
+        reference = self.queue.references.get(sequence)
+        if reference is None or not reference.in_memory_only or not self._fits(reference):
+            return None
+        return reference_record(reference, message_record(reference.message))

@@ -1,0 +1,136 @@
+"""Messages that are not durable, pika's default: every tool over failures sees those that the broker holds, and marks them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from tests.acceptance.semantics_support import name
+from tests.amqp_support import AMQP, PERSISTENT, channel, get, wait_for_count
+from tests.process import HomingCommand, Server, wait_until
+
+OPTIONS: dict[str, Any] = AMQP
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+@pytest.fixture
+def ch(server: Server) -> Iterator[BlockingChannel]:
+    with channel(server) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shell(server: Server, tmp_path_factory: pytest.TempPathFactory) -> HomingCommand:
+    command = HomingCommand(tmp_path_factory.mktemp("shell"))
+    command.url = server.url
+    return command
+
+
+def declare(ch: BlockingChannel, durable: bool = True) -> tuple[str, str]:
+    """A queue and the one that its dead letters go to through an exchange."""
+    queue = name("orders")
+    dead = f"{queue}.dead"
+    ch.queue_declare(dead, durable=durable)
+    ch.queue_declare(queue, durable=durable, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+    return queue, dead
+
+
+def publish(ch: BlockingChannel, queue: str, *bodies: int, properties: pika.BasicProperties | None = None) -> None:
+    for body in bodies:
+        ch.basic_publish("", queue, b'{"n": %d}' % body, properties)
+
+
+def reject(ch: BlockingChannel, queue: str, number: int) -> None:
+    """Of the first so many of the queue."""
+    for _ in range(number):
+        ch.basic_reject(get(ch, queue, auto_ack=False)[0].delivery_tag, requeue=False)
+
+
+def bodies(found: list[dict[str, Any]]) -> list[int]:
+    return [json.loads(each["body"])["n"] for each in found]
+
+
+def exported(shell: HomingCommand, queue: str, *which: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in shell("dead", "export", queue, *which, "--out", "-").stdout.splitlines()]
+
+
+def fault_of(shell: HomingCommand, queue: str) -> dict[str, Any]:
+    (found,) = shell.json("faults", queue)
+    shown: dict[str, Any] = found
+    return shown
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable queues", "queues that are not"])
+def test_three_of_nine_rejected_are_seen_and_sent_back(ch: BlockingChannel, shell: HomingCommand, durable: bool) -> None:
+    queue, dead = declare(ch, durable)
+    publish(ch, queue, *range(9))
+    reject(ch, queue, 3)
+    wait_for_count(ch, dead, 3)
+
+    lines = {each["queue"]: each for each in shell.json("dead", "list")}
+    assert (lines[dead]["messages"], lines[dead]["transient"], lines[dead]["sources"]) == (3, 3, [queue])
+    fault = fault_of(shell, queue)
+    assert lines[dead]["top_fault"]["fault"] == fault["fault"]
+    counts = {key: fault[key] for key in ("error_class", "failures", "waiting", "dead", "transient", "dead_in")}
+    assert counts == {"error_class": "rejected", "failures": 3, "waiting": 0, "dead": 3, "transient": 3, "dead_in": [dead]}
+    shown = shell.json_lines("peek", dead)
+    assert bodies(shown) == [0, 1, 2]
+    assert {(each["transient"], each["fault"]["fault"]) for each in shown} == {(True, fault["fault"])}
+    assert bodies(exported(shell, dead, "--fault", fault["fault"])) == [0, 1, 2]
+    plan = shell.json("redrives", "start", dead, "--dry-run")
+    assert (plan["messages"], plan["transient"], plan["exact"]) == (3, 3, True)
+    assert [(each["queue"], each["messages"]) for each in plan["to"]] == [(queue, 3)]
+
+    # In text as in JSON; nothing claims that there was no failure.
+    for command in (["dead", "list"], ["peek", dead], ["redrives", "start", dead, "--dry-run"], ["why", str(shown[0]["message_id"])]):
+        assert "transient" in shell(*command).stdout, command
+    life = shell.json("history", str(shown[0]["message_id"]))
+    (place,) = life["references"]
+    assert (place["queue"], place["transient"], place["fault"]["fault"]) == (dead, True, fault["fault"])
+    assert [(each["queue"], each["reason"]) for each in place["hops"]] == [(queue, "rejected")]
+    drawn = shell("history", str(shown[0]["message_id"])).stdout
+    assert all(part in drawn for part in (f"dead-lettered from {queue}", "it was rejected", f"is in {dead}", "transient: it is gone when"))
+    lives = shell.json_lines("history", "--queue", dead, "--reason", "rejected")
+    assert [each["message_id"] for each in lives] == [each["message_id"] for each in shown]
+    assert "of transient messages nothing is kept once they are gone" in shell("history", "1000000").stderr
+
+    # One is edited, one deleted, one moved; what is left is sent back by a job.
+    first, second, _ = (each["message_id"] for each in shown)
+    assert len(shell.json("edit", str(first), "--queue", dead, "--set", "seen=1", "--yes")["edited"]) == 1
+    assert shell.json("dead", "delete", dead, "--id", str(second), "--yes")["messages"] == 1
+    done = shell.json("redrives", "start", dead, "--canary", "1", "--no-stop", "--limit", "1", "--wait")
+    assert (done["state"], done["sent"], done["waiting"], done["left"]) == ("done", 1, 1, 0)
+    wait_for_count(ch, queue, 8)
+    assert fault_of(shell, queue)["waiting"] == fault_of(shell, queue)["transient"] == 2
+    for _ in range(8):
+        get(ch, queue)
+    wait_until("it has succeeded", lambda: shell.json("redrives", "status", str(done["job_id"]))["succeeded"] == 1)
+    fault = fault_of(shell, queue)
+    assert (fault["waiting"], fault["dead"], fault["succeeded"], fault["redriven"]) == (0, 0, 2, 2)
+
+
+def test_of_both_kinds_each_has_its_place(ch: BlockingChannel, shell: HomingCommand) -> None:
+    queue, dead = declare(ch)
+    for number in range(12):
+        publish(ch, queue, number, properties=PERSISTENT if number % 3 else None)
+    reject(ch, queue, 12)
+    wait_for_count(ch, dead, 12)
+    lines = {each["queue"]: each for each in shell.json("dead", "list")}
+    assert (lines[dead]["messages"], lines[dead]["transient"], lines[dead]["faults"]) == (12, 4, 1)
+    assert bodies(exported(shell, dead)) == [*range(12)]
+    assert bodies(exported(shell, dead, "--where", "AMQDurable = 'NON_DURABLE'")) == [0, 3, 6, 9]
+    plan = shell.json("redrives", "start", dead, "--limit", "5", "--dry-run")
+    assert (plan["messages"], plan["transient"]) == (5, 4)
+    done = shell.json("redrives", "start", dead, "--newest-first", "--limit", "5", "--no-stop", "--wait")
+    assert (done["sent"], done["waiting"]) == (5, 5)
+    wait_for_count(ch, queue, 5)
+    assert sorted(bodies(shell.json_lines("peek", queue))) == [7, 8, 9, 10, 11]
+    ch.queue_declare(f"{dead}.more", durable=True)
+    assert shell.json("dead", "move", dead, f"{dead}.more", "--reason", "rejected")["messages"] == 7
+    assert bodies(shell.json_lines("peek", f"{dead}.more")) == [*range(7)]
+    assert shell.json("faults", "delete", fault_of(shell, queue)["fault"], "--yes")["queues"][f"{dead}.more"] == 7
