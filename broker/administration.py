@@ -40,7 +40,7 @@ FREE: Final[Mapping[str, str]] = {
     "answers to a front end, which asks before it shows them": "queues when_queue_goes find_queue queues_of find_message"
     " find_in_memory_only consumers_of"
     " read_selector list_policies settings commanded_settings settings_with touched_by in_force settings_of explain"
-    " answer_bytes list_virtual_hosts open_connections figures",
+    " answer_bytes list_virtual_hosts open_connections figures is_full",
     "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
     "of what was asked for before": "in_steps cache owner check_delete consumers_gone delete_exclusive",
 }
@@ -351,6 +351,10 @@ class Administration(Engine):
         """What one answer to a call may take."""
         return self.limits.answer_bytes
 
+    def is_full(self, queue: Queue) -> bool:
+        """See Resources.full."""
+        return self.resources.full(queue)
+
     def figures(self) -> Figures:
         """What was counted since the start, for metrics."""
         state, recorder = self.state, self.recorder
@@ -362,6 +366,8 @@ class Administration(Engine):
             self.events.describe(),
             state.schedule.next_ms(),
             len(self.office.parking.staying),
+            self.flow.held_back(),
+            self.flow.levels(),
         )
 
     # -- virtual hosts and connections -------------------------------------------------------------------------------

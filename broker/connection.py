@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .core.amqp.vhost import DEFAULT
-from .core.consumer import NOBODY, Client, Consumer, HeldBytes, Sink
+from .core.consumer import NOBODY, Client, Consumer, HeldBytes, Library, Sink
 from .core.message import MessageReference
 from .core.producer import CreditSink, Producer
 from .core.redelivery import PolicyMap
@@ -35,6 +35,7 @@ class Connection:
         "consumers",
         "front_end",
         "kept",
+        "library",
         "name",
         "number",
         "open",
@@ -64,6 +65,7 @@ class Connection:
         self.number = number
         self.client_id = client_id
         self.client = client
+        self.library = Library()
         self.user = user
         #: Where it came from: address and port.
         self.peer = peer

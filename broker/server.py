@@ -29,7 +29,7 @@ from .core.memory import Kind, Owner
 from .errors import Refused
 from .limits import BrokerLimits
 from .logs import audit
-from .logs.files import log_options, open_log
+from .logs.files import log_bytes, log_options, open_log
 from .logs.writer import LogWriter
 from .management.calls import Calls
 from .process import keeping, start_notes
@@ -315,10 +315,18 @@ class Server:
         return {transport.session: transport for transport in self.listeners.transports}
 
     def statistics(self) -> dict[str, Any]:
-        """What the journal has done since the start, and what stands in memory. Times in ms, sizes in bytes."""
+        """What the journal has done since the start, and what stands in memory and in files. Times in ms, sizes in bytes."""
         held, account = self.broker.state.references, self.broker.memory
         return {
+            "version": __version__,
             "journal": asdict(self._journal.statistics),
+            "disk": {
+                "free_bytes": self._journal.statistics.disk_free_bytes,
+                "reserve_bytes": self.config.journal.disk_reserve_bytes,
+                "low": self._journal.space_low,
+                "waits_ms": int(self._journal.waits_s * 1000),
+            },
+            "log_bytes": log_bytes(self.config),
             **account.describe(),
             **held.describe(),
             "events": self.broker.events.describe(),

@@ -22,7 +22,7 @@ from .failure import failure_map
 from .link import Link, Reply
 from .modes import AckMode
 from .operations import Operations
-from .options import connection_options, given, policy_of
+from .options import connection_options, given, installed_version, policy_of
 from .parts import Parts, Tracing
 from .policy import PolicyMap, RedeliveryPolicy
 from .reconnect import NEVER, PASSING_ERRORS, STEADY_AFTER_S, ReconnectPolicy
@@ -339,6 +339,7 @@ class Connection(Operations):
         options: dict[str, Any] = {
             "client_id": self.client_id,
             "product": self.options.product,
+            "product_version": installed_version(),
             "heartbeat_ms": self.options.heartbeat_ms,
             "joins_bodies": True,
         }

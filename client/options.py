@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -22,6 +23,17 @@ CONSUMER: Final = "consumer"
 PRODUCER: Final = "producer"
 
 DAY_MS: Final = 24 * 3600 * 1000
+
+
+@cache
+def installed_version() -> str:
+    """Of this client; empty where it runs in a work tree."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("homing")
+    except PackageNotFoundError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
@@ -49,16 +51,58 @@ def connections(
 
 
 def _connections(found: list[dict[str, Any]]) -> RenderableType:
-    texts = {"connection": 0, "protocol": 3, "from": 1, "user": 2, "virtual host": 4, "for": 3}
-    numbers = {"producers": 4, "consumers": 4, "unsettled": 1, "memory": 1}
-    columns = [Column(heading, rank) for heading, rank in texts.items()]
+    named: list[_Shown] = [("connection", 0, partial(_text, "connection")), ("blocked", 1, _blocked), *_CLIENT, *_WHERE, ("for", 4, _age)]
+    columns, cells = _texts(found, named)
+    numbers = {"producers": 4, "consumers": 4, "unsettled": 2, "memory": 2}
     columns += [Column(heading, rank, number=True) for heading, rank in numbers.items()]
     rows = []
-    for each in found:
-        who = [each["connection"], each["protocol"] or "", each["peer"] or "", each["user"], each["virtual_host"]]
+    for each, texts in zip(found, cells, strict=True):
         counts = [f"{each[key]:,}" for key in ("producers", "consumers", "unsettled")]
-        rows.append([*map(escape, who), span_since(each["connected_at_ms"]), *counts, size(each["memory_bytes"])])
+        rows.append([*texts, *counts, size(each["memory_bytes"])])
     return Listing(columns, rows)
+
+
+#: Of a heading, its rank and what stands under it.
+_Shown = tuple[str, int, Callable[[dict[str, Any]], str]]
+
+
+def _text(key: str, each: dict[str, Any]) -> str:
+    return escape(each[key] or "")
+
+
+def _blocked(each: dict[str, Any]) -> str:
+    blocked = each["blocked"]
+    return f"[red]{escape(blocked['why'])}[/], for {span_since(blocked['since_ms'])}" if blocked else ""
+
+
+def _product(each: dict[str, Any]) -> str:
+    return escape(" ".join(filter(None, (each["product"], each["product_version"]))))
+
+
+def _age(each: dict[str, Any]) -> str:
+    return span_since(each["connected_at_ms"])
+
+
+#: What a client says of itself.
+_CLIENT: Final[tuple[_Shown, ...]] = (
+    ("client", 1, partial(_text, "client")),
+    ("product", 2, _product),
+    ("host", 4, partial(_text, "host")),
+    ("version", 4, partial(_text, "version")),
+)
+_WHERE: Final[tuple[_Shown, ...]] = (
+    ("protocol", 4, partial(_text, "protocol")),
+    ("from", 1, partial(_text, "peer")),
+    ("user", 3, partial(_text, "user")),
+    ("virtual host", 5, partial(_text, "virtual_host")),
+)
+
+
+def _texts(found: list[dict[str, Any]], shown: Iterable[_Shown]) -> tuple[list[Column], list[list[str]]]:
+    """The columns of which there is something in a row, and the rows."""
+    all_cells = [(Column(heading, rank), [of(each) for each in found]) for heading, rank, of in shown]
+    some = [(column, cells) for column, cells in all_cells if not column.rank or any(cells)]
+    return [column for column, _ in some], [list(row) for row in zip(*(cells for _, cells in some), strict=True)]
 
 
 def consumers(
@@ -77,16 +121,21 @@ def consumers(
 
 
 def _consumers(found: list[dict[str, Any]]) -> RenderableType:
-    numbers = {"prefetch": 2, "credit": 3, "unsettled": 0, "given": 3, "memory": 2}
-    columns = [Column("consumer"), Column("queue"), Column("selector", 4)]
+    found = sorted(found, key=lambda each: each["queue"])
+    named: list[_Shown] = [("consumer", 0, _consumer), ("queue", 0, partial(_text, "queue")), ("tag", 2, partial(_text, "consumer_tag"))]
+    more: list[_Shown] = [("blocked", 1, partial(_text, "blocked")), ("selector", 4, partial(_text, "selector"))]
+    columns, cells = _texts(found, [*named, *_CLIENT, *more])
+    numbers = {"prefetch": 3, "credit": 4, "unsettled": 0, "given": 4, "memory": 3}
     columns += [Column(heading, rank, number=True) for heading, rank in numbers.items()]
     rows = []
-    for each in sorted(found, key=lambda each: each["queue"]):
-        name = escape(each["consumer"]) + ("  [yellow]slow[/]" if each["slow"] else "")
+    for each, texts in zip(found, cells, strict=True):
         prefetch, credit = ("no limit" if each["prefetch"] >= _NO_LIMIT else f"{each[key]:,}" for key in ("prefetch", "credit"))
-        counts = [prefetch, credit, f"{each['unsettled']:,}", f"{each['given']:,}", size(each["held_bytes"])]
-        rows.append([name, escape(each["queue"]), escape(each["selector"] or ""), *counts])
+        rows.append([*texts, prefetch, credit, f"{each['unsettled']:,}", f"{each['given']:,}", size(each["held_bytes"])])
     return Listing(columns, rows)
+
+
+def _consumer(each: dict[str, Any]) -> str:
+    return escape(each["consumer"]) + ("  [yellow]slow[/]" if each["slow"] else "")
 
 
 @app.command()

@@ -20,10 +20,14 @@ EXAMPLES: Final = {
     "move": ["homing move 1049601 orders"],
     "delete": ["homing delete 1049601 --yes"],
     "why": ["homing why 1049601"],
-    "queues": ["homing queues --watch", "homing queues --json | jq '.[] | select(.parked > 0)'"],
+    "queues": [
+        "homing queues --watch",
+        "homing queues 'orders.#' --sort dead --top 20",
+        "homing queues --json | jq '.[] | select(.parked > 0)'",
+    ],
     "consumers": ["homing consumers orders"],
     "connections": ["homing connections --by memory --watch"],
-    "statistics": ["homing statistics --watch"],
+    "status": ["homing status --watch"],
     "events": ["homing events --follow", "homing events --follow | jq -r 'select(.event == \"fault.new\") | .command'"],
     "history": [
         "homing history 1049601",

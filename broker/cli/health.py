@@ -5,49 +5,87 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from .output import CommandError, ExitCode, Json, print_json, stdout
+from .status import waiting
 
 DEFAULT_HTTP: Final = "http://127.0.0.1:7172"
-_TIMEOUT_S: Final = 5.0
+_TIMEOUT_S: Final = 3.0
 
-HttpUrl = Annotated[str, typer.Option("--url", envvar="HOMING_HTTP_URL", help="The broker's HTTP port.", show_envvar=True)]
+AnyUrl = Annotated[
+    str,
+    typer.Option(
+        "--url", envvar=["HOMING_HTTP_URL", "HOMING_URL"], help="The broker's HTTP port; or, as elsewhere, homing://….", show_envvar=True
+    ),
+]
 
 
-def health(url: HttpUrl = DEFAULT_HTTP, as_json: Json = False) -> None:
-    """Whether the broker is ready; exit code 0 only where it is. A broker whose disk is full is ready: consumers must come to drain it."""
-    if not url.startswith("http://"):
-        raise CommandError(ExitCode.USAGE, f"{url} is not the address of an HTTP port", f"give one as {DEFAULT_HTTP}", code="invalid-url")
-    try:
-        with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=_TIMEOUT_S) as answer:
-            said = json.load(answer)
-    except urllib.error.HTTPError as refused:
-        with refused:
-            said = _read(refused, url)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)  # urllib's errors wrap the system's
-        raise _nobody(url, getattr(reason, "strerror", None) or str(reason)) from error
+def health(url: AnyUrl = DEFAULT_HTTP, as_json: Json = False) -> None:
+    """Whether the broker is ready; exit code 0 only where it is. A broker whose disk is full, or whose producers wait for another limit,
+    is ready and says so: consumers must come to drain it.
+    """
+    if url.startswith(("homing://", "homings://")):
+        said = _natively(url)
+    elif url.startswith("http://"):
+        said = _over_http(url)
+    else:
+        fix = f"give one as {DEFAULT_HTTP}, or as homing://127.0.0.1:7171"
+        raise CommandError(ExitCode.USAGE, f"{url} is no address of a broker", fix, code="invalid-url")
     if as_json:
         print_json(said)
-    elif said["degraded"]:
-        stdout.print(f"{said['state']}, degraded: {', '.join(said['degraded'])}")
     else:
-        stdout.print(said["state"])
+        stdout.print(f"{said['state']}, degraded: {', '.join(said['degraded'])}" if said["degraded"] else said["state"])
+        for each in said["producers_wait"] or ():
+            stdout.print(f"  {waiting(each)}")
     if said["state"] != "ready":
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _read(refused: urllib.error.HTTPError, url: str) -> dict[str, list[str] | str]:
+def _natively(url: str) -> dict[str, Any]:
+    """Who is let in is served. More is told to whom it may be: None where it may not."""
+    from homing import HomingError
+
+    from .client import talk
+
+    async def conversation(connection: Any) -> dict[str, Any]:
+        try:
+            found = await connection.call("statistics")
+        except HomingError as error:
+            if error.code != "access-refused":
+                raise
+            return {"state": "ready", "degraded": [], "producers_wait": None}
+        disk = found["disk"]
+        degraded = ["disk"] if disk["low"] or disk["waits_ms"] > 5000 else []
+        return {"state": "ready", "degraded": degraded, "producers_wait": found["producers_wait"]}
+
+    return talk(url, conversation)
+
+
+def _over_http(url: str) -> dict[str, Any]:
     try:
-        said: dict[str, list[str] | str] = json.load(refused)
+        with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=_TIMEOUT_S) as answer:
+            return _read(answer, url)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return _read(refused, url)
+    except OSError as error:
+        reason = getattr(error, "reason", error)  # urllib's errors wrap the system's
+        raise _nobody(url, getattr(reason, "strerror", None) or str(reason)) from error
+
+
+def _read(answer: Any, url: str) -> dict[str, Any]:
+    try:
+        said = json.load(answer)
     except ValueError as error:
-        raise _nobody(url, f"HTTP {refused.code}") from error
-    return said
+        raise _nobody(url, f"HTTP {answer.status}, and no answer of a broker's") from error
+    if not isinstance(said, dict) or "state" not in said:
+        raise _nobody(url, "what answers there is no broker")
+    return {"degraded": [], "producers_wait": [], **said}
 
 
 def _nobody(url: str, why: str) -> CommandError:
-    fix = "start the broker with a section http in broker.yaml, or name it with --url"
+    fix = "start the broker with a section http in broker.yaml, or name it with --url, HOMING_HTTP_URL or HOMING_URL"
     return CommandError(ExitCode.NO_BROKER, f"no broker says how it is at {url} ({why})", fix, code="no-broker")

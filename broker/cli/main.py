@@ -36,7 +36,7 @@ from . import redrives as cli_redrives
 from . import retries as cli_retries
 from . import settings as cli_settings
 from . import simulate as cli_simulate
-from . import statistics as cli_statistics
+from . import status as cli_status
 from . import tls as cli_tls
 from . import users as cli_users
 from . import vhosts as cli_virtual_hosts
@@ -113,7 +113,9 @@ app.command(rich_help_panel=MESSAGES)(cli_one_message.delete)
 app.command(rich_help_panel=LOOKING)(cli_queue_list.queues)
 app.command(rich_help_panel=LOOKING)(cli_connections.consumers)
 app.command(rich_help_panel=LOOKING)(cli_connections.connections)
-app.command(rich_help_panel=LOOKING)(cli_statistics.statistics)
+app.command(rich_help_panel=LOOKING)(cli_status.status)
+# What it was called before 0.3.
+app.command("statistics", hidden=True)(cli_status.status)
 app.command(rich_help_panel=LOOKING)(cli_events.events)
 app.command(rich_help_panel=LOOKING)(cli_one_message.why)
 app.command(rich_help_panel=LOOKING)(cli_history.history)

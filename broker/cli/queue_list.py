@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from ..core.amqp.vhost import split
 from ..core.settings.wildcard import ANY_WORDS, ONE_WORD, pattern_matches, pattern_problem
@@ -108,8 +108,8 @@ def _draw(pattern: str | None, found: list[dict[str, Any]]) -> RenderableType:
         none = "there is no queue yet; the first message or consumer makes one" if pattern is None else f"no queue fits {escape(pattern)}"
         return f"[dim]{none}[/]"
     counts = [*_COUNTS[:_ALWAYS], *(each for each in _COUNTS[_ALWAYS:] if any(queue[each[0]] for queue in found))]
-    said = {"": _state, "address": _address, "policy": _policy, "owner": _owner}
-    texts = {heading: cells for heading, of in said.items() if any(cells := [of(queue) for queue in found])}
+    named = {"": _state, "address": _address, "policy": _policy, "owner": _owner}
+    texts = {heading: cells for heading, of in named.items() if any(cells := [of(queue) for queue in found])}
     state = texts.pop("", None)
     columns = [Column("queue"), *([Column("state", 1)] if state else [])]
     columns += [Column(heading, rank, number=True) for _, heading, rank in counts[:_ALWAYS]]
@@ -123,11 +123,15 @@ def _draw(pattern: str | None, found: list[dict[str, Any]]) -> RenderableType:
         rest = [cells[at] for cells in texts.values()]
         row = [f"[bold]{escape(queue['name'])}[/]", *([state[at]] if state else [])]
         rows.append([*row, *numbers[:_ALWAYS], *rates, *numbers[_ALWAYS:], *rest])
-    return Listing(columns, rows)
+    limits = dict.fromkeys(queue["blocked"] for queue in found if queue["blocked"] not in (None, "queue-full"))
+    said = [f"[red]producers wait[/]: {', '.join(limits)} [dim](homing status)[/]"] if limits else []
+    return Group(Listing(columns, rows), *said)
 
 
 def _state(queue: dict[str, Any]) -> str:
-    return "[yellow]paused[/]" if queue["paused"] else ""
+    """Its own; what holds back producers of all queues is said once."""
+    said = ["[yellow]paused[/]"] if queue["paused"] else []
+    return " ".join([*said, "[red]full[/]"] if queue["blocked"] == "queue-full" else said)
 
 
 def _address(queue: dict[str, Any]) -> str:

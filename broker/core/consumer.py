@@ -116,6 +116,13 @@ class Client(NamedTuple):
 NOBODY: Final = Client()
 
 
+class Library(NamedTuple):
+    """What the client's library says of itself."""
+
+    product: str = ""
+    version: str = ""
+
+
 class Consumer:
     __slots__ = (
         "accompanied_to",
@@ -149,6 +156,7 @@ class Consumer:
         "shared",
         "sink",
         "stats_name",
+        "tag",
         "too_large",
         "transacted",
         "unsettled",
@@ -173,6 +181,8 @@ class Consumer:
         self.number = number
         self.connection = connection
         self.name = f"{connection}/{number}"
+        #: AMQP's, by which its client knows it.
+        self.tag = ""
         self.client = client.describe()
         #: Whom successes and failures are counted for: the name of a consumer comes again after a restart.
         self.stats_name = json.dumps([self.name, *client], ensure_ascii=False) if self.client else self.name

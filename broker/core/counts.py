@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 #: In the order in which they stand in ``Queue.counts``; shown under these names. ``retried``: of those that failed, tried again;
@@ -46,6 +46,22 @@ class Histogram:
         self.total += value
 
 
+class HeldBack(NamedTuple):
+    """A limit that is reached, how many producers wait for it, and since when there have been any."""
+
+    limit: str
+    why: str
+    producers: int
+    since_ms: int | None
+
+
+class Level(NamedTuple):
+    """How much of a limit is in use, in bytes; ``limit`` None: there is none."""
+
+    used: int
+    limit: int | None
+
+
 class Figures(NamedTuple):
     """Of the whole broker. ``attempts``: of messages that succeeded, but not at once; ``events``: event -> outcome -> number;
     ``next_due_ms``: of the scheduled messages in memory."""
@@ -58,6 +74,8 @@ class Figures(NamedTuple):
     next_due_ms: int | None
     #: Queues whose end has come, and that stay for what is parked in them.
     queues_staying: int
+    held_back: Sequence[HeldBack]
+    levels: Mapping[str, Level]
 
 
 def none_yet() -> list[int]:

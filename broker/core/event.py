@@ -94,7 +94,7 @@ KINDS: Final = {
     DISK_LOW: Kind(
         "free disk space is down to the reserve",
         "free disk space is down to the reserve: producers wait until there is more",
-        "homing statistics",
+        "homing status",
     ),
 }
 #: Within this long ``most`` events of one kind are made of a queue.

@@ -6,7 +6,7 @@ A producer's messages are numbered without gaps; the highest stored number is it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class CreditSink(Protocol):
@@ -23,6 +23,22 @@ class Bound(Protocol):
 
     @property
     def why_full(self) -> str: ...
+
+
+def limit_in(why: str) -> str:
+    """Why producers wait begins with the name of a limit and a colon."""
+    return why.partition(":")[0]
+
+
+class Wait(NamedTuple):
+    """Why a producer waits, and since when."""
+
+    why: str
+    since_ms: int
+
+    @property
+    def limit(self) -> str:
+        return limit_in(self.why)
 
 
 class Producer:
@@ -66,5 +82,5 @@ class Producer:
         self.credit_bytes = 0
         #: What ``credit_bytes`` came to when it was granted some last.
         self.window_bytes = 0
-        #: Notified that it has to wait.
-        self.waiting = False
+        #: What it was notified of, where it has to wait.
+        self.waiting: Wait | None = None

@@ -8,9 +8,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from ..core.counts import HeldBack, Level
 from ..core.memory import Kind
 from ..core.message import REFERENCE_BYTES
-from ..core.producer import Bound, Producer
+from ..core.producer import Bound, Producer, Wait, limit_in
 from ..core.queue import Queue
 from ..core.settings.units import counted
 from .state import BrokerState
@@ -87,15 +88,13 @@ class FlowControl:
         """Grants up to a full window when less than half of the last one is left, or says why not."""
         if producer.credit_messages > WINDOW_MESSAGES // 2 and producer.credit_bytes > producer.window_bytes // 2:
             return
-        reason = self._reason(resuming=producer.waiting) or _share_full(producer)
+        reason = self._reason(resuming=producer.waiting is not None) or _share_full(producer)
         room = WINDOW_MESSAGES
         if reason is None:
             reason, room = self._blocked_queue(producer)
         if reason is not None:
             if not producer.waiting and (producer.credit_messages <= 0 or producer.credit_bytes <= 0):
-                producer.sink.grant(producer, 0, 0, reason)
-                producer.waiting = True
-                self._log_limit(reason)
+                self._hold_back(producer, reason)
             self.waiting[producer] = None
             return
         messages = max(0, min(WINDOW_MESSAGES, room) - producer.credit_messages)
@@ -106,8 +105,31 @@ class FlowControl:
             producer.credit_bytes += size
             producer.sink.grant(producer, messages, size, None)
         producer.window_bytes = producer.credit_bytes
-        producer.waiting = False
+        producer.waiting = None
         self.waiting.pop(producer, None)
+
+    def _hold_back(self, producer: Producer, reason: str) -> None:
+        producer.sink.grant(producer, 0, 0, reason)
+        producer.waiting = Wait(reason, self._state.now_ms())
+        self._log_limit(reason)
+
+    def held_back(self) -> list[HeldBack]:
+        """Limits that hold producers back now, or would."""
+        waits = [producer.waiting for producer in self.producers if producer.waiting is not None]
+        why = {each.limit: each.why for each in waits}
+        if (reason := self._reason(resuming=False)) is not None:
+            why[limit_in(reason)] = reason
+        since = {limit: began_ms for limit, (began_ms, _) in self._in_force.items()}
+        return [HeldBack(name, why[name], sum(each.limit == name for each in waits), since.get(name)) for name in why]
+
+    def levels(self) -> dict[str, Level]:
+        """Of each limit of the whole broker, by its name."""
+        references, used = self._state.references, self._memory.charged + self._state.recorder.unwritten_bytes
+        return {
+            "memory-limit": Level(used, self._memory.limit),
+            "store-limit": Level(references.stored_bytes, self._store_limit),
+            "temp-limit": Level(references.transient_bytes, self._temp_limit),
+        }
 
     def _charge(self, share: Bound, size: int) -> None:
         if not self.charged:
@@ -128,7 +150,7 @@ class FlowControl:
 
     def _log_limit(self, reason: str) -> None:
         """A line of the log when a limit begins to hold producers back; some come and go many times a second, and are one time."""
-        limit, now_ms = reason.partition(":")[0], self._state.now_ms()
+        limit, now_ms = limit_in(reason), self._state.now_ms()
         began_ms, _ = self._in_force.get(limit, (now_ms, 0))
         if limit not in self._in_force:
             most = f"; {self._most()}" if limit == "memory-limit" else ""
@@ -160,9 +182,7 @@ class FlowControl:
             return
         reason = self._reason(resuming=False)
         if reason is not None:
-            self._log_limit(reason)
-            producer.sink.grant(producer, 0, 0, reason)
-            producer.waiting = True
+            self._hold_back(producer, reason)
 
     def relieve(self) -> None:
         """Looks again at everybody who waits; called once a turn of the loop after messages have left."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from ..management.statistics import WHOLE
+
 State = Literal["recovering", "ready", "stopping", "failed"]
 
 
 class Health:
-    """``state`` is set by the server. A disk that is full, or hangs, leaves the broker ready: consumers must come to drain it."""
+    """``state`` is set by the server. A disk that is full, or hangs, and producers that wait, leave it ready: consumers must come."""
 
     def __init__(self) -> None:
         self.state: State = "recovering"
         self.disk_degraded: Callable[[], bool] = lambda: False
+        #: See management.statistics.waiting.
+        self.producers_wait: Callable[[], list[dict[str, Any]]] = list
 
     @property
     def ready(self) -> bool:
@@ -21,4 +25,7 @@ class Health:
 
     def describe(self) -> dict[str, Any]:
         degraded = ["disk"] if self.ready and self.disk_degraded() else []
-        return {"state": self.state, "degraded": degraded}
+        waits = self.producers_wait() if self.ready else []
+        # Whoever asks has not logged in, and is told no names of queues and users.
+        told = [{**each, "why": each["why"] if each["limit"] in WHOLE else None} for each in waits]
+        return {"state": self.state, "degraded": degraded, "producers_wait": told}

@@ -51,6 +51,7 @@ _ROWS: Final = {
 }
 _GAUGES: Final = {
     "wal_bytes": ("journal_wal_bytes", "What of the write-ahead log is in use."),
+    "history_bytes": ("journal_history_bytes", "What attempts and outcomes take, which history-max-bytes bounds."),
     "database_bytes": ("journal_database_bytes", "The journal's database, without its write-ahead log."),
     "disk_free_bytes": ("disk_free_bytes", "What is free on the journal's file system."),
 }
@@ -98,6 +99,7 @@ class BrokerCollector(Collector):
         yield _events(figures)
         yield from _memory(statistics)
         yield _gauge("homing_memory_limit_bytes", "At which producers wait.", figures.memory_limit)
+        yield _waiting(figures)
         yield from _journal(statistics["journal"])
         yield _gauge("homing_disk_low", "1 while the disk's reserve is all that is left.", int(self._disk_low()))
         yield _gauge("homing_disk_waits_seconds", "How long the disk has not answered what it was asked.", self._disk_waits_s())
@@ -175,6 +177,14 @@ def _events(figures: Figures) -> Metric:
     for event, outcomes in figures.events.items():
         for outcome, number in outcomes.items():
             family.add_metric([event, outcome], number)
+    return family
+
+
+def _waiting(figures: Figures) -> Metric:
+    """A limit that is reached has a sample; whoever wants an alert wants it while there is one."""
+    family = GaugeMetricFamily("homing_producers_wait", "Producers that wait, by the limit that is reached.", labels=["limit"])
+    for each in figures.held_back:
+        family.add_metric([each.limit], each.producers)
     return family
 
 

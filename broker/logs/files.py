@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..config.config import Config
 from ..errors import Refused
@@ -23,6 +23,19 @@ def open_log(config: Config) -> Sink:
     except OSError as error:
         said = f"the log {config.log_file} cannot be written: {error.strerror}"
         raise Refused("log-unwritable", said, "make its directory, or change log.file in broker.yaml") from error
+
+
+def log_bytes(config: Config) -> int | None:
+    """What the log's files come to; None where it goes to standard error, and is somebody else's."""
+    path = config.log_file
+    if path is None:
+        return None
+    files = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, config.log.backup_count + 1))]
+    found = 0
+    for each in files:
+        with suppress(OSError):
+            found += each.stat().st_size
+    return found
 
 
 @contextmanager

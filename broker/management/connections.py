@@ -55,12 +55,14 @@ def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
         "connection": connection.name,
         "protocol": socket.protocol if socket else None,
         "peer": socket.place if socket else None,
+        **described(connection),
         "user": connection.user,
         "virtual_host": connection.virtual_host,
         "connected_at_ms": connection.connected_at_ms,
         "producers": len(connection.producers),
         "consumers": len(consumers),
         "slow_consumers": sum(each.slow for each in consumers),
+        "blocked": _why_blocked(connection),
         "unsettled": sum([len(each.unsettled) for each in (*consumers, *connection.retired.values())]),
         "transactions": len(transactions),
         "held_bytes": connection.held_bytes,
@@ -68,6 +70,24 @@ def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
         "unsent_bytes": unsent_bytes,
         "memory_bytes": connection.held_bytes + transaction_bytes + (socket.memory_bytes if socket else 0),
     }
+
+
+def described(connection: Connection) -> dict[str, Any]:
+    """What its client says of itself, None for what it does not say: ``client`` is its client_id, or what AMQP calls connection_name;
+    ``version`` is the program's."""
+    client, library = connection.client, connection.library
+    said = {"client": client.client_id, "product": library.product, "product_version": library.version}
+    return {name: value or None for name, value in {**said, "host": client.host, "version": client.version}.items()}
+
+
+def _why_blocked(connection: Connection) -> dict[str, Any] | None:
+    """How many of its producers wait, and the longest of these: since when, and why."""
+    producers = [*connection.producers.values(), *([connection.sender] if connection.sender is not None else [])]
+    waits = [each.waiting for each in producers if each.waiting is not None]
+    if not waits:
+        return None
+    first = min(waits, key=lambda each: each.since_ms)
+    return {"limit": first.limit, "why": first.why, "since_ms": first.since_ms, "producers": len(waits)}
 
 
 @asks("close_connection")

@@ -17,7 +17,7 @@ from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
 from .connections import Socket
-from .statistics import Meter
+from .statistics import Meter, waiting
 
 log = logging.getLogger("homing")
 
@@ -75,7 +75,9 @@ def settings(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host)
 @needs((Right.MONITOR, everywhere))
 def statistics(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host, meter: Meter) -> dict[str, Any]:
     read.only(arguments)
-    return {"messages": meter.messages(), **meter.open(), **host.statistics()}
+    figures = broker.figures()
+    limits = {name: level._asdict() for name, level in figures.levels.items()}
+    return {"messages": meter.messages(), **meter.open(), "producers_wait": waiting(figures), "limits": limits, **host.statistics()}
 
 
 # -- reads of the journal, once it knows everything up to now ---------------------------------------------------------------

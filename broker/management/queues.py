@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from ..auth.access import Who, asks, needs, queue_place, shown_only
 from ..broker import Broker
+from ..connection import Connection
 from ..core.amqp.declared import ignored
 from ..core.amqp.vhost import virtual_host_of
 from ..core.consumer import Consumer
@@ -17,8 +19,9 @@ from ..core.settings.units import counted
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
+from .connections import described
 from .pages import Listed, listed
-from .statistics import Meter, states
+from .statistics import WHOLE, Meter, states
 
 
 def describe(queue: Queue) -> dict[str, Any]:
@@ -64,18 +67,23 @@ def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: M
     """
     read.only(arguments, "limit", "after")
     paged = arguments.get("limit") is not None or arguments.get("after") is not None
-    show = partial(_in_full, meter) if paged else describe
+    show = partial(_in_full, broker, meter, _held_back(broker)) if paged else describe
     return listed(broker, arguments, broker.queues(), show, lambda queue: broker.may(who, Right.MONITOR, queue_place(queue)))
 
 
 @needs((Right.MONITOR, of_queue), action="queue")
 def one(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> dict[str, Any]:
     read.only(arguments, "queue")
-    return _in_full(meter, read.queue(broker, arguments))
+    return _in_full(broker, meter, _held_back(broker), read.queue(broker, arguments))
 
 
-def _in_full(meter: Meter, queue: Queue) -> dict[str, Any]:
-    return {**describe(queue), **meter.of(queue)}
+def _in_full(broker: Broker, meter: Meter, held_back: str | None, queue: Queue) -> dict[str, Any]:
+    """``blocked``: why it takes nothing more, for now: its own limit, or one of the broker."""
+    return {**describe(queue), "blocked": "queue-full" if broker.is_full(queue) else held_back, **meter.of(queue)}
+
+
+def _held_back(broker: Broker) -> str | None:
+    return next((each.limit for each in broker.figures().held_back if each.limit in WHOLE), None)
 
 
 @shown_only(Right.MONITOR)
@@ -87,13 +95,22 @@ def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     else:
         of = broker.consumers_of(read.queue(broker, arguments))
     found = {f"{each.connection}/{each.number:010}": each for each in of}
-    return listed(broker, arguments, found, _describe_consumer, lambda each: broker.may(who, Right.MONITOR, queue_place(each.queue)))
+    show = partial(_describe_consumer, broker.open_connections())
+
+    def is_shown(consumer: Consumer) -> bool:
+        return consumer.connection in broker.open_connections() and broker.may(who, Right.MONITOR, queue_place(consumer.queue))
+
+    return listed(broker, arguments, found, show, is_shown)
 
 
-def _describe_consumer(consumer: Consumer) -> dict[str, Any]:
+def _describe_consumer(connections: Mapping[str, Connection], consumer: Consumer) -> dict[str, Any]:
+    """``consumer_tag``: AMQP's; ``blocked``: why it is given nothing whatever waits, None where it would be."""
     return {
         "consumer": consumer.name,
         "connection": consumer.connection,
+        "consumer_tag": consumer.tag or None,
+        **described(connections[consumer.connection]),
+        "blocked": _why_blocked(consumer),
         "queue": consumer.queue.name,
         "prefetch": consumer.prefetch,
         "credit": consumer.credit,
@@ -104,6 +121,16 @@ def _describe_consumer(consumer: Consumer) -> dict[str, Any]:
         "slow": consumer.slow,
         "too_large": consumer.too_large,
     }
+
+
+def _why_blocked(consumer: Consumer) -> str | None:
+    if consumer.queue.paused:
+        return "the queue is paused"
+    if not consumer.sink.writable:
+        return "its client takes nothing from its socket"
+    if consumer.prefetch and consumer.credit <= 0:
+        return "it holds as many as it may" if not consumer.returning else "what it gave back is on its way to the disk"
+    return None
 
 
 @asks("create_queue")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..broker import Broker
-from ..core.counts import COUNTED, named, none_yet
+from ..core.counts import COUNTED, Figures, named, none_yet
 from ..core.queue import Queue
 
 #: Each queue is looked at so often; rates are of what came since the last look but one.
@@ -14,6 +14,9 @@ SAMPLE_MS: Final = 5_000
 #: Queues looked at in one turn.
 _AT_A_TIME: Final = 1_000
 _LEAST_MS: Final = 1_000
+
+#: Limits of the whole broker, which hold everybody back.
+WHOLE: Final = ("memory-limit", "store-limit", "temp-limit", "disk-low")
 
 Counts = tuple[int, ...]
 _NOTHING: Final[Counts] = tuple(none_yet())
@@ -92,6 +95,7 @@ class Meter:
         queues, total = self._broker.queues().values(), self._total_now()
         return {
             **states(queues),
+            "dead": sum(queue.dead for queue in queues),
             "since_ms": self.since_ms,
             **named(total),
             "rates": self._per_second(total, self._totals.before, self._totals.before_ms),
@@ -118,6 +122,11 @@ def states(queues: Iterable[Queue]) -> dict[str, int]:
         on_hold += queue.held_back
         parked += len(queue.parked)
     return {"pending": pending, "delivering": delivering, "scheduled": scheduled, "on_hold": on_hold, "parked": parked}
+
+
+def waiting(figures: Figures) -> list[dict[str, Any]]:
+    """The limits that hold producers back now, or would: how many wait, and since when there have been any."""
+    return [each._asdict() for each in figures.held_back]
 
 
 def _add(total: list[int], counts: Sequence[int], less: Sequence[int]) -> None:

@@ -19,6 +19,7 @@ from ..config.config import Config
 from ..http.health import Health
 from ..logs.files import opened
 from ..logs.writer import LogWriter
+from ..management.statistics import waiting
 from ..recording.old_deaths import are_left
 from ..server import Server, journal_options
 from ..tls.certificate import Certificate
@@ -87,6 +88,7 @@ async def _serve(
         if http is not None:
             server.show_metrics(http)
         health.disk_degraded = lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S
+        health.producers_wait = lambda: waiting(server.broker.figures())
         health.state = "ready"
         server.manager.ready(_ready_line(config, places, server.kept, False))
         server.manager.feed_watchdog(loop)

@@ -79,6 +79,8 @@ class Statistics:
     wal_bytes: int = 0
     database_bytes: int = 0
     disk_free_bytes: int = 0
+    #: Attempts and outcomes on record, bounded by history_max_bytes.
+    history_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -121,6 +123,7 @@ class WriterThread:
         self._between_s = time.monotonic() + _BETWEEN_S
         self.statistics.database_bytes = self.disk.database_bytes()
         self.statistics.disk_free_bytes = self.disk.free_bytes()
+        self.statistics.history_bytes = self.writer.state.history_bytes
 
     def commit(
         self,
@@ -313,6 +316,7 @@ class WriterThread:
         due = due or (not self._resting() and (self.retention.due() or self.sweep.due()))
         statistics, used = self.statistics, self.meter.used_bytes()
         statistics.wal_bytes, statistics.disk_free_bytes = used, self.disk.left_bytes
+        statistics.history_bytes = self.writer.state.history_bytes
         return Standing(space_low, used, due)
 
     def _count(self, batch: WriteBatch, written: Written, elapsed_ms: float) -> None:

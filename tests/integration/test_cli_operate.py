@@ -131,8 +131,8 @@ def test_a_person_is_asked(shell: HomingCommand, broker: Server) -> None:
     assert (code, queue(shell, "asked")) == (0, {})
 
 
-def test_queues_and_statistics_count_what_became_of_messages(shell: HomingCommand) -> None:
-    before = shell.json("statistics")["messages"]
+def test_queues_and_status_count_what_became_of_messages(shell: HomingCommand) -> None:
+    before = shell.json("status")["messages"]
     shell("send", "counted", "--body", "x", "--count", "4")
     shell("send", "counted", "--body", "x", "--non-durable")
     shell("receive", "counted", "--count", "2")
@@ -146,14 +146,14 @@ def test_queues_and_statistics_count_what_became_of_messages(shell: HomingComman
     assert queue(shell, "DLQ.counted")["moved_in"] == 1
     assert set(expected) - {"pending"} <= set(found["rates"])
     shell("queue", "delete", "counted", "--yes")
-    after = shell.json("statistics")["messages"]
+    after = shell.json("status")["messages"]
     grown = {key: after[key] - before[key] for key in ("sent", "succeeded", "failed", "retried", "dead_lettered", "purged")}
     assert grown == {"sent": 5, "succeeded": 2, "failed": 2, "retried": 1, "dead_lettered": 1, "purged": 2}, (
         "the queue's stay with the rest"
     )
     shown = shell("queues").stdout
     assert re.search(r"pending +dead +delivering +scheduled +parked +consumers +in/s +out/s .*moved in", shown), shown
-    assert re.search(r"retried +\d", shell("statistics").stdout)
+    assert re.search(r"retried +\d", shell("status").stdout)
 
 
 async def test_connections_tell_who_holds_what_and_one_can_be_closed(shell: HomingCommand, broker: Server) -> None:
@@ -234,7 +234,7 @@ def test_ctrl_c_while_a_command_is_imported_is_an_end_without_a_traceback(
 
 
 def test_watched_as_json_is_one_document_a_line(broker: Server) -> None:
-    command = [sys.executable, "-m", "homing", "statistics", "--watch", "--json", "--url", broker.url]
+    command = [sys.executable, "-m", "homing", "status", "--watch", "--json", "--url", broker.url]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         times = [json.loads(process.stdout.readline())["messages"]["since_ms"] for _ in range(2)]

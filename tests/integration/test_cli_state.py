@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
+import pika
 import pytest
 
 from tests.process import HomingCommand, Server, wait_until
 
+LIMIT: Final = 400_000
 CONFIG = {
+    "broker": {"store-limit": LIMIT},
+    "log": {"file": "homing.log"},
     "amqp": {"port": 0},
     "http": {"port": 0},
     "address-settings": {"#": {"max-delivery-attempts": 1, "redelivery-delay": 0}},
@@ -48,3 +55,76 @@ def test_queues_are_chosen_sorted_and_cut_off(shell: HomingCommand) -> None:
     long = f"long.{'x' * 200}"
     shell("queue", "create", long)
     assert long in shell("queues", "long").stdout, "a pipe gets everything"
+
+
+def connected(broker: Server, name: str) -> pika.BlockingConnection:
+    port = int(broker.ready["amqp"].rpartition(":")[2])
+    said = {"connection_name": name, "host": "web-3", "program_version": "2026.11"}
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, client_properties=said))
+
+
+@contextmanager
+def held_back(shell: HomingCommand, broker: Server, number: int, address: str) -> Iterator[None]:
+    """There is a publisher like pika's tutorial's, which sends until it is told to wait."""
+    connection, told = connected(broker, "shop@web-3"), list[str]()
+    connection.add_on_connection_blocked_callback(lambda _, frame: told.append(frame.method.reason))
+    channel = connection.channel()
+    channel.queue_declare(address, durable=True)
+    for _ in range(number):
+        channel.basic_publish("", address, b"x" * 1000, pika.BasicProperties(delivery_mode=2))
+    wait_until("it is told so", lambda: (connection.process_data_events(0.01), told)[1])
+    try:
+        yield
+    finally:
+        shell("queue", "delete", address, "--yes")  # so that it is read again, and may say goodbye
+        connection.close()
+
+
+def test_who_is_connected_and_who_waits_for_what(shell: HomingCommand, broker: Server) -> None:
+    before = shell.json("status")
+    assert (before["producers_wait"], shell.json("health")["producers_wait"]) == ([], [])
+    assert before["limits"]["store-limit"]["limit"] == LIMIT
+    with connected(broker, "billing@web-3") as connection, held_back(shell, broker, 2_000, "orders"):
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=3)
+        channel.basic_consume("orders", lambda *_: None, consumer_tag="billing-1")
+        (blocked,) = [each for each in shell.json("connections") if each["blocked"]]
+        assert (blocked["client"], blocked["host"], blocked["version"]) == ("shop@web-3", "web-3", "2026.11")
+        assert (blocked["product"], blocked["product_version"]) == ("Pika Python Client Library", pika.__version__)
+        assert (blocked["blocked"]["limit"], blocked["blocked"]["producers"]) == ("store-limit", 1)
+        (consumer,) = shell.json("consumers", "orders")
+        assert (consumer["consumer_tag"], consumer["client"], consumer["host"]) == ("billing-1", "billing@web-3", "web-3")
+        assert consumer["blocked"] == "it holds as many as it may"
+        assert "store-limit" in shell("connections").stdout
+        assert "billing-1" in shell("consumers").stdout
+
+        status = shell.json("status")
+        (reached,) = status["producers_wait"]
+        assert (reached["limit"], reached["producers"], reached["since_ms"]) == ("store-limit", 1, blocked["blocked"]["since_ms"])
+        level, files = status["limits"]["store-limit"], status["journal"]
+        assert level["used"] > level["limit"] == LIMIT
+        assert 0 < status["limits"]["memory-limit"]["used"] < status["limits"]["memory-limit"]["limit"]
+        assert min(files["database_bytes"], files["disk_free_bytes"], status["disk"]["free_bytes"], status["log_bytes"]) > 0
+        assert "1 producer waits for " in shell("status").stdout
+        assert shell("statistics").stdout.startswith("producers"), "its old name"
+        assert {each["blocked"] for each in shell.json("queues")} == {"store-limit"}
+        assert "producers wait: store-limit" in shell("queues").stdout
+
+        probe = f"http://{broker.ready['http']}"
+        for place in (broker.url, probe):
+            done = shell("health", "--url", place)
+            assert (done.returncode, done.stdout.splitlines()[0]) == (0, "ready"), "consumers must come"
+            assert "store-limit" in done.stdout
+        with urllib.request.urlopen(f"{probe}/metrics") as answer:
+            assert b'homing_producers_wait{limit="store-limit"} 1.0' in answer.read()
+
+
+def test_a_full_queue_is_named_to_whoever_has_logged_in_alone(shell: HomingCommand, broker: Server) -> None:
+    shell("queue", "create", "small", "max-length=3", "overflow=block")
+    with held_back(shell, broker, 10, "small"):
+        assert [each["name"] for each in shell.json("queues") if each["blocked"] == "queue-full"] == ["small"]
+        assert " full " in shell("queues", "small").stdout
+        (reached,) = shell.json("status")["producers_wait"]
+        assert "small" in reached["why"]
+        (told,) = shell.json("health", "--url", f"http://{broker.ready['http']}")["producers_wait"]
+        assert (told["limit"], told["why"], told["producers"]) == ("queue-full", None, 1)

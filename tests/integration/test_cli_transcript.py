@@ -21,7 +21,7 @@ APPROVED = Path(__file__).with_name("cli_transcript.txt")
 #: What commands and their answers name so; besides, ID is the number of the message that was shown last.
 PLACES = ("DATA", "AMQP_URL", "BROKER")
 #: These may be asked again until what was done before them has its effect: they change nothing.
-LOOKS = {"queues", "peek", "history", "why", "explain", "consumers", "connections", "statistics"}
+LOOKS = {"queues", "peek", "history", "why", "explain", "consumers", "connections", "status"}
 CONFIG = {
     "amqp": {"port": 0},
     "address-settings": {
@@ -58,7 +58,9 @@ MASKS = (
     (r"\bc\d+\b", "CONNECTION"),
     (r"127\.0\.0\.1:(?!1\b)\d+(.*?)  [\d.]+ (?:ms|s)  ", r"127.0.0.1:PORT\1  SPAN  "),
     (r"127\.0\.0\.1:(?!1\b)\d+", "127.0.0.1:PORT"),
-    (r"^(memory|commits|written|  (?:queues|connections|sessions|caches|declarations|faults|journal))  .*", r"\1  …"),
+    (r"^(memory|disk|journal|log)  .*", r"\1  …"),
+    (r"^ +(?:(?:queues|connections) [\d.]+|[\d,]+ commits?).*", "  …"),
+    (r"  [0-9a-f]{8}  homing-python(?: \S+)?  \S+  native", "  CLIENT  homing-python VERSION  HOST  native"),
     (r"^(homing \S+) \(compiled\)", r"\1"),
 )
 #: In a table of counts: a rate, or nothing.
@@ -88,7 +90,7 @@ def run(shell: HomingCommand, line: str, names: dict[str, str]) -> str:
     said = re.sub(r" +$", "", re.sub(r"(?<=\S)  +", "  ", said), flags=re.MULTILINE)
     for pattern, mask in MASKS:
         said = re.sub(pattern, mask, said, flags=re.MULTILINE)
-    if words[1] in ("queues", "statistics"):
+    if words[1] in ("queues", "status"):
         said = RATE.sub("~", said)
     return re.sub(r"\n{2,}", "\n\n", said).strip("\n")
 

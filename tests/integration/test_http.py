@@ -42,7 +42,7 @@ def figures(server: Server) -> dict[tuple[str, tuple[tuple[str, str], ...]], flo
 def test_a_broker_that_serves_lives_and_is_ready(observed: Server, homing: HomingCommand) -> None:
     assert ask(observed, "/livez") == (200, "ok\n")
     code, said = ask(observed, "/readyz")
-    assert (code, json.loads(said)) == (200, {"state": "ready", "degraded": []})
+    assert (code, json.loads(said)) == (200, {"state": "ready", "degraded": [], "producers_wait": []})
     assert ask(observed, "/anything")[0] == 404
     url = f"http://{observed.ready['http']}"
     shown = homing("health", "--url", url)

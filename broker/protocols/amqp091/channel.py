@@ -217,6 +217,7 @@ class Channel(Confirming):
             exclusive=exclusive,
             priority=priority,
         )
+        consumer.tag = tag
         self.subscriptions[tag] = session.subscribers[consumer.number] = Subscription(self, consumer, tag, no_ack)
         return tag
 

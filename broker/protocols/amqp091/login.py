@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ...core.consumer import Client
+from ...core.consumer import Client, Library
 from .codec import AmqpError
 from .codec_methods import NUMBER
 from .codec_tables import TableError, read_table
@@ -44,6 +44,11 @@ def client(properties: dict[str, Any]) -> Client:
     """What client properties tell of the program: ``connection_name``, as RabbitMQ knows it, ``host`` and ``program_version``."""
     said = (properties.get(name) for name in ("connection_name", "host", "program_version"))
     return Client(*(value[:_MAX_CHARS] if isinstance(value, str) else "" for value in said))
+
+
+def library(properties: dict[str, Any]) -> Library:
+    said = (properties.get(name) for name in ("product", "version"))
+    return Library(*(value[:_MAX_CHARS] if isinstance(value, str) else "" for value in said))
 
 
 def credentials(mechanism: str, response: bytes, has_certificate: bool) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ...broker import Broker
-from ...core.consumer import NOBODY, Consumer
+from ...core.consumer import NOBODY, Consumer, Library
 from ...core.message import MessageReference
 from ...core.producer import Producer
 from ...errors import Refused
@@ -36,7 +36,7 @@ from .codec import (
 from .codec_methods import DIALECTS, METHODS, NUMBER, PROTOCOL_HEADER
 from .connection import AmqpConnection
 from .errors import ACCESS_REFUSED, error_of
-from .login import client, credentials, server_properties
+from .login import client, credentials, library, server_properties
 from .methods import METHODS as HANDLERS
 from .options import AmqpOptions
 
@@ -94,7 +94,7 @@ class AmqpSession(AmqpConnection):
         #: We have sent connection.close: the answer to it is all that counts now.
         self._closed_by_us = False
         #: What it said of itself.
-        self._client = NOBODY
+        self._client, self._library = NOBODY, Library()
         #: The client has: nothing behind it is acted on, and the answer follows when all before it is on disk.
         self._closed_by_client = False
         self._ended = False
@@ -285,7 +285,7 @@ class AmqpSession(AmqpConnection):
             self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True
             self._notifies_blocked = capabilities.get("connection.blocked") is True
             self._told_of_refusal = capabilities.get("authentication_failure_close") is True
-        self._client = client(properties)
+        self._client, self._library = client(properties), library(properties)
         user, password = credentials(mechanism, response, self._has_certificate())
         self._waiting = b""
         self._cancel_login = self._authenticate(user, password, self._checked)
@@ -331,6 +331,7 @@ class AmqpSession(AmqpConnection):
             "", self.login, self, virtual_host=vhost, client=self._client, peer=self._output.place, shares=self.shares
         )
         self.connection.returns_at_once = True
+        self.connection.library = self._library
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)
         self.producer = self.turn.producer = self.broker.open_sender(self.connection)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgpack
 
-from ...core.consumer import Client
+from ...core.consumer import Client, Library
 from ...core.fault import FailureReport
 from ...core.message import DEFAULT_PRIORITY, Message
 from ...core.redelivery import ConsumerPolicy
@@ -92,6 +92,10 @@ def client(options: dict[str, Any]) -> Client:
     name: str = options["client_id"]
     made_up = len(name) in (32, 36) and all(letter in "0123456789abcdef-" for letter in name)
     return Client(name[:8] if made_up else name, shown(options.get("host") or ""), shown(options.get("version") or ""))
+
+
+def library(options: dict[str, Any]) -> Library:
+    return Library(*(shown(options.get(name) or "") for name in ("product", "product_version")))
 
 
 def messages(

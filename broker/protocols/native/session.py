@@ -39,6 +39,7 @@ _LAST_ACK_TYPE: Final = int(AckType.EXPIRED)
 _HELLO_OPTIONS: Final[dict[str, type]] = {
     "client_id": str,
     "product": str,
+    "product_version": str,
     "host": str,
     "version": str,
     "heartbeat_ms": int,
@@ -217,6 +218,7 @@ class NativeSession:
         except (Refused, RedeliveryPolicyError) as refusal:
             self.end(refusal.code, refusal.message, refusal.fix)
             return
+        self._connection.library = fields.library(options)
         ours, theirs = self._options.heartbeat_ms, options.get("heartbeat_ms") or 0
         heartbeat_ms = min(ours, max(theirs, _LEAST_HEARTBEAT_MS)) if ours and theirs else 0
         self._output.opened(heartbeat_ms)
