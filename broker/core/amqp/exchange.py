@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ..reserved import RESERVED
+from .binding_index import HeadersIndex, TopicIndex
 
 DIRECT: Final = "direct"
 TOPIC: Final = "topic"
@@ -31,15 +32,21 @@ class Binding(NamedTuple):
     key: str
     arguments: dict[str, Any]
 
-    def identity(self) -> tuple[str, Destination, str, str]:
+    def identity(self) -> Identity:
         """Two bindings with the same identity are one."""
         return self.source, self.destination, self.key, repr(sorted(self.arguments.items()))
+
+
+#: What two bindings that are one have in common.
+Identity = tuple[str, Destination, str, str]
 
 
 class Exchange:
     __slots__ = (
         "_by_destination",
+        "_by_headers",
         "_by_key",
+        "_by_pattern",
         "alternate",
         "arguments",
         "auto_delete",
@@ -68,9 +75,12 @@ class Exchange:
         self.arguments = arguments or {}
         alternate = self.arguments.get("alternate-exchange")
         self.alternate: str | None = alternate if isinstance(alternate, str) else None
-        self.bindings: dict[tuple[str, Destination, str, str], Binding] = {}
+        self.bindings: dict[Identity, Binding] = {}
+        self._by_destination: dict[Destination, dict[Identity, Binding]] = {}
+        # Of its kind one of these: of a direct, a topic and a headers exchange.
         self._by_key: dict[str, dict[Destination, int]] = {}
-        self._by_destination: dict[Destination, dict[tuple[str, Destination, str, str], Binding]] = {}
+        self._by_pattern: TopicIndex[Destination] = TopicIndex()
+        self._by_headers: HeadersIndex[Identity] = HeadersIndex()
 
     @property
     def predeclared(self) -> bool:
@@ -86,8 +96,14 @@ class Exchange:
         if identity in self.bindings:
             return False
         self.bindings[identity] = binding
-        counts = self._by_key.setdefault(binding.key, {})
-        counts[binding.destination] = counts.get(binding.destination, 0) + 1
+        if self.kind == TOPIC:
+            self._by_pattern.add(binding.key, binding.destination)
+        elif self.kind == HEADERS:
+            pairs, any_of = _asked_for(binding.arguments)
+            self._by_headers.add(identity, pairs, any_of)
+        elif self.kind == DIRECT:
+            counts = self._by_key.setdefault(binding.key, {})
+            counts[binding.destination] = counts.get(binding.destination, 0) + 1
         self._by_destination.setdefault(binding.destination, {})[identity] = binding
         return True
 
@@ -100,64 +116,55 @@ class Exchange:
         del same[identity]
         if not same:
             del self._by_destination[binding.destination]
-        counts = self._by_key[binding.key]
-        counts[binding.destination] -= 1
-        if not counts[binding.destination]:
-            del counts[binding.destination]
-        if not counts:
-            del self._by_key[binding.key]
+        if self.kind == TOPIC:
+            self._by_pattern.remove(binding.key, binding.destination)
+        elif self.kind == HEADERS:
+            self._by_headers.remove(identity)
+        elif self.kind == DIRECT:
+            counts = self._by_key[binding.key]
+            counts[binding.destination] -= 1
+            if not counts[binding.destination]:
+                del counts[binding.destination]
+            if not counts:
+                del self._by_key[binding.key]
         return True
 
     def bindings_to(self, destination: Destination) -> list[Binding]:
         return list(self._by_destination.get(destination, {}).values())
 
-    def matches(self, key: str, headers: Mapping[str, Any]) -> tuple[Destination, ...]:
-        """Where a message with this routing key and these headers goes from here."""
-        if self.kind == HEADERS:
-            return tuple(dict.fromkeys(each.destination for each in self.bindings.values() if headers_match(each.arguments, headers)))
-        if self.kind == DIRECT:
-            return tuple(self._by_key.get(key, ()))
+    def matches(self, keys: Iterable[str], headers: Mapping[str, Any]) -> Iterable[Destination]:
+        """Where a message with these routing keys and headers goes from here, each once."""
         if self.kind == FANOUT:
-            return tuple(dict.fromkeys(binding.destination for binding in self.bindings.values()))
-        words = _words(key)
+            return self._by_destination
         found: dict[Destination, None] = {}
-        for pattern, destinations in self._by_key.items():
-            if topic_matches(_words(pattern), words):
-                found.update(dict.fromkeys(destinations))
-        return tuple(found)
-
-
-def _words(key: str) -> list[str]:
-    return key.split(".") if key else []
-
-
-def topic_matches(pattern: list[str], words: list[str]) -> bool:
-    """``*`` is exactly one word, ``#`` any number of them. Linear in the worst case of one ``#``, never exponential."""
-    at = place = 0
-    star, mark = -1, 0
-    while at < len(words):
-        if place < len(pattern) and pattern[place] == "#":
-            star, mark = place, at
-            place += 1
-        elif place < len(pattern) and pattern[place] in ("*", words[at]):
-            at += 1
-            place += 1
-        elif star >= 0:
-            mark += 1
-            place, at = star + 1, mark
-        else:
-            return False
-    return all(word == "#" for word in pattern[place:])
+        if self.kind == HEADERS:
+            for identity in self._by_headers.candidates(headers):
+                binding = self.bindings[identity]
+                if binding.destination not in found and headers_match(binding.arguments, headers):
+                    found[binding.destination] = None
+            return found
+        for key in keys:
+            if self.kind == TOPIC:
+                self._by_pattern.match(key, found)
+            else:
+                found.update(dict.fromkeys(self._by_key.get(key, ())))
+        return found
 
 
 def headers_match(wanted: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
     """RabbitMQ's rule: ``x-match`` is all (default), any, or either with-x, which looks at names that begin with x- too."""
-    mode = wanted.get("x-match", "all")
-    with_x = str(mode).endswith("-with-x")
-    pairs = [(name, value) for name, value in wanted.items() if name != "x-match" and (with_x or not name.startswith("x-"))]
+    pairs, any_of = _asked_for(wanted)
     # A binding value of void asks only that the header is there.
     held = (name in headers and (value is None or _same(headers[name], value)) for name, value in pairs)
-    return any(held) if str(mode).startswith("any") else all(held)
+    return any(held) if any_of else all(held)
+
+
+def _asked_for(arguments: Mapping[str, Any]) -> tuple[list[tuple[str, Any]], bool]:
+    """The pairs that a binding to a headers exchange looks at, and whether one of them is enough."""
+    mode = str(arguments.get("x-match", "all"))
+    with_x = mode.endswith("-with-x")
+    pairs = [(name, value) for name, value in arguments.items() if name != "x-match" and (with_x or not name.startswith("x-"))]
+    return pairs, mode.startswith("any")
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -188,9 +195,7 @@ def route(
     while waiting:
         exchange = waiting.pop(0)
         by_headers = by_headers or exchange.kind == HEADERS
-        found: dict[Destination, None] = {}
-        for key in wanted:
-            found.update(dict.fromkeys(exchange.matches(key, headers)))
+        found = exchange.matches(wanted, headers)
         following: list[str] = []
         for destination in found:
             if destination.is_queue:

@@ -1,0 +1,169 @@
+"""Which bindings of an exchange a message matches, found at the cost of the matches and not of the bindings. Pure.
+
+Topic patterns stand in a trie by words, as in RabbitMQ: a key is walked over the nodes that are alive, and patterns share what they begin
+with. Bindings of a headers exchange stand under one of their pairs, the one that the fewest others stand under.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+T = TypeVar("T")
+
+_ONE: Final = "*"
+_MANY: Final = "#"
+
+
+def words_of(key: str) -> list[str]:
+    return key.split(".") if key else []
+
+
+class _Node(Generic[T]):
+    """Where patterns that begin alike have come to. ``many``: behind a ``#``, which may take further words."""
+
+    __slots__ = ("any_number", "any_word", "ends", "literal", "many")
+
+    def __init__(self, many: bool = False) -> None:
+        self.literal: dict[str, _Node[T]] = {}
+        self.any_word: _Node[T] | None = None
+        self.any_number: _Node[T] | None = None
+        #: What patterns lead to that end here, and how many bindings do.
+        self.ends: dict[T, int] = {}
+        self.many = many
+
+    def after(self, word: str) -> _Node[T] | None:
+        if word == _MANY:
+            return self.any_number
+        return self.any_word if word == _ONE else self.literal.get(word)
+
+    def make(self, word: str) -> _Node[T]:
+        node: _Node[T] = _Node(word == _MANY)
+        self._set(word, node)
+        return node
+
+    def remove(self, word: str) -> None:
+        self._set(word, None)
+
+    def _set(self, word: str, node: _Node[T] | None) -> None:
+        if word == _MANY:
+            self.any_number = node
+        elif word == _ONE:
+            self.any_word = node
+        elif node is None:
+            del self.literal[word]
+        else:
+            self.literal[word] = node
+
+    @property
+    def ends_all(self) -> bool:
+        """No pattern goes on behind it."""
+        return not self.literal and self.any_word is None and self.any_number is None
+
+
+class TopicIndex(Generic[T]):
+    """Topic patterns, and what each leads to: ``*`` is exactly one word, ``#`` any number of them."""
+
+    def __init__(self) -> None:
+        self._root: _Node[T] = _Node()
+
+    def add(self, pattern: str, target: T) -> None:
+        """Counted: as often as it was added it is to be removed."""
+        node = self._root
+        for word in words_of(pattern):
+            node = node.after(word) or node.make(word)
+        node.ends[target] = node.ends.get(target, 0) + 1
+
+    def remove(self, pattern: str, target: T) -> None:
+        words, path = words_of(pattern), [self._root]
+        for word in words:
+            node = path[-1].after(word)
+            assert node is not None, "only what was added is removed"
+            path.append(node)
+        ends = path[-1].ends
+        ends[target] -= 1
+        if not ends[target]:
+            del ends[target]
+        while words and not path[-1].ends and path[-1].ends_all:
+            path.pop()
+            path[-1].remove(words.pop())
+
+    @property
+    def is_empty(self) -> bool:
+        return self._root.ends_all and not self._root.ends
+
+    def match(self, key: str, found: dict[T, None]) -> None:
+        """Adds what patterns lead to that the key fits."""
+        alive: dict[_Node[T], None] = {}
+        _reach(self._root, alive, found)
+        for word in words_of(key):
+            following: dict[_Node[T], None] = {}
+            for node in alive:
+                if node.many:
+                    following[node] = None
+                if (literal := node.literal.get(word)) is not None:
+                    _reach(literal, following, found)
+                if node.any_word is not None:
+                    _reach(node.any_word, following, found)
+            alive = following
+        for node in alive:
+            found.update(dict.fromkeys(node.ends))
+
+
+def _reach(node: _Node[T], alive: dict[_Node[T], None], found: dict[T, None]) -> None:
+    """It is alive, and so is what stands behind a ``#`` that takes no word. What ends with ``#`` fits whatever else comes."""
+    alive[node] = None
+    while node.any_number is not None:
+        node = node.any_number
+        found.update(dict.fromkeys(node.ends))
+        if node in alive or node.ends_all:
+            return
+        alive[node] = None
+
+
+#: Where a binding stands: the name of a header, and its value, or nothing where it is the name alone that the binding asks for.
+Place = tuple[str, Any] | tuple[str]
+
+
+class HeadersIndex(Generic[T]):
+    """Bindings of a headers exchange by what they ask for."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[Place, dict[T, None]] = {}
+        #: Those that ask for nothing that could be looked up, and fit whatever comes.
+        self._others: dict[T, None] = {}
+        self._places: dict[T, list[Place]] = {}
+
+    def add(self, binding: T, pairs: Iterable[tuple[str, Any]], any_of: bool) -> None:
+        """``any_of``: one of the pairs is enough; else all of them are asked for. Values are found by ``==``, or by their name alone."""
+        places = [_place(name, value) for name, value in pairs]
+        if not any_of and places:
+            places = [min(places, key=lambda place: len(self._by_place.get(place, ())))]
+        self._places[binding] = places
+        for place in places:
+            self._by_place.setdefault(place, {})[binding] = None
+        if not places and not any_of:
+            self._others[binding] = None
+
+    def remove(self, binding: T) -> None:
+        self._others.pop(binding, None)
+        for place in self._places.pop(binding):
+            there = self._by_place.get(place, {})
+            there.pop(binding, None)
+            if not there:
+                self._by_place.pop(place, None)
+
+    def candidates(self, headers: Mapping[str, Any]) -> dict[T, None]:
+        """All that may fit, in no order; each is to be looked at."""
+        found = dict(self._others)
+        for name, value in headers.items():
+            found.update(self._by_place.get((name,), {}))
+            found.update(self._by_place.get(_place(name, value), {}))
+        return found
+
+
+def _place(name: str, value: Any) -> Place:
+    """Tables and arrays have no hash, and what is void asks for the name alone."""
+    if value is None or isinstance(value, dict | list):
+        return (name,)
+    return name, value
