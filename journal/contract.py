@@ -125,10 +125,11 @@ class HopDetail(TypedDict):
     shared_queue: NotRequired[str]
     # Through a dead-letter exchange: how it had come in, how it went on, how often it was dead-lettered so, and when first.
     exchange: NotRequired[str]
-    routing_keys: NotRequired[list[str]]
+    #: Bytes: a key that is not UTF-8.
+    routing_keys: NotRequired[list[str | bytes]]
     to_exchange: NotRequired[str]
-    to_keys: NotRequired[list[str]]
-    to_hidden: NotRequired[list[str]]
+    to_keys: NotRequired[list[str | bytes]]
+    to_hidden: NotRequired[list[str | bytes]]
     count: NotRequired[int]
     first_ms: NotRequired[int]
     keys_replaced: NotRequired[bool]

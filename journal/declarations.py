@@ -51,7 +51,8 @@ class BindingContent(TypedDict):
     to: str
     #: ``to`` is one, not an exchange.
     queue: bool
-    key: str
+    #: Bytes: one that is not UTF-8.
+    key: str | bytes
     #: As in AmqpDeclaration.
     arguments: dict[str, Any]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
@@ -10,7 +9,6 @@ import typer
 from rich.console import RenderableType
 
 from ..core.settings.units import counted
-from ..logs.safe_text import safe_json
 from . import letter_filter as of
 from .completion import queue_argument
 from .dead_letters import deaths_in
@@ -101,8 +99,8 @@ def export(
             async for page in scan:
                 deaths = await deaths_in(connection, page)
                 for message, death in zip(page["messages"], deaths, strict=True):
-                    line = {**message, "body": body_json(message["body"]), "dead_letter": death and death.shown()}
-                    to.write(safe_json(json.dumps(line, ensure_ascii=False, default=str)) + "\n")
+                    exported = {**message, "body": body_json(message["body"]), "dead_letter": death and death.shown()}
+                    print_json(exported, line=True, to=to)
         return scan.messages
 
     if str(out) == "-":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import json
 import re
 import shlex
 import time
@@ -16,6 +15,8 @@ from functools import partial
 from typing import Annotated, Any, Final, Self, TypeVar
 
 import typer
+
+from homing.journal import json_text
 
 from ..core.settings.units import counted
 from .output import ExitCode, as_command_error, note, progress_bar
@@ -107,7 +108,7 @@ def words(wanted: Filter) -> list[str]:
         if key in ("since_ms", "until_ms"):
             texts = [datetime.fromtimestamp(value / 1000).isoformat(timespec="milliseconds")]
         elif key == "properties":
-            texts = [f"{name}={each}" if isinstance(each, str) else f"{name}:={json.dumps(each)}" for name, each in value.items()]
+            texts = [f"{name}={each}" if isinstance(each, str) else f"{name}:={json_text.dumps(each)}" for name, each in value.items()]
         elif isinstance(value, bytes):
             texts = [value.decode(errors="replace")]
         option = _NAMES.get(key) or f"--{key.replace('_', '-')}"

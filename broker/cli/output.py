@@ -6,8 +6,6 @@ properties, bodies, errors) are made safe to show here and nowhere else: ``escap
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import signal
 import sys
@@ -23,6 +21,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape as without_markup
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
+
+from homing.journal import json_text
 
 from ..logs.safe_text import safe, safe_json
 
@@ -203,16 +203,7 @@ def note(text: str) -> None:
 
 def print_json(value: Any, *, line: bool = False, to: TextIO | None = None) -> None:
     """One JSON document, to stdout unless said otherwise; with ``line`` on a single line, for JSON Lines."""
-    text = json.dumps(value, ensure_ascii=False, default=_jsonable, indent=None if line else 2)
-    (to or sys.stdout).write(safe_json(text) + "\n")
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, bytes | bytearray | memoryview):
-        return body_json(bytes(value))
-    if isinstance(value, Iterable):
-        return list(value)
-    return str(value)
+    (to or sys.stdout).write(safe_json(json_text.dumps(value, indent=None if line else 2)) + "\n")
 
 
 def body_json(body: bytes) -> Any:
@@ -220,7 +211,7 @@ def body_json(body: bytes) -> Any:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(body).decode()}
+        return json_text.plain(body)
 
 
 def body_text(body: bytes, limit: int = 4096) -> str:

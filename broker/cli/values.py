@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from homing.journal import json_text
+
 Settings = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, as in broker.yaml (docs/settings.md): redelivery-delay=5s.")
 ]
@@ -72,7 +74,7 @@ def _scalar(text: str) -> Any:
 
 
 def property_given(text: str) -> tuple[str, Any]:
-    """``name=text``, or ``name:=json``."""
+    """``name=text``, or ``name:=json``, in which bytes are ``{"base64": …}``."""
     name, found, value = text.partition("=")
     if not found or not name.rstrip(":"):
         raise typer.BadParameter(f"{text!r} is not name=text (or name:=json for numbers, true, false and null)")
@@ -82,6 +84,8 @@ def property_given(text: str) -> tuple[str, Any]:
         typed = json.loads(value)
     except ValueError:
         typed = value = ""
+    if isinstance(typed, dict) and (told := json_text.read_back(typed)) is not None:
+        typed = told
     if isinstance(typed, dict | list) or not value or (isinstance(typed, float) and not math.isfinite(typed)):
-        raise typer.BadParameter(f"{text!r}: what follows := must be a JSON number, string, true, false or null")
+        raise typer.BadParameter(f'{text!r}: what follows := must be a JSON number, string, true, false, null or {{"base64": …}}')
     return name[:-1], typed

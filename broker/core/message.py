@@ -7,6 +7,7 @@ never changes. Selectors and consumers see the reference's overlay over the mess
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
@@ -54,10 +55,11 @@ class HopDetail(TypedDict):
     shared_queue: NotRequired[str]
     # Through a dead-letter exchange: how it had come in, how it went on, how often it was dead-lettered so, and when first.
     exchange: NotRequired[str]
-    routing_keys: NotRequired[list[str]]
+    #: Bytes: a key that is not UTF-8.
+    routing_keys: NotRequired[list[str | bytes]]
     to_exchange: NotRequired[str]
-    to_keys: NotRequired[list[str]]
-    to_hidden: NotRequired[list[str]]
+    to_keys: NotRequired[list[str | bytes]]
+    to_hidden: NotRequired[list[str | bytes]]
     count: NotRequired[int]
     first_ms: NotRequired[int]
     keys_replaced: NotRequired[bool]
@@ -311,7 +313,7 @@ def describe_hops(hops: list[Hop], message_id: int) -> list[dict[str, Any]]:
 
 
 def _as_text(hops: list[Hop], message_id: int) -> str:
-    return json.dumps(describe_hops(hops, message_id), separators=(",", ":"))
+    return json.dumps(describe_hops(hops, message_id), separators=(",", ":"), default=lambda key: {"base64": b64encode(key).decode()})
 
 
 def _latest(hops: list[Hop], message_id: int) -> Properties:

@@ -16,7 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from .. import fingerprint
+from .. import fingerprint, json_text
 from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
 from ..contract import ON_HOLD_MS, AttemptDetail, Fault, FaultLife, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState
 from ..declarations import RedriveContent
@@ -74,8 +74,7 @@ def us(at_ms: int | None) -> int | None:
 
 
 def as_json(value: Any) -> str:
-    """Settings and options are plain values; bytes, which JSON lacks, are shown as text."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=lambda v: v.decode("utf-8", "replace"))
+    return json_text.dumps(value, sort_keys=True)
 
 
 def error_class(outcome: str, fault: Fault | None) -> str:

@@ -168,7 +168,7 @@ class Hostile:
     def value(self, kind: str) -> Any:
         if kind == "b":
             return self.chance.below(4) == 1
-        if kind == "s":
+        if kind in ("s", "k"):
             return self.chance.choice(NAMES[: self.chance.choice((6, 6, 20, len(NAMES)))])
         if kind == "S":
             return self.chance.choice((b"", b"\x00guest\x00guest"))

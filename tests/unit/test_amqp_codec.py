@@ -108,6 +108,7 @@ ARGUMENTS: dict[str, st.SearchStrategy[Any]] = {
     "q": st.integers(0, (1 << 64) - 1),
     "b": st.booleans(),
     "s": st.text(max_size=60),
+    "k": st.text(max_size=60) | st.binary(max_size=60).map(lambda key: key.decode("utf-8", "surrogateescape")),
     "S": st.binary(max_size=60),
     "t": TABLES,
 }

@@ -479,7 +479,7 @@ def random_value(rng: random.Random, kind: str) -> Any:
     names = ["", "q1", "q2", "x1", "amq.topic", "direct", "topic", "a.b", "#", "tag"]
     if kind == "b":
         return rng.random() < 0.4
-    if kind == "s":
+    if kind in ("s", "k"):
         return rng.choice(names)
     if kind == "S":
         return b""

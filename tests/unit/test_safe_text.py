@@ -59,7 +59,7 @@ def test_json_stays_json_and_says_the_same(text: str) -> None:
 
 def test_printed_json_can_always_be_written(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"lone": "\ud800", "c1": "\x9b", "body": b"\xff"}, line=True)
-    assert capsys.readouterr().out == '{"lone": "\\ud800", "c1": "\\u009b", "body": {"base64": "/w=="}}\n'
+    assert capsys.readouterr().out == '{"lone": {"base64": "7aCA"}, "c1": "\\u009b", "body": {"base64": "/w=="}}\n'
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from ..message import AMQP_ORIGIN as ORIGIN
 from ..message import Message, MessageReference
+from .keys import key_of
 from .vhost import local_name
 
 
@@ -71,5 +72,5 @@ def last_way(reference: MessageReference) -> Way:
     for hop in reference.hops or ():
         detail = hop.detail
         if "to_exchange" in detail:
-            return Way(detail["to_exchange"], tuple(detail["to_keys"]), tuple(detail.get("to_hidden", ())))
+            return Way(detail["to_exchange"], tuple(map(key_of, detail["to_keys"])), tuple(map(key_of, detail.get("to_hidden", ()))))
     return way_of(reference.message)

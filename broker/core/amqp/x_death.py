@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from ..dead_letter import NOT_RETRYABLE, POISON, REJECTED
 from ..message import Hop, HopDetail
+from .keys import kept, key_of
 from .origin import Way
 from .vhost import local_name
 
@@ -45,7 +46,7 @@ def deaths(hops: list[Hop]) -> list[Death]:
                 *pair,
                 detail.get("count", 1),
                 detail.get("exchange", ""),
-                list(detail.get("routing_keys") or (local_name(detail["address"]),)),
+                list(map(key_of, detail.get("routing_keys") or (local_name(detail["address"]),))),
                 int(detail.get("first_ms") or detail["at_ms"]),
             )
         elif "count" not in detail:
@@ -58,14 +59,14 @@ def through_exchange(hop: Hop, before: list[Hop] | None, came: Way, to: Way, key
     detail: HopDetail = {
         **hop.detail,
         "exchange": came.exchange,
-        "routing_keys": list(came.keys),
+        "routing_keys": kept(came.keys),
         "to_exchange": to.exchange,
-        "to_keys": list(to.keys),
+        "to_keys": kept(to.keys),
         "count": 1,
         "first_ms": hop.detail["at_ms"],
     }
     if to.hidden:
-        detail["to_hidden"] = list(to.hidden)
+        detail["to_hidden"] = kept(to.hidden)
     if keys_replaced:
         detail["keys_replaced"] = True
     reason = reason_of(hop)

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from .codec_tables import TableError, read_table, write_table
 
-#: class number, class; then method number, method, arguments. o octet, h short, l long, q long long, s short string, S long string,
-#: t table, b bit (neighbouring bits share an octet).
+#: class number, class; then method number, method, arguments. o octet, h short, l long, q long long, s short string, k the same as a
+#: routing key, which may be any bytes, S long string, t table, b bit (neighbouring bits share an octet).
 _TABLE: Final = """
 10 connection
   10 start o o t S S
@@ -42,20 +42,20 @@ _TABLE: Final = """
   11 declare-ok
   20 delete h s b b
   21 delete-ok
-  30 bind h s s s b t
+  30 bind h s s k b t
   31 bind-ok
-  40 unbind h s s s b t
+  40 unbind h s s k b t
   51 unbind-ok
 50 queue
   10 declare h s b b b b b t
   11 declare-ok s l l
-  20 bind h s s s b t
+  20 bind h s s k b t
   21 bind-ok
   30 purge h s b
   31 purge-ok l
   40 delete h s b b b
   41 delete-ok l
-  50 unbind h s s s t
+  50 unbind h s s k t
   51 unbind-ok
 60 basic
   10 qos l h b
@@ -64,11 +64,11 @@ _TABLE: Final = """
   21 consume-ok s
   30 cancel s b
   31 cancel-ok s
-  40 publish h s s b b
-  50 return h s s s
-  60 deliver s q b s s
+  40 publish h s k b b
+  50 return h s s k
+  60 deliver s q b s k
   70 get h s b
-  71 get-ok q b s s l
+  71 get-ok q b s k l
   72 get-empty s
   80 ack q b
   90 reject q b
@@ -166,7 +166,7 @@ def read_arguments(method: Method, data: bytes, at: int, end: int) -> list[Any]:
         if kind in _WIDTH:
             stop = at + _WIDTH[kind]
             value: Any = int.from_bytes(data[at:stop], "big")
-        elif kind == "s":
+        elif kind in "sk":
             stop = at + 1 + (data[at] if at < end else 0)
             value = data[at + 1 : stop]
         elif kind == "S":
@@ -178,6 +178,8 @@ def read_arguments(method: Method, data: bytes, at: int, end: int) -> list[Any]:
             raise TableError(f"{method.name} is cut off")
         if kind == "s":
             value = _text(value)
+        elif kind == "k":
+            value = value.decode("utf-8", "surrogateescape")
         values.append(value)
         at = stop
     if at != end:
@@ -213,7 +215,7 @@ def write_arguments(method: Method, values: tuple[Any, ...]) -> bytes:
             bits = []
         if kind in _WIDTH:
             parts.append(int(value).to_bytes(_WIDTH[kind], "big"))
-        elif kind == "s":
+        elif kind in "sk":
             parts.append(short_string(value))
         elif kind == "S":
             parts.append(len(value).to_bytes(4, "big") + value)

@@ -172,7 +172,7 @@ def write_value(value: Any) -> bytes:
             return b"l" + value.to_bytes(8, "big", signed=True)
         raise TableError(f"{value} is beyond 64 bits")
     if isinstance(value, str):
-        return _sized(b"S", value.encode("utf-8", "surrogatepass"))
+        return _sized(b"S", _raw(value))
     if isinstance(value, bytes):
         return _sized(b"x", value)
     if isinstance(value, float):
@@ -182,6 +182,13 @@ def write_value(value: Any) -> bytes:
     if isinstance(value, list | tuple):
         return _sized(b"A", b"".join([write_value(each) for each in value]))
     raise TableError(f"a table cannot hold a {type(value).__name__}")
+
+
+def _raw(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def long_value(value: int) -> bytes:

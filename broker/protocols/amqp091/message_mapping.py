@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from ...core.amqp.keys import is_text, key_of
 from ...core.amqp.origin import MOST_KEYS, Way, last_way, packed, unpacked
 from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.amqp.x_death import Death, deaths
@@ -56,13 +57,13 @@ def headers_of(properties: ContentProperties) -> dict[str, Any]:
 
 
 def key_list(headers: dict[str, Any], name: str) -> list[str]:
-    """CC or BCC: a list of routing keys; what is no text in it is passed over. Raises AmqpError as RabbitMQ does for anything else."""
+    """CC or BCC: a list of routing keys; what is none in it is passed over. Raises AmqpError as RabbitMQ does for anything else."""
     if name not in headers:
         return []
     keys = headers[name]
     if not isinstance(keys, list) or len(keys) > MOST_KEYS:
         raise precondition_failed(f"invalid {name} header: a list of routing keys is expected")
-    return [key for key in keys if isinstance(key, str)]
+    return [key_of(key) for key in keys if isinstance(key, str | bytes)]
 
 
 def without_bcc(properties: ContentProperties) -> bytes:
@@ -122,11 +123,6 @@ def rewritten(origin: bytes, changes: Mapping[str, PropertyValue]) -> bytes:
             fields[name] = write_value(value)
     headers = join_table(fields) if fields else None
     return origin[: len(origin) - len(raw)] + write_properties(properties._replace(headers=headers, expiration=None, **own))
-
-
-def is_text(name: str) -> bool:
-    """Whether a name came as UTF-8; what did not cannot be written to the journal."""
-    return name.isascii() or not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
 
 
 def _storable(value: Any) -> bool:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ...core.amqp.exchange import Destination
+from ...core.amqp.keys import is_text
 from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.queue import Queue
 from ...errors import Refused
@@ -15,7 +16,6 @@ from .codec import AmqpError
 from .codec_methods import NUMBER
 from .errors import not_implemented, precondition_failed
 from .getting import get
-from .message_mapping import is_text
 
 #: A queue or exchange name in AMQP has at most this many bytes, which the short string sees to.
 _Values = list[Any]

@@ -26,7 +26,9 @@ _MOST: Final = (1 << 62) - 1
 _INT32: Final = 1 << 31
 _TYPES: Final[dict[type, str]] = {bool: "bool", str: "longstr", float: "double", bytes: "binary", list: "array", dict: "table"}
 #: Texts of which RabbitMQ says in other words that they are none.
-_NAMES: Final = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+#: As any routing key it may be bytes that are not UTF-8.
+_KEY: Final = "x-dead-letter-routing-key"
+_NAMES: Final = ("x-dead-letter-exchange", _KEY)
 _Number = Literal["message_ttl_ms", "expires_ms", "max_length", "max_length_bytes", "consumer_timeout_ms"]
 #: argument -> the setting it becomes.
 _NUMBERS: Final[Mapping[str, _Number]] = {
@@ -91,7 +93,7 @@ def options_for(
             options[_NUMBERS[argument]] = _number(name, argument, value, 1 if argument in _AT_LEAST_1 else 0)
         elif argument in _REFUSED:
             raise _invalid(name, argument, "unsupported", "declare the queue without it")
-        elif argument in _TEXTS and not isinstance(value, str):
+        elif argument in _TEXTS and not isinstance(value, str | bytes if argument == _KEY else str):
             raise _wrong_type(name, argument, value)
     if arguments.get("x-dead-letter-routing-key") is not None and "x-dead-letter-exchange" not in arguments:
         raise _invalid(name, "x-dead-letter-routing-key", "routing_key_but_no_dlx_defined", "name an x-dead-letter-exchange too")

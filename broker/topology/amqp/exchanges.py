@@ -14,6 +14,7 @@ from homing.journal.declarations import BindingContent, DeclarationRecord, Excha
 
 from ...core.amqp.declared import AMQP
 from ...core.amqp.exchange import DIRECT, FANOUT, HEADERS, KINDS, TOPIC, Binding, Destination, Exchange, headers_match_problem, route
+from ...core.amqp.keys import kept, key_of
 from ...core.amqp.policy import Policy
 from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
 from ...core.memory import Cache
@@ -142,7 +143,9 @@ class Exchanges:
         exchange.bind(binding)
         self._changed()
         if self._lasts(exchange, destination):
-            content = BindingContent(source=source, to=destination.name, queue=destination.is_queue, key=key, arguments=arguments)
+            content = BindingContent(
+                source=source, to=destination.name, queue=destination.is_queue, key=kept((key,))[0], arguments=arguments
+            )
             self._state.recorder.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
@@ -211,7 +214,7 @@ class Exchanges:
                 destination = Destination(content["to"], content["queue"])
                 there = self.queue(destination.name) if destination.is_queue else self.exchanges.get(destination.name)
                 if exchange is not None and there is not None:
-                    exchange.bind(Binding(content["source"], destination, content["key"], content["arguments"]))
+                    exchange.bind(Binding(content["source"], destination, key_of(content["key"]), content["arguments"]))
 
     # -- routing -----------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from homing.journal.declarations import DeclarationRecord, PolicyContent
 
 from ...core.amqp.declared import AMQP, arguments_of, declared_arguments
+from ...core.amqp.keys import key_of
 from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
 from ...core.amqp.vhost import split, virtual_host_of
 from ...core.memory import Cache
@@ -219,6 +220,7 @@ def dead_letter_exchange(queue: Queue) -> tuple[str | None, str | None]:
     definition: Mapping[str, Any] = queue.policy.definition if queue.policy is not None else {}
     exchange = arguments.get("x-" + _EXCHANGE)
     replaced = arguments.get("x-" + _ROUTING_KEY)
+    replaced = None if replaced is None else key_of(replaced)
     return (
         definition.get(_EXCHANGE) if exchange is None else exchange,
         definition.get(_ROUTING_KEY) if replaced is None else replaced,
