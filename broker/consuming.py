@@ -137,7 +137,9 @@ class Consuming(DeadLetters):
         queue.used_at_ms = now_ms
         if queue.paused or self.stopping:
             return None
-        while (reference := queue.take_next()) is not None:
+        # Only where that matters: a connection may hold very many of its single gets.
+        holds_some = bool(queue.suspects) and any(each.queue is queue and each.unsettled for each in connection.all_consumers())
+        while (reference := queue.take_next(connection.name, now_ms, holds_some)) is not None:
             self.state.made_room(queue)
             if reference.expired(now_ms):
                 queue.delivering -= 1
@@ -165,9 +167,10 @@ class Consuming(DeadLetters):
             return reference
         return None
 
-    def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
+    def when_read(self, connection: Connection, queue: Queue, callback: Callable[[], None]) -> bool:
         """Calls back when more of the queue has come from disk; False, and never, where there is nothing on disk to hand out."""
-        return not (queue.paused or self.stopping) and self.state.pager.when_read(queue, callback)
+        given_nothing = queue.paused or self.stopping or queue.is_apart(connection.name, self.now_ms())
+        return not given_nothing and self.state.pager.when_read(queue, callback)
 
     def serve(self, queue: Queue) -> None:
         """See Dispatcher.serve."""

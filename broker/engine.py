@@ -216,7 +216,7 @@ class Engine:
             if not queue.references:
                 # The room of what was in it once is given back.
                 queue.references.clear()
-            if queue.suspects or any(consumer.isolated_until_ms or consumer.draining_until_ms for consumer in queue.consumers):
+            if queue.suspects or queue.apart:
                 self.state.mark_ready(queue)
         for queue, outcome in list(self.office.parking.staying.items()):
             self._look_at_staying(queue, outcome)

@@ -69,7 +69,9 @@ def sentence(reason: dict[str, Any], now_ms: int) -> str:
         case "no-consumer":
             return "nobody consumes from the queue"
         case "suspect":
-            return "it was there when several connections ended: it goes alone, to a consumer that holds nothing else of the queue"
+            return (
+                f"it was there when several connections ended: it goes alone, to one that holds nothing else of the queue{_awaited(reason)}"
+            )
         case "behind":
             first = f", {reason['first']} first" if reason["first"] else ""
             least = "at least " if reason["at_least"] else ""
@@ -81,10 +83,22 @@ def sentence(reason: dict[str, Any], now_ms: int) -> str:
         case "window-full":
             full = f"consumer {who} holds {reason['unsettled']:,} of {reason['prefetch']:,} it may hold"
             return f"{full}, and settles nothing" if reason["slow"] else full
+        case "holds-others":
+            return f"consumer {who} holds {counted(reason['unsettled'], 'other message')}"
         case "next":
             return "nothing stands in its way: it goes out next"
         case code:
             return f"consumer {who}: {code.replace('-', ' ')}"
+
+
+def _awaited(reason: dict[str, Any]) -> str:
+    """What a suspect waits for; an older broker does not say."""
+    if (awaited := reason.get("waits_for")) is None:
+        return ""
+    if awaited["has_suspect"]:
+        return f"; connection {awaited['connection']} works on another such message"
+    still = counted(awaited["unsettled"], "message")
+    return f"; connection {awaited['connection']}, which holds {still} still, gets nothing more until it has settled them, and then this"
 
 
 def _nowhere(reason: dict[str, Any]) -> str:

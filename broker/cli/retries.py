@@ -108,8 +108,8 @@ def retrying(
 ) -> None:
     """What failed and is to be tried again: when it goes, what it failed of, and at which attempt it is.
 
-    In sum, queue by queue: what is scheduled, sent with a delay too; and what most of what is to be tried again failed of, whether it
-    waits or is ready.
+    In sum, queue by queue: what is scheduled, sent with a delay too; suspects, each of which waits for a consumer of its own; and what
+    most of what is to be tried again failed of, whether it waits or is ready.
     """
     if queue is None:
         if wanted:
@@ -135,11 +135,11 @@ def retrying(
 def _draw_queues(found: list[dict[str, Any]]) -> RenderableType:
     if not found:
         return "[dim]nothing waits[/]"
-    ranks = {"scheduled": 0, "on hold": 2, "first goes": 1, "last goes": 2}
+    ranks = {"scheduled": 0, "on hold": 2, "suspects": 2, "first goes": 1, "last goes": 2}
     columns = [Column("queue"), *(Column(heading, rank, number=True) for heading, rank in ranks.items()), Column("to be tried again")]
     rows = []
     for each in found:
-        numbers = [amount(each[key]) for key in ("scheduled", "on_hold")]
+        numbers = [amount(each.get(key, 0)) for key in ("scheduled", "on_hold", "suspects")]
         times = [_in(each[key]) if each[key] is not None else NOTHING for key in ("first_ms", "last_ms")]
         faults = ", ".join(f"{fault['waiting']:,} × {_error(fault['error_class'], fault['text'])}" for fault in each["faults"])
         rows.append((f"[bold]{escape(each['queue'])}[/]", *numbers, *times, escape(faults)))
@@ -152,12 +152,21 @@ def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
     columns = [Column("message"), Column("goes", number=True), Column("attempt", 1, number=True), Column("failed of")]
     rows = []
     for each in found:
-        goes = "[magenta]on hold[/]" if each["state"] == "on-hold" else f"{_in(each['due_at_ms'])}  [dim]{clock(each['due_at_ms'])}[/]"
         most = each["attempts_allowed_by_rule"].get((each["last_attempt"] or {}).get("rule"), each["attempts_allowed"])
         attempt = f"{each['failed']:,} of {most:,}" if most is not None else f"{each['failed']:,}"
         kind = "  [yellow]transient[/]" if each["transient"] else ""
-        rows.append((f"[bold cyan]{each['message_id']}[/]", goes, attempt, escape(_why(each)) + kind))
+        rows.append((f"[bold cyan]{each['message_id']}[/]", _goes(each), attempt, escape(_why(each)) + kind))
     return Listing(columns, rows)
+
+
+def _goes(message: dict[str, Any]) -> str:
+    if message["state"] == "on-hold":
+        return "[magenta]on hold[/]"
+    if message["due_at_ms"] is not None:
+        return f"{_in(message['due_at_ms'])}  [dim]{clock(message['due_at_ms'])}[/]"
+    if (awaited := message["waits_for"]) is None:
+        return "alone"
+    return f"alone, behind {awaited['unsettled']:,} that {escape(awaited['connection'])} holds"
 
 
 def _in(at_ms: int) -> str:

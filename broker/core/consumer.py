@@ -131,11 +131,9 @@ class Consumer:
         "client",
         "connection",
         "delivered_to",
-        "draining_until_ms",
         "extension",
         "follows",
         "held_bytes",
-        "isolated_until_ms",
         "kept",
         "name",
         "next_tag",
@@ -222,10 +220,6 @@ class Consumer:
         #: What the closed consumers of its connection hold; once it is ``retired``, what it holds is a part of that.
         self.kept = HeldBytes() if kept is None else kept
         self.retired = False
-        #: It holds a suspect alone and gets nothing more until then, or until it settled it.
-        self.isolated_until_ms = 0
-        #: It gets nothing more until it is empty, to make room for a suspect, but not beyond this.
-        self.draining_until_ms = 0
         #: Selector consumers: (rank, sequence) heap of pending references not looked at yet. It keeps nothing of those that went elsewhere.
         self.candidates: list[tuple[int, int]] = []
         #: And by priority, up to which sequence they have looked at what is only on disk.
@@ -246,14 +240,10 @@ class Consumer:
         """Its socket takes something, and nothing would be overtaken that those it follows gave back."""
         return self.open and self.sink.writable and not (self.follows and any(each.returning for each in self.follows))
 
-    def wants(self, now_ms: int) -> bool:
-        """It may be handed messages now."""
-        return (
-            self.able
-            and self.credit > 0
-            and (not self.isolated_until_ms or self.isolated_until_ms <= now_ms)
-            and (not self.draining_until_ms or self.draining_until_ms <= now_ms)
-        )
+    @property
+    def wants(self) -> bool:
+        """It may be handed messages, unless its connection is set apart for a suspect (Queue.is_apart)."""
+        return self.able and self.credit > 0
 
     def takes(self, reference: MessageReference) -> bool:
         return self.selector is None or self.selector.matches(reference.lookup())
@@ -358,10 +348,7 @@ class Consumer:
             size += reference.message.size
         self._holds(-REFERENCE_BYTES * count - size)
         self.extension = max(0, self.extension - count)
-        if count:
-            self.isolated_until_ms = 0
         if not self.unsettled:
-            self.draining_until_ms = 0
             self.oldest_delivered_ms = None
 
     def expect_back(self, count: int) -> None:

@@ -16,6 +16,7 @@ from .pending import PRIORITIES, Pending
 from .queue_options import QueueOptions
 from .selector import Selector
 from .settings.address_settings import AddressSettings
+from .suspects import UNTIL_FREE, Awaited, Look
 
 #: Bodies handed to one consumer in one dispatch; keeps a turn of the loop and a socket's buffer small.
 DISPATCH_BYTES: Final = 256 * 1024
@@ -23,9 +24,6 @@ DISPATCH_BYTES: Final = 256 * 1024
 SCAN_BUDGET: Final = 2000
 #: Up to so many for each of several consumers are dealt out one by one, in turn; of more each gets its share at once, which costs less.
 FEW: Final = 16
-#: Suspects that are looked at in one dispatch, and what selectors may cost that.
-SUSPECTS: Final = 100
-SUSPECTS_BUDGET: Final = 10 * SCAN_BUDGET
 
 
 class Dispatch(NamedTuple):
@@ -58,6 +56,7 @@ class Queue:
         "_suspects_asked",
         "_turn",
         "address",
+        "apart",
         "arriving",
         "arriving_bytes",
         "auto_created",
@@ -137,6 +136,8 @@ class Queue:
         self.pending = Pending(max(PRIORITIES, self.highest_priority + 1))
         #: References the next connection loss would dead-letter; each goes alone. By sequence.
         self.suspects: dict[int, MessageReference] = {}
+        #: Connections that are given nothing more until then, for one of them: see suspects.py.
+        self.apart: dict[str, int] = {}
         self.parked: dict[int, MessageReference] = {}
         #: Every reference in memory, in whatever state, by sequence. ``count`` has those on disk too.
         self.references: dict[int, MessageReference] = {}
@@ -278,13 +279,9 @@ class Queue:
         self.delivering -= len(references)
 
     def _released(self, consumer: Consumer) -> None:
-        if consumer.isolated_until_ms:
-            for sibling in self._siblings(consumer):
-                sibling.isolated_until_ms = 0
-
-    def _siblings(self, consumer: Consumer) -> list[Consumer]:
-        """This queue's consumers that end together: those on one connection."""
-        return [other for other in self.consumers if other.connection == consumer.connection]
+        """Something of its connection is settled: the suspect, if it holds one."""
+        if self.apart and self.apart.get(consumer.connection, UNTIL_FREE) != UNTIL_FREE:
+            del self.apart[consumer.connection]
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -298,7 +295,8 @@ class Queue:
                 consumer.offer(reference)
 
     def detach(self, consumer: Consumer, now_ms: int) -> None:
-        self._released(consumer)
+        if self.apart.get(consumer.connection) == UNTIL_FREE:
+            del self.apart[consumer.connection]
         consumer.open = False
         consumer.candidates.clear()
         if consumer in self.consumers:
@@ -311,14 +309,16 @@ class Queue:
         """Hands pending messages to consumers with credit and a writable socket, fairly, at most ``budget`` of them."""
         deliveries: list[tuple[Consumer, list[MessageReference]]] = []
         expired: list[MessageReference] = []
-        if self.paused or not self.consumers or not (self.pending.count or self.suspects):
+        if self.paused or not self.consumers or not (self.pending.count or self.suspects or self.apart):
             return Dispatch([], expired, False, 0)
         self._cost = 0
-        if self.suspects:
+        if self.suspects or self.apart:
             self._place_suspects(now_ms, deliveries, expired)
         begin = self._turn % len(self.consumers)
         turn = self.consumers[begin:] + self.consumers[:begin]
-        ready = [consumer for consumer in turn if consumer.wants(now_ms)]
+        if self.apart:
+            turn = [consumer for consumer in turn if not self.is_apart(consumer.connection, now_ms)]
+        ready = [consumer for consumer in turn if consumer.wants]
         if self._are_few(ready, budget):
             deliveries += self._deal(ready, now_ms, expired)
             return Dispatch(deliveries, expired, False, self._cost)
@@ -333,7 +333,7 @@ class Queue:
             self._turn = self.consumers.index(look.unasked)
         elif look.by_consumer:
             self._turn = begin + 1
-        more = look.more or (self.pending.count > 0 and look.budget <= 0) or any(c.candidates and c.wants(now_ms) for c in turn)
+        more = look.more or (self.pending.count > 0 and look.budget <= 0) or any(c.candidates and c.wants for c in turn)
         return Dispatch([*deliveries, *look.by_consumer.items()], expired, more, self._cost)
 
     def _serve(self, consumer: Consumer, share: int, look: _Look) -> bool:
@@ -357,10 +357,10 @@ class Queue:
             return False
         if shared is not None and shared.limit:
             # Those of other queues that share its window have their turn first.
-            look.more = look.more or (self.pending.count > 0 and consumer.wants(look.now_ms))
+            look.more = look.more or (self.pending.count > 0 and consumer.wants)
             return False
         # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
-        return consumer.selector is None and consumer.wants(look.now_ms)
+        return consumer.selector is None and consumer.wants
 
     def _are_few(self, ready: list[Consumer], budget: int) -> bool:
         """Whether there are several consumers that take whatever comes, and for each of them not more than a few of what is here."""
@@ -433,61 +433,49 @@ class Queue:
         self.pending.remove(reference, Where.DELIVERING)
         return reference
 
-    def take_next(self) -> MessageReference | None:
-        """The next in line for somebody who asks for just one; it stands in DELIVERING."""
-        reference = min(self.suspects.values()) if self.suspects else self.pending.pop(DELIVERING)
+    def take_next(self, connection: str, now_ms: int, holds_some: bool) -> MessageReference | None:
+        """The next in line for a connection that asks for just one; it stands in DELIVERING. A suspect is for one that holds nothing."""
+        if self.apart and self.is_apart(connection, now_ms):
+            return None
+        reference = min(self.suspects.values()) if self.suspects and not holds_some else self.pending.pop(DELIVERING)
         if reference is None:
             return None
         if reference.suspect:
             self.withdraw(reference, Where.DELIVERING)
+            self.apart[connection] = now_ms + self.settings.suspect_timeout_ms
         self.delivering += 1
         return reference
 
     # -- suspects ----------------------------------------------------------------------------------------------------
 
+    def is_apart(self, connection: str, now_ms: int) -> bool:
+        """Whether the connection is given nothing now, for a suspect that it holds, or is to get."""
+        return self.apart.get(connection, 0) > now_ms
+
+    def awaited(self, now_ms: int) -> Awaited | None:
+        """What its suspects wait for: the one that makes room, or else who is watched for the shortest time. None: nobody is."""
+        ends = [(until_ms != UNTIL_FREE, until_ms, connection) for connection, until_ms in self.apart.items() if until_ms > now_ms]
+        if not ends:
+            return None
+        has_suspect, _, connection = min(ends)
+        held = sum([len(consumer.unsettled) for consumer in self.consumers if consumer.connection == connection])
+        return Awaited(connection, held or int(has_suspect), has_suspect)
+
     def _place_suspects(
         self, now_ms: int, deliveries: list[tuple[Consumer, list[MessageReference]]], expired: list[MessageReference]
     ) -> None:
-        """A suspect goes only to a connection that holds nothing else of this queue, which gets nothing more meanwhile."""
-        until_ms = now_ms + self.settings.suspect_timeout_ms
-        able = [consumer for consumer in self.consumers if consumer.able]
-        busy = {consumer.connection for consumer in self.consumers if consumer.unsettled}
-        free = [consumer for consumer in able if consumer.credit > 0 and consumer.connection not in busy]
-        chosen_by_selector = any(consumer.selector is not None for consumer in able)
-        first = heapq.nsmallest(SUSPECTS, self.suspects.values(), key=lambda each: (-each.priority, each.sequence))
-        begin = self._suspects_asked % len(first)
-        self._suspects_asked = 0
-        for number, reference in enumerate(first[begin:] + first[:begin], begin):
-            if self._cost >= SUSPECTS_BUDGET:
-                self._suspects_asked = number
-                break
-            if reference.expired(now_ms):
-                self.withdraw(reference, Where.IN_COMMIT)
-                expired.append(reference)
-                continue
-            taker = next((consumer for consumer in free if self._suits(consumer, reference)), None)
-            if taker is not None:
-                self.withdraw(reference, Where.DELIVERING)
-                self.delivering += 1
-                taker.dispatch((reference,), now_ms)
-                deliveries.append((taker, [reference]))
-                for sibling in self._siblings(taker):
-                    sibling.isolated_until_ms = until_ms
-                free = [consumer for consumer in free if consumer.connection != taker.connection]
-                continue
-            takers = [consumer for consumer in able if self._suits(consumer, reference)]
-            holding = [consumer for consumer in takers if consumer.connection in busy]
-            # Draining that did not empty anybody is followed by as long a time of normal service: nobody starves.
-            if holding and not any(c.draining_until_ms > now_ms - self.settings.suspect_timeout_ms for c in takers):
-                least = min(holding, key=lambda consumer: len(consumer.unsettled))
-                for sibling in self._siblings(least):
-                    sibling.draining_until_ms = until_ms
-            if not free and not chosen_by_selector:
-                break
-
-    def _suits(self, consumer: Consumer, reference: MessageReference) -> bool:
-        self._cost += consumer.look_cost(reference)
-        return consumer.takes(reference)
+        look = Look(self.consumers, self.apart)
+        placed = look.place(self.suspects.values(), now_ms, now_ms + self.settings.suspect_timeout_ms, self._suspects_asked)
+        self._suspects_asked = placed.asked
+        self._cost = placed.cost
+        for reference in placed.expired:
+            self.withdraw(reference, Where.IN_COMMIT)
+            expired.append(reference)
+        for taker, reference in placed.deliveries:
+            self.withdraw(reference, Where.DELIVERING)
+            self.delivering += 1
+            taker.dispatch((reference,), now_ms)
+            deliveries.append((taker, [reference]))
 
 
 def _is_over(reference: MessageReference, now_ms: int, expired: list[MessageReference]) -> bool:

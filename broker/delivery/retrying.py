@@ -69,8 +69,9 @@ def _give(state: BrokerState, references: list[MessageReference], due_at_ms: int
 def shown(
     state: BrokerState, queue: Queue, wanted: Filter, after: Place, limit: int
 ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, Place | None]]:
-    """The next so many that wait to be tried again, each with what it failed of; the same beside as Done."""
-    others = [each for each in (yield from in_memory_only(state, queue)) if _place(each) > after and wants(state, wanted, each)]
+    """The next so many that wait to be tried again, suspects first, each with what it failed of; the same beside as Done."""
+    others = [*(yield from in_memory_only(state, queue)), *queue.suspects.values()]
+    others = [each for each in others if _place(each) > after and wants(state, wanted, each)]
     found: list[MessageReference] = []
 
     def take(records: list[ReferenceRecord]) -> Place | None:

@@ -11,6 +11,7 @@ from ..core.consumer import Consumer
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..core.rights import Place, Right
+from ..core.suspects import UNTIL_FREE
 from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
 from . import arguments as read
@@ -186,7 +187,8 @@ def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int
     if not consumers:
         reasons.append({"code": "no-consumer"})
     if reference.suspect:
-        reasons.append({"code": "suspect"})
+        awaited = queue.awaited(now_ms)
+        reasons.append({"code": "suspect", "waits_for": awaited._asdict() if awaited is not None else None})
     for consumer in consumers[:_MOST_CONSUMERS]:
         in_the_way = _in_the_way(queue, consumer, reference, now_ms)
         if in_the_way is not None:
@@ -217,8 +219,10 @@ def _in_the_way(queue: Queue, consumer: Consumer, reference: MessageReference, n
         return "stands-by"
     if not consumer.sink.writable:
         return "reads-nothing"
-    if consumer.isolated_until_ms > now_ms or consumer.draining_until_ms > now_ms:
-        return "makes-room-for-a-suspect"
+    if (until_ms := queue.apart.get(consumer.connection, 0)) > now_ms:
+        return "makes-room-for-a-suspect" if until_ms == UNTIL_FREE else "works-on-a-suspect"
+    if reference.suspect and consumer.unsettled:
+        return "holds-others"
     if not consumer.prefetch and not consumer.pulls:
         return "does-not-ask"
     if consumer.credit <= 0:

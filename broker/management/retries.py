@@ -64,7 +64,10 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     read.only(arguments, "queue", "filter", "limit", "after")
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
     found, looked_at, after = yield from broker.browse_retrying(who, queue, _filter(broker, arguments), _place(arguments), limit)
-    return {"messages": [_describe(*each) for each in found], "looked_at": looked_at, "next": after}
+    awaited = queue.awaited(broker.now_ms())
+    waits_for = awaited._asdict() if awaited is not None else None
+    messages = [{**_describe(*each), "waits_for": waits_for if each[0].suspect else None} for each in found]
+    return {"messages": messages, "looked_at": looked_at, "next": after}
 
 
 def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str, Any]:
@@ -83,13 +86,13 @@ def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str
 
 @shown_only(Right.BROWSE)
 async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any]]:
-    """One for each queue in which something waits: how much, sent with a delay too, when the first and the last go, and what most of what
-    is to be tried again failed of, what is ready included.
+    """One for each queue in which something waits: how much, sent with a delay too, suspects, which wait for a consumer of their own, when
+    the first and the last go, and what most of what is to be tried again failed of, what is ready included.
 
     How many of each fault wait for their time only the rows know: to count a million takes most of a second, where they are in memory.
     """
     read.only(arguments)
-    waiting_in = [queue for queue in broker.queues().values() if queue.waiting]
+    waiting_in = [queue for queue in broker.queues().values() if queue.waiting or queue.suspects]
     queues = {queue.queue_id: queue for queue in waiting_in if broker.may(who, Right.BROWSE, queue_place(queue))}
     times: dict[int, tuple[int, int]] = await in_thread(lambda: host.first_and_last([*queues]))
     for queue_id, queue in queues.items():
@@ -106,6 +109,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
             "queue": queue.name,
             "scheduled": queue.waiting - queue.held_back,
             "on_hold": queue.held_back,
+            "suspects": len(queue.suspects),
             "first_ms": times.get(queue_id, (None, None))[0],
             "last_ms": times.get(queue_id, (None, None))[1],
             "faults": [

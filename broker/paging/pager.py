@@ -218,7 +218,7 @@ class Pager:
 
     def _may_have(self, consumer: Consumer, now_ms: int) -> bool:
         """Whether this consumer wants messages, and something may be read for it."""
-        if not consumer.wants(now_ms):
+        if not consumer.wants or consumer.queue.is_apart(consumer.connection, now_ms):
             return False
         if self.quota.allow(consumer.held_bytes + consumer.kept.bytes):
             return True

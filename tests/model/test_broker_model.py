@@ -28,6 +28,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     "b": {"redelivery-delay": 1000, "redelivery-delay-multiplier": 2.0, "redelivery-collision-avoidance-factor": 0.2},
     "c": {"persist-delivery-count-before-delivery": True, "redelivery-delay": 500},
     "d": {"redelivery-delay": 0},
+    "f": {"max-delivery-attempts": 2, "suspect-timeout": 1000},
     "e": {
         "rules": [
             {"error-type": "Slow", "redelivery-back-off": "linear", "redelivery-delay": 1000, "max-delivery-attempts": 5},
@@ -37,7 +38,8 @@ LAYERS: dict[str, dict[str, Any]] = {
         ]
     },
 }
-ADDRESSES = sorted(LAYERS.keys() - {"#"} | {"a"})
+#: What is meant for one address alone is looked at more often.
+ADDRESSES = [*sorted(LAYERS.keys() - {"#"} | {"a"}), "f"]
 
 
 class BrokerModel(RuleBasedStateMachine):
@@ -275,7 +277,7 @@ class BrokerModel(RuleBasedStateMachine):
     ) -> str | None:
         """What must have come of a failure: the queue that it died into, ``dropped``, or None: it is tried again, at the time it is."""
         queue, rules = reference.queue.name, counts and not poison and reference.queue.name == "e"
-        limit, waits_ms = (5, 1000 * failed) if rules and error == "Slow" else (3, None)
+        limit, waits_ms = (5, 1000 * failed) if rules and error == "Slow" else (2 if queue == "f" else 3, None)
         ends = f"DLQ.{queue}" if poison or (counts and failed >= limit) else None
         if rules and error in ("Bad", "Gone"):
             ends = {"Bad": "bad", "Gone": "dropped"}[error]
@@ -391,17 +393,31 @@ class BrokerModel(RuleBasedStateMachine):
         self.world.time_ms += ms
         self.world.turn()
 
-    @rule(who=st.integers(0, 1), lost=st.booleans(), data=st.data())
-    def connection_ends(self, who: int, lost: bool, data: Any) -> None:
+    @rule(who=st.integers(0, 1), how=st.sampled_from(["lost", "closed", "amqp"]), data=st.data())
+    def connection_ends(self, who: int, how: str, data: Any) -> None:
         client = self.clients[who]
         assert client.connection is not None
         if data.draw(st.booleans()):
             for number, deliveries in client.held.items():
                 if deliveries and number in client.consumers:
                     client.consumers[number].delivered(max(deliveries), self.world.time_ms)
-        self.world.broker.disconnect(client.connection, lost)
+        self.world.broker.disconnect(client.connection, how == "lost", how == "amqp")
         self.generation += 1
         self.clients[who] = self.world.client(f"client-{self.generation}-{who}", self._observe)
+
+    @rule(who=st.integers(0, 1), odd=st.booleans())
+    def channel_closes(self, who: int, odd: bool) -> None:
+        """Of AMQP: every other consumer is one channel's."""
+        client, broker = self.clients[who], self.world.broker
+        assert client.connection is not None
+        ends = [each for number, each in client.consumers.items() if number % 2 == odd and not each.transacted]
+        for consumer in ends:
+            consumer.delivered(consumer.next_tag - 1, self.world.time_ms)
+            client.held.pop(consumer.number, None)
+            del client.consumers[consumer.number]
+        for consumer in ends:
+            broker.unsubscribe(client.connection, consumer, keep_delivered=True)
+        broker.release(client.connection, ends)
 
     @precondition(lambda self: self.number > 3)
     @rule()

@@ -56,7 +56,7 @@ def get_until_refused(life: LongLife, client: Client) -> list[Consumer]:
             return got
         reference = broker.get(connection, 1_000_000 + queue.count + len(got), queue)
         if reference is None:
-            assert broker.when_read(queue, lambda: None), "the queue came to its end"
+            assert broker.when_read(connection, queue, lambda: None), "the queue came to its end"
             life.world.commit()
         else:
             assert reference.consumer is not None

@@ -362,8 +362,21 @@ class World:
         for queue in self.broker.state.post_office.queues.values():
             if queue.pending.total and not queue.paused:
                 for consumer in queue.consumers:
-                    waits = consumer.wants(self.time_ms) and not consumer.unsettled and not consumer.kept.bytes
+                    waits = consumer.wants and not consumer.unsettled and not consumer.kept.bytes
+                    waits = waits and not queue.is_apart(consumer.connection, self.time_ms)
                     assert consumer.selector is not None or not waits, f"{queue.name} starves"
+            if queue.suspects and not queue.paused:
+                self._check_no_suspect_starves(queue)
+
+    def _check_no_suspect_starves(self, queue: Queue) -> None:
+        """One of those that it is for makes room, or works on another suspect; who does that for long is not waited for."""
+        able = [consumer for consumer in queue.consumers if consumer.able]
+        watched = {each.connection for each in able if any(reference.suspect for reference in each.unsettled.values())}
+        busy = {consumer.connection for consumer in able if consumer.unsettled} - watched
+        for reference in queue.suspects.values():
+            takers = {consumer.connection for consumer in able if consumer.takes(reference)}
+            apart = {connection for connection in takers if queue.is_apart(connection, self.time_ms)}
+            assert apart or not takers & busy, f"{queue.name}: a suspect starves"
 
     def _consumers(self) -> list[Consumer]:
         return [c for each in self.broker.connections.values() for c in (*each.consumers.values(), *each.retired.values())]

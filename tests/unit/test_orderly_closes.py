@@ -180,7 +180,7 @@ def test_channels_of_one_connection_that_close_one_after_the_other_are_company()
             break
         for channel in (1, 2):
             peer.call(channel, "channel.close", 200, "bye", 0, 0)
-    assert {each.failed for each in queue(world).references.values()} == {LIMIT}
+    assert {(each.failed, each.suspect) for each in queue(world).references.values()} == {(LIMIT, True)}
     assert queue(world, "dead").count == 0
 
 

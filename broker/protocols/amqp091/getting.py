@@ -31,7 +31,7 @@ def _get(channel: Channel, queue: Queue, no_ack: bool) -> None:
     if reference is not None:
         answer = _handed_out(channel, queue, reference, no_ack)
         _answer(channel, answer, at_once=broker.may_answer(queue, reference))
-    elif broker.when_read(queue, lambda: _get_again(channel, queue, no_ack)):
+    elif broker.when_read(session.connection, queue, lambda: _get_again(channel, queue, no_ack)):
         session.defer()
     else:
         _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=broker.may_answer(queue))
