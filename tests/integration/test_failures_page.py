@@ -1,4 +1,4 @@
-"""docs/failures.md, typed along in one shell: its files are written, its commands run, and print the lines shown there and no others."""
+"""Pages that tell a story, typed along in one shell: their files are written, their commands run, and print the lines shown there and no others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ import pytest
 
 from tests.process import ROOT
 
-PAGE: Final = (ROOT / "docs" / "failures.md").read_text()
 BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: What only looks may be looked at again until there is to be seen what the page shows.
-LOOKS: Final = re.compile(r"homing (peek|dead list|faults$|faults show|history)", re.MULTILINE)
+LOOKS: Final = re.compile(r"homing (peek|dead list|dead$|faults$|faults show|history)", re.MULTILINE)
 PATIENCE_S: Final = 60.0
 #: What may be another one each time, and what stands for it. A redrive is done when all is sent, which may not be settled yet.
 PLAIN: Final = tuple(
@@ -137,19 +136,22 @@ def test_numbers_and_times_may_differ_and_lines_may_not(shown: str, printed: str
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.plain  # a compiled client's frame has no line of source to show
-def test_the_story_goes_as_it_is_told(tmp_path: Path) -> None:
-    with socket.socket() as free:
+@pytest.mark.parametrize(("page", "least"), [("failures.md", 9), ("from-rabbitmq.md", 3)])
+def test_the_story_goes_as_it_is_told(tmp_path: Path, page: str, least: int) -> None:
+    story = (ROOT / "docs" / page).read_text()
+    with socket.socket() as free, socket.socket() as free_too:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        free_too.bind(("127.0.0.1", 0))
+        port, amqp_port = free.getsockname()[1], free_too.getsockname()[1]
     url = f"homing://127.0.0.1:{port}"
-    parts = list(BLOCK.finditer(PAGE))
+    parts = list(BLOCK.finditer(story))
     shown = 0
     with shell(tmp_path, url) as at:
         for number, part in enumerate(parts):
             kind, text = part.groups()
             if kind in ("yaml", "python"):
-                name = re.findall(r"`([\w.]+)`", PAGE[: part.start()])[-1]
-                text = text.replace("homing://127.0.0.1:7171", url)
+                name = re.findall(r"`([\w.]+\.\w+)`:$", story[: part.start()], re.MULTILINE)[-1]
+                text = text.replace("homing://127.0.0.1:7171", url).replace("5672", str(amqp_port))
                 (tmp_path / name).write_text(text + (f"native: {{port: {port}}}\n" if name == "broker.yaml" else ""))
             elif kind == "bash":
                 after = parts[number + 1] if number + 1 < len(parts) else None
@@ -162,4 +164,4 @@ def test_the_story_goes_as_it_is_told(tmp_path: Path) -> None:
                     time.sleep(0.2)
                     printed = at.run(text)
                 assert differs is None, f"{text}\n{differs}\n\nall of it:\n{printed}"
-    assert shown >= 9, "the page shows what commands print"
+    assert shown >= least, "the page shows what commands print"
