@@ -1,4 +1,4 @@
-"""Pages that tell a story, typed along in one shell: their files are written, their commands run, and print the lines shown there and no others."""
+"""Pages that tell a story, typed along in one shell: their files are written, their commands run and print what is shown, no more."""
 
 from __future__ import annotations
 

@@ -41,8 +41,12 @@ def server_properties(options: AmqpOptions) -> dict[str, Any]:
 
 
 def client(properties: dict[str, Any]) -> Client:
-    """What client properties tell of the program: ``connection_name``, as RabbitMQ knows it, ``host`` and ``program_version``."""
-    said = (properties.get(name) for name in ("connection_name", "host", "program_version"))
+    """What client properties tell of the program: ``connection_name``, as RabbitMQ knows it, ``host`` and ``program_version``.
+
+    Without a name its library stands for it.
+    """
+    name = properties.get("connection_name") or properties.get("product")
+    said = (name, properties.get("host"), properties.get("program_version"))
     return Client(*(value[:_MAX_CHARS] if isinstance(value, str) else "" for value in said))
 
 
