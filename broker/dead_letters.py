@@ -15,7 +15,7 @@ from .core.letter_filter import Filter
 from .core.message import Message, MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
-from .core.rights import Right
+from .core.rights import Place, Right
 from .delivery import chosen, retrying
 from .errors import Refused
 from .paging import counting, waiting
@@ -24,8 +24,8 @@ from .steps import Steps
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
-    "answers to a front end, which asks before it shows them": "dead_in_memory waiting_in_memory",
-    "shows what may be browsed, or nothing": "faults fault_group fault_shown redrives knows_fault signatures_of",
+    "answers to a front end, which asks before it shows them": "dead_in_memory waiting_in_memory redrives places_of_faults",
+    "shows what may be browsed, or nothing": "faults fault_group fault_shown knows_fault signatures_of",
     "of what the front end was allowed to see": "choice_of count_in_memory goes_back in_the_way",
 }
 
@@ -80,10 +80,9 @@ class DeadLetters(Administration):
         """See chosen.move."""
         return chosen.move(self.state, self.office, queue, target, wanted, after)
 
-    def redrives(self, who: Who) -> list[RedriveJob]:
-        """The jobs on queues that whoever asks may browse, by their numbers."""
-        jobs = self.recorder.redrives.jobs.values()
-        return [each for each in jobs if all(self.may(who, Right.BROWSE, place) for place in places.at_job(self, who, each))]
+    def redrives(self) -> list[tuple[RedriveJob, Sequence[Place]]]:
+        """The jobs, by their numbers, and where each is."""
+        return [(each, tuple(places.at_job(self, None, each))) for each in self.recorder.redrives.jobs.values()]
 
     @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True)
     def start_redrive(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
@@ -162,8 +161,11 @@ class DeadLetters(Administration):
 
     def faults(self, who: Who) -> list[FaultGroup]:
         """Those of queues that whoever asks may browse, or might if they were there."""
-        groups = self.recorder.faults.by_id.values()
-        return [each for each in groups if self.may(who, Right.BROWSE, places.of_fault(self, each))]
+        return [group for group, place in self.places_of_faults() if self.may(who, Right.BROWSE, place)]
+
+    def places_of_faults(self) -> list[tuple[FaultGroup, Place]]:
+        """The groups, and where each failed."""
+        return [(each, places.of_fault(self, each)) for each in self.recorder.faults.by_id.values()]
 
     def fault_group(self, reference: MessageReference) -> FaultGroup | None:
         """The one that a message is in, if it is known."""

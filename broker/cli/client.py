@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ import typer
 
 import homing
 
+from ..core.settings.units import counted
 from .output import DEFAULT_URL, note
 
 T = TypeVar("T")
@@ -57,6 +58,32 @@ def talk_on(url: str, conversation: Callable[[homing.Connection], Awaitable[T]])
             await asyncio.sleep(_AGAIN_S)
 
     return asyncio.run(run())
+
+
+class Seen(list[dict[str, Any]]):
+    """A list of which something may be left out, and what is said of that."""
+
+    left_out = ""
+
+
+def left_out(told: Mapping[str, Any] | None) -> str:
+    """What the broker tells of it, as a sentence; empty where nothing is left out."""
+    if not told:
+        return ""
+    number = told["queues"]
+    return f"{counted(number, 'queue')} {'is' if number == 1 else 'are'} left out: you lack the right {told['right']} there"
+
+
+async def seen(connection: homing.Connection, verb: str, *, first: Any = None, page: int = 250, **arguments: Any) -> Seen:
+    """All that such a call has, page by page; ``first``: the ``after`` of the first one."""
+    found, after = Seen(), first
+    while True:
+        answer = await connection.call(verb, **arguments, limit=page, after=after)
+        found += answer["items"]
+        found.left_out = found.left_out or left_out(answer["left_out"])
+        after = answer["next"]
+        if after is None:
+            return found
 
 
 def call(url: str, verb: str, **arguments: Any) -> Any:

@@ -115,7 +115,9 @@ def consumers(
     """Who consumes from what, how much each holds, and who is slow: its window is full and nothing of it gets settled."""
 
     async def ask(connection: Any) -> Any:
-        return await connection.listing("consumers", queue=queue)
+        from .client import seen
+
+        return await seen(connection, "consumers", queue=queue)
 
     show(url, ask, _consumers, as_json=as_json, watch=watch, everything=wide)
 

@@ -44,8 +44,9 @@ def list_dead(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, 
     """All queues that have dead letters: how many, since when, of which fault most, from where, and how many were sent back before."""
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await connection.call("dead-letters")
-        return found
+        from .client import seen
+
+        return await seen(connection, "dead-letters")
 
     show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 

@@ -29,7 +29,7 @@ Hops = list[dict[str, Any]]
 class Death:
     """``fault``: its number; ``error``: type and text; ``said``: the reason given with the failure; None where nobody said, or the history
     has ended, or was never kept: of what is transient. ``fault_text``: of the fault's first failure, where of this one there
-    is no attempt on record."""
+    is no attempt on record. ``refused``: the right without which none of this is told."""
 
     reason: str
     queue: str
@@ -43,6 +43,7 @@ class Death:
     error: str | None
     said: str | None
     fault_text: str | None = None
+    refused: str | None = None
 
     def shown(self) -> dict[str, Any]:
         return asdict(self)
@@ -53,6 +54,8 @@ class Death:
         tries = f" after {counted(self.attempts, 'failed attempt')}" if self.attempts else ""
         if not reported and (like := ": ".join(filter(None, (self.error_type, self.fault_text)))):
             reported = f"like others of its fault, {like}"
+        elif not reported and self.refused:
+            reported = f"what it failed of is told to whoever may {self.refused} {self.queue}"
         elif not reported and self.attempts:
             reported = "what it failed of is not known here"
         cause = f"{what}; {reported}" if reported else what
@@ -100,6 +103,7 @@ def _death(hop: dict[str, Any], attempt: dict[str, Any]) -> Death:
         error_type=fault.get("error_type"),
         error=error or None,
         said=fault.get("reason"),
+        refused=attempt.get("refused"),
     )
 
 

@@ -15,7 +15,7 @@ import typer
 from ..core.event import KINDS
 from ..core.reserved import EVENTS
 from .letter_filter import time_given
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, clock, escape, print_json, stdout
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, clock, escape, note, print_json, stdout
 from .tables import Column, Listing, Wide, amount, print_table
 
 if TYPE_CHECKING:
@@ -70,9 +70,11 @@ def _kinds(patterns: list[str]) -> list[str]:
 
 
 def _list_kept(url: str, kinds: list[str], since_ms: int, as_json: bool) -> None:
-    from .client import listing
+    from .client import seen, talk
 
-    found = listing(url, "events", kinds=kinds, since_ms=since_ms)
+    found = talk(url, lambda connection: seen(connection, "events", kinds=kinds, since_ms=since_ms))
+    if found.left_out:
+        note(found.left_out)
     if as_json:
         print_json(found)
         return

@@ -32,7 +32,6 @@ from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, Wait, ended, sent
 from .tables import Column, Listing, Wide, amount
 from .watch import Watch, show
 
-_PAGE: Final = 250
 _BARS: Final = "▁▂▃▄▅▆▇█"
 Fault = Annotated[str, typer.Argument(help="The fault's number, or as much of its beginning as only it has.")]
 
@@ -53,12 +52,9 @@ def list_faults(
     """Which faults there are, those first that most messages are dead of or wait for; where, since when, and what became of them."""
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
-        after: int | None = 0
-        while after is not None:
-            page = await connection.call("faults", queue=queue, limit=_PAGE, after=after)
-            found, after = found + page["items"], page["next"]
-        return found
+        from .client import seen
+
+        return await seen(connection, "faults", first=0, queue=queue)
 
     show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 

@@ -86,8 +86,12 @@ def queues(
         raise typer.BadParameter(f"{pattern!r} cannot be a pattern: {problem}")
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
-        found = [each for each in await connection.listing("queues") if pattern is None or _fits(pattern, each["name"])]
-        return sorted(found, key=lambda each: (-sort.of(each), each["name"]))[:top]
+        from .client import seen
+
+        found = await seen(connection, "queues")
+        fitting = [each for each in found if pattern is None or _fits(pattern, each["name"])]
+        found[:] = sorted(fitting, key=lambda each: (-sort.of(each), each["name"]))[:top]
+        return found
 
     show(url, ask, partial(_draw, pattern), as_json=as_json, watch=watch, everything=wide)
 

@@ -137,8 +137,9 @@ def list_redrives(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_U
     """Jobs at work, and the last that have ended."""
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await connection.call("redrives")
-        return found
+        from .client import seen
+
+        return await seen(connection, "redrives")
 
     show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 

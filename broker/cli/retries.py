@@ -116,7 +116,9 @@ def retrying(
             raise typer.BadParameter("name the queue that they wait in")
 
         async def ask(connection: Any) -> Any:
-            return await connection.call("retrying")
+            from .client import seen
+
+            return await seen(connection, "retrying")
 
         show(url, ask, _draw_queues, as_json=as_json, watch=watch, everything=wide)
         return
@@ -181,6 +183,8 @@ def _why(message: dict[str, Any]) -> str:
         return _error(reported.get("error_type") or "", reported.get("error_text") or reported.get("reason") or "")
     if fault is not None:
         return _error(fault["error_class"], fault["text"])
+    if last is not None and "refused" in last:
+        return f"(told to whoever may {last['refused']} {last['queue']})"
     return str(last["outcome"]) if last is not None else ""
 
 

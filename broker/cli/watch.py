@@ -9,10 +9,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 
-from .output import print_json, stdout
+from .output import note, print_json, stdout
 from .tables import print_table
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def show(
 ) -> None:
     """What ``ask`` brings, as JSON or as ``draw`` draws it: on a terminal in one place, elsewhere one after the other. ``everything``: see
     tables.print_table."""
+    from .client import left_out as said_of
     from .client import talk, talk_on
 
     in_place = watch and not as_json and not everything and stdout.is_terminal
@@ -42,12 +43,15 @@ def show(
         with Live(console=stdout, screen=True, auto_refresh=False) if in_place else nullcontext() as live:
             while True:
                 found = await ask(connection)
+                left_out = getattr(found, "left_out", "") or (said_of(found.get("left_out")) if isinstance(found, dict) else "")
                 if as_json:
                     print_json(found, line=watch)
                 elif live is None:
                     print_table(draw(found), everything)
                 else:
-                    live.update(draw(found), refresh=True)
+                    live.update(Group(draw(found), f"[dim]{left_out}[/]"), refresh=True)
+                if left_out and live is None:
+                    note(left_out)
                 sys.stdout.flush()
                 if not watch:
                     return

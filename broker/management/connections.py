@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from ..auth.access import Who, asks, everywhere, needs
 from ..broker import Broker
 from ..connection import Connection
+from ..core.consumer import NOBODY, Library
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
@@ -72,10 +73,10 @@ def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
     }
 
 
-def described(connection: Connection) -> dict[str, Any]:
+def described(connection: Connection | None) -> dict[str, Any]:
     """What its client says of itself, None for what it does not say: ``client`` is its client_id, or what AMQP calls connection_name;
     ``version`` is the program's."""
-    client, library = connection.client, connection.library
+    client, library = (NOBODY, Library()) if connection is None else (connection.client, connection.library)
     said = {"client": client.client_id, "product": library.product, "product_version": library.version}
     return {name: value or None for name, value in {**said, "host": client.host, "version": client.version}.items()}
 

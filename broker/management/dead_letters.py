@@ -20,22 +20,24 @@ from .counting import faults_now
 from .filters import cursor, read_filter
 from .host import Host
 from .messages import describe, describe_fault
+from .pages import Shown, whole
 
 _MAX_PAGE: Final = 1_000
 _SOURCES: Final = 20
 
 
 @shown_only(Right.BROWSE)
-async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any]]:
+async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any] | list[dict[str, Any]]:
     """One for each queue that has dead letters, the fullest first."""
-    read.only(arguments)
+    read.only(arguments, "limit", "after")
     groups = {each.fault_id: each for each in broker.faults(who)}
     by_queue: dict[int, list[DeadLetters]] = {}
     for each in (await faults_now(broker, host)).dead:
         by_queue.setdefault(each.queue_id, []).append(each)
-    there = {queue.queue_id: queue for queue in broker.queues().values() if broker.may(who, Right.BROWSE, queue_place(queue))}
+    shown = Shown(broker, who, Right.BROWSE, "dead-letters")
+    there = {each.queue_id: each for each in broker.queues().values() if each.queue_id in by_queue and shown(queue_place(each))}
     found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in by_queue.items() if queue_id in there]
-    return sorted(found, key=lambda each: (-each["messages"], each["queue"]))
+    return whole(arguments, sorted(found, key=lambda each: (-each["messages"], each["queue"])), shown)
 
 
 def _of_queue(broker: Broker, queue: str, parts: list[DeadLetters], groups: dict[int, FaultGroup]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
 from .host import Host, in_thread
+from .pages import Shown
 
 #: Of one page.
 _MOST: Final = 250
@@ -26,10 +27,8 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     if not isinstance(kinds, list) or any(kind not in KINDS for kind in kinds):
         raise Refused("invalid-argument", f"kinds must be events, not {str(kinds)[:80]}", f"there are {', '.join(KINDS)}")
     found: list[tuple[int, str, str, dict[str, Any]]] = await in_thread(lambda: host.events(kinds, since_ms, after, limit))
-    items = [content for _, queue, address, content in found if _may_see(broker, who, queue, address)]
-    return {"items": items, "next": found[-1][0] if len(found) == limit else None}
-
-
-def _may_see(broker: Broker, who: Who, queue: str, address: str) -> bool:
-    places = (place_named(queue, address),) if queue else everywhere()
-    return all(broker.may(who, Right.MONITOR, place) for place in places)
+    shown = Shown(broker, who, Right.MONITOR, "events")
+    items = [content for _, queue, address, content in found if shown(place_named(queue, address) if queue else everywhere()[0])]
+    if len(found) < limit and not after:
+        shown.check()
+    return {"items": items, "next": found[-1][0] if len(found) == limit else None, "left_out": shown.left_out()}

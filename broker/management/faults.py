@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from homing.journal.contract import DeadLetters, FaultLife, FaultsNow
 
-from ..auth.access import Who, asks, shown_only
+from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
 from ..core.rights import Right
@@ -15,6 +15,7 @@ from ..errors import Refused
 from . import arguments as read
 from .counting import faults_now
 from .host import Host, in_thread
+from .pages import Shown
 
 _MOST: Final = 250
 _PROGRAM: Final = ("client_id", "host", "version", "first_ms", "last_ms")
@@ -27,9 +28,11 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     read.only(arguments, "queue", "limit", "after")
     limit, after = read.number(arguments, "limit", 100, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
     only = read.text(arguments, "queue") if arguments.get("queue") is not None else None
-    groups = [each for each in broker.faults(who) if only is None or each.queue == only]
+    shown = Shown(broker, who, Right.BROWSE, "faults")
+    groups = [group for group, place in broker.places_of_faults() if (only is None or group.queue == only) and shown(place)]
     if only is not None and not groups:
-        read.queue(broker, arguments)
+        shown(queue_place(read.queue(broker, arguments)))
+    shown.check()
     now = await faults_now(broker, host)
     dead = _dead(now)
 
@@ -41,14 +44,14 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
 
     groups.sort(key=order)
     items = [describe(each, now, dead) for each in groups[after : after + limit]]
-    return {"items": items, "next": after + limit if len(groups) > after + limit else None}
+    return {"items": items, "next": after + limit if len(groups) > after + limit else None, "left_out": shown.left_out()}
 
 
 @shown_only(Right.BROWSE)
 async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
     """One fault, in every queue that met it: its groups, text and traceback of the first failure, failures by hour."""
     read.only(arguments, "fault")
-    groups = found(broker, who, arguments)
+    groups = found(broker, who, arguments, "fault")
     now = await faults_now(broker, host)
     stored = await in_thread(lambda: host.describe_fault([each.fault_id for each in groups]))
     first, dead = groups[0], _dead(now)
@@ -64,7 +67,7 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
 def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """Nothing more is reported of the fault, or again with ``muted`` false; it is counted as ever."""
     read.only(arguments, "fault", "muted")
-    groups, muted = _named(broker, who, arguments), read.flag({"muted": True, **arguments}, "muted")
+    groups, muted = _named(broker, who, arguments, "mute-fault"), read.flag({"muted": True, **arguments}, "muted")
     broker.mute_fault(who, groups, muted)
     return {"fault": groups[0].fingerprint, "muted": muted}
 
@@ -73,24 +76,26 @@ def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
 def fixed(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is reported."""
     read.only(arguments, "fault", "version")
-    groups = _named(broker, who, arguments)
+    groups = _named(broker, who, arguments, "fault-fixed")
     version = read.text(arguments, "version") if arguments.get("version") is not None else ""
     broker.fault_fixed(who, groups, version)
     return {"fault": groups[0].fingerprint, "fixed_in": version}
 
 
-def _named(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[FaultGroup]:
+def _named(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> list[FaultGroup]:
     """``found``, of a fault that something may be said of."""
-    groups = found(broker, who, arguments)
+    groups = found(broker, who, arguments, verb)
     if not groups[0].queue:
         raise Refused("invalid-argument", "many faults were folded into this one", "name one that is still told apart")
     return groups
 
 
-def found(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[FaultGroup]:
+def found(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> list[FaultGroup]:
     """The groups of the one fault that ``fault`` names, by its fingerprint or the beginning of that. Raises Refused."""
     name = read.text(arguments, "fault")
-    groups = [each for each in broker.faults(who) if each.is_called(name)]
+    shown = Shown(broker, who, Right.BROWSE, verb)
+    groups = [group for group, place in broker.places_of_faults() if group.is_called(name) and shown(place)]
+    shown.check()
     prints = sorted({each.fingerprint for each in groups})
     if not prints:
         raise Refused("no-such-fault", f"there is no fault {name}", "homing faults lists them")

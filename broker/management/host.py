@@ -85,12 +85,14 @@ def statistics(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Hos
 
 @shown_only(Right.BROWSE)
 async def last_attempts(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any] | None]:
-    """Without tracebacks: ``history`` has them. None also for those in queues that whoever asks may not browse."""
+    """Without tracebacks: ``history`` has them. In queues that whoever asks may not browse: ``queue``, and ``refused``: the right."""
     read.only(arguments, "stays")
     entries = read.entries(arguments)
     found: list[dict[str, Any] | None] = await in_thread(lambda: host.last_attempts(entries))
-    found = [each if each is not None and broker.may(who, Right.BROWSE, Place("queue", (each["queue"],))) else None for each in found]
-    for fault in [each["fault"] for each in found if each is not None and each["fault"]]:
+    browsable = [each is None or broker.may(who, Right.BROWSE, Place("queue", (each["queue"],))) for each in found]
+    refused = {"refused": str(Right.BROWSE)}
+    found = [each if told or each is None else {"queue": each["queue"], **refused} for each, told in zip(found, browsable, strict=True)]
+    for fault in [each["fault"] for each in found if each is not None and each.get("fault")]:
         fault.pop("traceback", None)
     return found
 

@@ -8,7 +8,9 @@ from typing import Any, Final, TypeVar
 
 from msgpack import packb
 
+from ..auth.access import Who
 from ..broker import Broker
+from ..core.rights import Place, Right
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -25,19 +27,59 @@ MAX_WHOLE: Final = 1000
 Listed = Steps[dict[str, Any] | list[dict[str, Any]]]
 
 
+class Shown:
+    """What of a list whoever asks may see. The rest is not there for him, and so is counted: to lack a right is no absence."""
+
+    def __init__(self, broker: Broker, who: Who, right: Right, verb: str) -> None:
+        self._broker = broker
+        self._who = who
+        self._right = right
+        self._verb = verb
+        self._some = False
+        self._left_out: dict[Place, None] = {}
+
+    def __call__(self, place: Place) -> bool:
+        allowed = self._broker.may(self._who, self._right, place)
+        if allowed:
+            self._some = True
+        else:
+            self._left_out[place] = None
+        return allowed
+
+    def check(self) -> None:
+        """Raises Refused where there is something, and nothing of it to be seen."""
+        if not self._some and self._left_out:
+            self._broker.check(self._who, self._right, *self._left_out, verb=self._verb)
+
+    def left_out(self) -> dict[str, Any] | None:
+        """How many queues are left out, and for want of which right."""
+        return {"queues": len(self._left_out), "right": str(self._right)} if self._left_out else None
+
+
+def whole(arguments: dict[str, Any], items: list[dict[str, Any]], shown: Shown) -> dict[str, Any] | list[dict[str, Any]]:
+    """A list that is never long: as a page where pages are asked for. Raises Refused: see Shown.check."""
+    shown.check()
+    return {"items": items, "next": None, "left_out": shown.left_out()} if is_paged(arguments) else items
+
+
+def is_paged(arguments: dict[str, Any]) -> bool:
+    return arguments.get("limit") is not None or arguments.get("after") is not None
+
+
 def listed(
     broker: Broker,
     arguments: dict[str, Any],
     found: Mapping[str, T],
     describe: Callable[[T], dict[str, Any]],
-    shows: Callable[[T], bool] = lambda each: True,
+    shown: Shown | None = None,
+    place_of: Callable[[T], Place] | None = None,
 ) -> Listed:
     """With ``limit`` or ``after``: ``{items, next}`` in the order of the keys; ``next`` is the ``after`` of the next page, or None.
 
     A page may hold fewer than ``limit``. Without either: all in one list. Raises Refused where that is more than one answer holds. What
-    goes meanwhile is passed over, and so is what is not to be shown.
+    goes meanwhile is passed over, and so is what is not to be ``shown``, of all of which the first page has the number: ``left_out``.
     """
-    paged = arguments.get("limit") is not None or arguments.get("after") is not None
+    paged = is_paged(arguments)
     limit = min(MAX_PAGE, read.number(arguments, "limit", MAX_PAGE, 1, 1_000_000)) if paged else MAX_WHOLE
     after = read.text(arguments, "after") if arguments.get("after") is not None else None
     items: list[dict[str, Any]] = []
@@ -45,17 +87,21 @@ def listed(
     for key in sorted(found if after is None else (key for key in found if key > after)):
         yield
         each = found.get(key)
-        if each is None or not shows(each):
+        if each is None or not (shown is None or place_of is None or shown(place_of(each))) or more:
             continue
-        shown = describe(each)
-        size += len(packb(shown))
+        described = describe(each)
+        size += len(packb(described))
         more = len(items) == limit or bool(items and size > broker.answer_bytes)
-        if more:
+        if more and (shown is None or after is not None):
             break
-        items.append(shown)
-        last = key
+        if not more:
+            items.append(described)
+            last = key
+    if shown is not None and after is None:
+        shown.check()
     if paged:
-        return {"items": items, "next": last if more else None}
+        page: dict[str, Any] = {"items": items, "next": last if more else None}
+        return page if shown is None else {**page, "left_out": shown.left_out() if after is None else None}
     if more:
         fix = "ask for pages, with limit and after (docs/protocol.md, 2.7); a newer client does"
         raise Refused("too-many-for-one-answer", "there are more than one answer holds", fix)

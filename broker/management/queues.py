@@ -20,7 +20,7 @@ from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
 from .connections import described
-from .pages import Listed, listed
+from .pages import Listed, Shown, is_paged, listed
 from .statistics import WHOLE, Meter, states
 
 
@@ -66,9 +66,8 @@ def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: M
     Those that whoever asks may monitor.
     """
     read.only(arguments, "limit", "after")
-    paged = arguments.get("limit") is not None or arguments.get("after") is not None
-    show = partial(_in_full, broker, meter, _held_back(broker)) if paged else describe
-    return listed(broker, arguments, broker.queues(), show, lambda queue: broker.may(who, Right.MONITOR, queue_place(queue)))
+    show = partial(_in_full, broker, meter, _held_back(broker)) if is_paged(arguments) else describe
+    return listed(broker, arguments, broker.queues(), show, Shown(broker, who, Right.MONITOR, "queues"), queue_place)
 
 
 @needs((Right.MONITOR, of_queue), action="queue")
@@ -90,17 +89,16 @@ def _held_back(broker: Broker) -> str | None:
 def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     """Who holds what: one map per consumer, of one queue or of all that whoever asks may monitor."""
     read.only(arguments, "queue", "limit", "after")
+    shown = Shown(broker, who, Right.MONITOR, "consumers")
     if arguments.get("queue") is None:
         of = [each for connection in broker.open_connections().values() for each in connection.consumers.values()]
     else:
-        of = broker.consumers_of(read.queue(broker, arguments))
+        queue = read.queue(broker, arguments)
+        shown(queue_place(queue))
+        of = broker.consumers_of(queue)
     found = {f"{each.connection}/{each.number:010}": each for each in of}
     show = partial(_describe_consumer, broker.open_connections())
-
-    def is_shown(consumer: Consumer) -> bool:
-        return consumer.connection in broker.open_connections() and broker.may(who, Right.MONITOR, queue_place(consumer.queue))
-
-    return listed(broker, arguments, found, show, is_shown)
+    return listed(broker, arguments, found, show, shown, lambda each: queue_place(each.queue))
 
 
 def _describe_consumer(connections: Mapping[str, Connection], consumer: Consumer) -> dict[str, Any]:
@@ -109,7 +107,7 @@ def _describe_consumer(connections: Mapping[str, Connection], consumer: Consumer
         "consumer": consumer.name,
         "connection": consumer.connection,
         "consumer_tag": consumer.tag or None,
-        **described(connections[consumer.connection]),
+        **described(connections.get(consumer.connection)),
         "blocked": _why_blocked(consumer),
         "queue": consumer.queue.name,
         "prefetch": consumer.prefetch,

@@ -18,6 +18,7 @@ from . import arguments as read
 from .counting import count_chosen, fault_lives
 from .filters import read_filter, said
 from .host import Host, in_turns
+from .pages import Shown, whole
 from .queues import of_queue
 
 _MOST: Final = 1_000_000_000
@@ -30,25 +31,28 @@ def describe(broker: Broker, job: RedriveJob) -> dict[str, Any]:
     return {**job.describe(), "waiting": job.waiting, "sent_per_s": round(1000 * job.sent / took_ms, 1)}
 
 
-def _job(broker: Broker, who: Who, arguments: dict[str, Any]) -> RedriveJob:
+def _job(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> RedriveJob:
     number = read.number(arguments, "redrive", 0, 1, read.MOST)
-    for job in broker.redrives(who):
+    for job, places in broker.redrives():
         if job.job_id == number:
+            broker.check(who, Right.BROWSE, *places, verb=verb)
             return job
     raise Refused("no-such-redrive", f"there is no redrive {number}", "homing redrives lists them")
 
 
 @shown_only(Right.BROWSE)
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> list[dict[str, Any]]:
+def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
     """Those at work, and the last that have ended, the latest first."""
-    read.only(arguments)
-    return [describe(broker, job) for job in reversed(broker.redrives(who))]
+    read.only(arguments, "limit", "after")
+    shown = Shown(broker, who, Right.BROWSE, "redrives")
+    items = [describe(broker, job) for job, places in reversed(broker.redrives()) if all(map(shown, places))]
+    return whole(arguments, items, shown)
 
 
 @shown_only(Right.BROWSE)
 def one(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
     read.only(arguments, "redrive")
-    return describe(broker, _job(broker, who, arguments))
+    return describe(broker, _job(broker, who, arguments, "redrive-status"))
 
 
 @asks("start_redrive")
@@ -64,7 +68,7 @@ def _by(verb: Callable[[Broker, Who, RedriveJob], None]) -> Callable[[Broker, Wh
     @asks(verb.__name__)
     def handler(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
         read.only(arguments, "redrive")
-        job = _job(broker, who, arguments)
+        job = _job(broker, who, arguments, verb.__name__.replace("_", "-"))
         verb(broker, who, job)
         return describe(broker, job)
 

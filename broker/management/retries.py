@@ -22,6 +22,7 @@ from .counting import fault_lives
 from .filters import read_filter
 from .host import Host, in_thread
 from .messages import describe, describe_fault
+from .pages import Shown, whole
 
 _MAX_PAGE: Final = 250
 _MINUTE_MS: Final = 60_000
@@ -85,15 +86,16 @@ def _describe(reference: MessageReference, group: FaultGroup | None) -> dict[str
 
 
 @shown_only(Right.BROWSE)
-async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any]]:
+async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any] | list[dict[str, Any]]:
     """One for each queue in which something waits: how much, sent with a delay too, suspects, which wait for a consumer of their own, when
     the first and the last go, and what most of what is to be tried again failed of, what is ready included.
 
     How many of each fault wait for their time only the rows know: to count a million takes most of a second, where they are in memory.
     """
-    read.only(arguments)
+    read.only(arguments, "limit", "after")
+    shown = Shown(broker, who, Right.BROWSE, "retrying")
     waiting_in = [queue for queue in broker.queues().values() if queue.waiting or queue.suspects]
-    queues = {queue.queue_id: queue for queue in waiting_in if broker.may(who, Right.BROWSE, queue_place(queue))}
+    queues = {queue.queue_id: queue for queue in waiting_in if shown(queue_place(queue))}
     times: dict[int, tuple[int, int]] = await in_thread(lambda: host.first_and_last([*queues]))
     for queue_id, queue in queues.items():
         due = [*times.get(queue_id, ()), *await _in_memory_only(queue, broker.now_ms())]
@@ -104,7 +106,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
         life = lives.get(group.fault_id)
         if life is not None and life.waiting > 0:
             groups.setdefault(group.queue, []).append((life.waiting, group))
-    return [
+    items = [
         {
             "queue": queue.name,
             "scheduled": queue.waiting - queue.held_back,
@@ -119,6 +121,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
         }
         for queue_id, queue in sorted(queues.items(), key=lambda each: each[1].name)
     ]
+    return whole(arguments, items, shown)
 
 
 @shown_only(Right.MONITOR)
@@ -128,7 +131,9 @@ async def due(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
     read.only(arguments, "queue")
     only = read.queue(broker, arguments) if arguments.get("queue") is not None else None
     queues = [only] if only is not None else list(broker.queues().values())
-    queues = [queue for queue in queues if broker.may(who, Right.MONITOR, queue_place(queue))]
+    shown = Shown(broker, who, Right.MONITOR, "due")
+    queues = [queue for queue in queues if shown(queue_place(queue))]
+    shown.check()
     now_ms = broker.now_ms()
     parts = ((_next(now_ms, _HOUR_MS, 2), _MINUTE_MS), (_next(now_ms, _DAY_MS, 3), _HOUR_MS), (ON_HOLD_MS, _DAY_MS))
     found = Counter(await in_thread(lambda: host.calendar([queue.queue_id for queue in queues if queue.waiting], now_ms, parts)))
@@ -136,7 +141,7 @@ async def due(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
         for due_at_ms in await _in_memory_only(queue, now_ms):
             found[due_at_ms - due_at_ms % _width(due_at_ms, parts)] += 1
     rows = [{"from_ms": at_ms, "until_ms": at_ms + _width(at_ms, parts), "messages": number} for at_ms, number in sorted(found.items())]
-    return {"now_ms": now_ms, "due": rows, "on_hold": sum(queue.held_back for queue in queues)}
+    return {"now_ms": now_ms, "due": rows, "on_hold": sum(queue.held_back for queue in queues), "left_out": shown.left_out()}
 
 
 def _next(now_ms: int, size_ms: int, number: int) -> int:

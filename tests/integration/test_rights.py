@@ -6,8 +6,10 @@ The cells come from what the verbs declare; one that declares a right of which t
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import pika
@@ -22,7 +24,7 @@ from homing.broker.core.rights import Right
 from homing.broker.management.calls import VERBS
 from homing.client import AckMode, blocking
 from tests.house import HASH, House, dead, filled, made, opened
-from tests.process import wait_until
+from tests.process import HomingCommand, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -358,34 +360,69 @@ def test_who_lacks_a_right_is_refused_just_what_takes_it(house: House, operation
             assert house.state() == state
             reported[user, "access-refused"] += 1
         elif right in operation.sees:
-            assert said.startswith("no-such-")
+            assert said.startswith("access-refused"), f"without {right}: {said}"
+            assert f"{right} access to " in said
+            reported[user, "access-refused"] += 1
         else:
             assert said == "", f"without {right}, which it does not ask for"
             reported[user, "done"] += sum(found.audited for found in verbs.values())
     wait_until("the audit has a line of each", lambda: lines() - before == +reported)
 
 
-def test_lists_show_what_one_may_see(house: House) -> None:
+def refused(right: Right, call: Callable[[], object]) -> bool:
+    """Whether it is, and the right is named."""
+    try:
+        call()
+    except homing.HomingError as error:
+        return error.code == "access-refused" and f"{right} access to queue '" in error.message
+    return False
+
+
+def test_who_may_see_nothing_of_a_list_is_told_so(house: House) -> None:
+    """To lack a right is no absence: not of dead letters, and not of a job or a fault that is there."""
     name = house.name()
     found = fault(house, name)
     (message_id,) = house.admin.call("fault", fault=found)["groups"][0]["message_ids"]
     (attempt,) = house.admin.call("history", message_id=message_id)["attempts"]
     keeping = house.admin.session().consumer(name).ready()
+    job = a_job(house, house.name())
+    filled(house, late := house.name())
     for right in Right:
         client = house.client(f"no-{right}")
-        assert (name in [each["name"] for each in client.listing("queues")]) is (right is not MONITOR)
-        assert (name in [each["queue"] for each in client.listing("consumers")]) is (right is not MONITOR)
+        for verb in ("queues", "consumers"):
+            assert refused(right, partial(client.listing, verb)) is (right is MONITOR)
+        for verb, queue in (("consumers", name), ("due", late)):
+            assert refused(right, partial(client.call, verb, queue=queue)) is (right is MONITOR)
+        for verb in ("dead-letters", "redrives"):
+            assert refused(right, partial(client.call, verb)) is (right is BROWSE)
+        for only in (None, name, late):
+            assert refused(right, partial(client.call, "faults", queue=only)) is (right is BROWSE)
+        assert refused(right, partial(client.call, "fault", fault=found)) is (right is BROWSE)
+        assert refused(right, partial(client.call, "redrive-status", redrive=job)) is (right is BROWSE)
         (last,) = client.call("last-attempts", stays=[[message_id, attempt["sequence"]]])
-        assert (last is not None) is (right is not BROWSE)
-        assert (f"DLQ.{name}" in [each["queue"] for each in client.call("dead-letters")]) is (right is not BROWSE)
-        assert (found in [each["fault"] for each in client.call("faults")["items"]]) is (right is not BROWSE)
-        assert (name in [each.get("queue") for each in client.call("events")["items"]]) is (right is not MONITOR)
-    job = a_job(house, house.name())
-    for right in Right:
-        jobs = [each["job_id"] for each in house.client(f"no-{right}").call("redrives")]
-        assert (job in jobs) is (right is not BROWSE)
-    with pytest.raises(homing.HomingError, match="there is no redrive"):
-        house.client("no-browse").call("redrive-status", redrive=job)
-    with pytest.raises(homing.HomingError, match="there is no fault"):
-        house.client("no-browse").call("fault", fault=found)
+        assert (last is not None and last.get("refused") == "browse") is (right is BROWSE)
     keeping.close()
+
+
+def test_what_is_left_out_of_a_list_is_counted(house: House, homing: HomingCommand) -> None:
+    """Of whoever may see some of it: on the wire, and under the tables of the command."""
+    mine, others = f"mine.{house.name()}", house.name()
+    for name in (mine, others):
+        fault(house, name)
+    grants = [{"rights": ["browse", "monitor"], "pattern": pattern} for pattern in ("mine.#", "DLQ.mine.#")]
+    house.admin.call("add-user", name="some", hash=HASH, grants=grants)
+    client = house.client("some")
+    for verb, right in {"queues": MONITOR, "faults": BROWSE, "dead-letters": BROWSE}.items():
+        page = client.call(verb, limit=1)
+        assert page["left_out"]["right"] == right
+        assert page["left_out"]["queues"] > 0
+        assert all(mine in each.get("name", each.get("queue", "")) for each in page["items"])
+    assert client.call("due")["left_out"]["right"] == MONITOR
+    homing.url = house.server.url.replace("//", "//some:pw@")
+    for command, which in {"queues": MONITOR, "faults": BROWSE, "dead": BROWSE}.items():
+        assert re.search(rf"^\d+ queues? (is|are) left out: you lack the right {which} there$", homing(command).stderr, re.MULTILINE)
+    homing.url = house.server.url.replace("//", "//no-browse:pw@")
+    done = homing("dead")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "browse access to queue 'DLQ." in done.stderr
+    assert "homing user grant no-browse browse --on 'DLQ." in done.stderr
