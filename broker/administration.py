@@ -13,7 +13,7 @@ from . import places
 from .auth.access import Who, at_queue, everywhere, needs
 from .auth.users import User
 from .connection import Connection
-from .core.amqp.exchange import Destination
+from .core.amqp.exchange import Destination, Fields
 from .core.amqp.policy import Policy
 from .core.consumer import Consumer
 from .core.counts import Figures
@@ -264,14 +264,30 @@ class Administration(Engine):
         self._exchanges(connection).delete(name, if_unused)
 
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
-    def bind(self, connection: Connection, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+    def bind(
+        self,
+        connection: Connection,
+        source: str,
+        destination: Destination,
+        key: str,
+        arguments: dict[str, Any],
+        fields: Fields | None = None,
+    ) -> None:
         """See Exchanges.bind."""
-        self._exchanges(connection).bind(source, destination, key, arguments)
+        self._exchanges(connection).bind(source, destination, key, arguments, fields)
 
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
-    def unbind(self, connection: Connection, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+    def unbind(
+        self,
+        connection: Connection,
+        source: str,
+        destination: Destination,
+        key: str,
+        arguments: dict[str, Any],
+        fields: Fields | None = None,
+    ) -> None:
         """See Exchanges.unbind."""
-        self._exchanges(connection).unbind(source, destination, key, arguments)
+        self._exchanges(connection).unbind(source, destination, key, arguments, fields)
 
     def _exchanges(self, connection: Connection) -> Exchanges:
         return self.virtual_hosts.of_name(connection.virtual_host).exchanges

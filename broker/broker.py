@@ -13,6 +13,7 @@ from typing import Any, Final
 from .auth.access import needs
 from .connection import Connection, FrontEnd
 from .consuming import Consuming
+from .core.amqp.exchange import Compared
 from .core.consumer import NOBODY, Client, Consumer
 from .core.dead_letter import EXPIRED, POISON
 from .core.fault import FailureReport
@@ -202,7 +203,7 @@ class Broker(Consuming):
         return self.state.post_office.routes_version
 
     @needs((Right.SEND, published_to), same=same_route)
-    def route(self, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
+    def route(self, connection: Connection, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to the exchange under these keys goes. Raises Refused: no such exchange, or an internal one."""
         return self._exchanges(connection).published(exchange, key, headers, more_keys)
 

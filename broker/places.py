@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from .auth.access import pattern_place, queue_place
 from .connection import Connection
-from .core.amqp.exchange import Destination
+from .core.amqp.exchange import Compared, Destination
 from .core.amqp.policy import Policy
 from .core.amqp.vhost import REPLY_TO, address_and_queue, prefix_of
 from .core.edit import Edits
@@ -55,7 +55,7 @@ def at_new_address(broker: Engine, _: Connection, __: int, name: str) -> Iterabl
 
 
 def published_to(
-    _: Engine, connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()
+    _: Engine, connection: Connection, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()
 ) -> Iterable[Place]:
     """Settling what one holds asks for nothing, nor does reporting why it failed."""
     if exchange == FAILURE:
@@ -63,9 +63,7 @@ def published_to(
     return _exchange(prefix_of(connection.virtual_host), exchange, (key, *more_keys))
 
 
-def same_route(
-    connection: Connection, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()
-) -> Hashable | None:
+def same_route(connection: Connection, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Hashable | None:
     return None if more_keys else (connection.user, connection.virtual_host, exchange, key)
 
 
@@ -208,7 +206,7 @@ def bound_to(_: Engine, connection: Connection, __: str, destination: Destinatio
     return (Place("queue" if destination.is_queue else "exchange", (prefix_of(connection.virtual_host) + destination.name,)),)
 
 
-def bound_from(_: Engine, connection: Connection, source: str, __: Destination, key: str, ___: object) -> Iterable[Place]:
+def bound_from(_: Engine, connection: Connection, source: str, __: Destination, key: str, *___: object) -> Iterable[Place]:
     return (Place("exchange", (prefix_of(connection.virtual_host) + source,), key),)
 
 

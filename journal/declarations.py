@@ -5,7 +5,7 @@ The broker's core, which knows no journal, says the same of what it has itself (
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Required, TypedDict
+from typing import Any, NamedTuple, NotRequired, Required, TypedDict
 
 from .properties import PropertyValue
 
@@ -55,6 +55,8 @@ class BindingContent(TypedDict):
     key: str | bytes
     #: As in AmqpDeclaration.
     arguments: dict[str, Any]
+    #: The same as AMQP writes them, where that tells types that ``arguments`` does not.
+    fields: NotRequired[dict[str, bytes]]
 
 
 class PolicyContent(TypedDict):

@@ -61,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/steps": set(),
     "broker/delivery": _ENGINE | {"journal/contract"},
     "broker/paging": _ENGINE | {"journal/contract", "journal/read"},
-    "broker/topology": _ENGINE | _CONTRACT,
+    "broker/topology": _ENGINE | _CONTRACT | {"codec"},
     "broker/recording": _ENGINE | _CONTRACT | {"broker/engine", "journal/commit", "journal/fingerprint", "journal/read"},
     "broker/engine": _ENGINE | {"broker/auth", "journal/declarations"},
     "broker/administration": _ENGINE | {"broker/auth", "broker/engine", "broker/places"},

@@ -20,7 +20,7 @@ from ..config.models import Listener, ShareSection, is_loopback
 from ..core.memory import Kind
 from ..errors import Refused
 from ..logs.writer import visible
-from ..protocols.amqp091.message_mapping import rewritten
+from ..protocols.amqp091.message_mapping import headers_seen, rewritten
 from ..protocols.amqp091.options import AmqpOptions
 from ..protocols.amqp091.session import AmqpSession
 from ..protocols.amqp091.transport import AmqpTransport
@@ -56,6 +56,7 @@ class Listeners:
         self._config = config
         self._broker = broker
         broker.editing.rewrite = rewritten
+        broker.office.exchanges.headers_seen = headers_seen
         broker.editing.largest = min(config.limits.max_message_bytes, largest_message(config.limits.max_frame_bytes))
         self._logins = logins
         self._certificate = certificate

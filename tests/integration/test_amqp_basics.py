@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pika
@@ -259,6 +260,9 @@ def test_durable_things_survive_a_kill_and_others_do_not(start_server: Callable[
         ch.queue_declare("gone")
         ch.queue_bind("kept", "inner", "")
         ch.exchange_bind("inner", "lasting", "a.#")
+        ch.exchange_declare("priced", "headers", durable=True)
+        ch.queue_declare("by price", durable=True)
+        ch.queue_bind("by price", "priced", "", {"price": Decimal("12.5")})
         ch.queue_bind("gone", "lasting", "a.#")
         ch.confirm_delivery()
         ch.basic_publish("lasting", "a.b", b"durable", PERSISTENT)
@@ -272,6 +276,12 @@ def test_durable_things_survive_a_kill_and_others_do_not(start_server: Callable[
         method, _, body = get(ch, "kept")
         assert (method.exchange, method.routing_key, body) == ("lasting", "a.b", b"durable")
         assert get(ch, "kept")[2] == b"routed again"
+        for price in ("12.5", Decimal("12.5")):
+            ch.basic_publish("priced", "", str(type(price)).encode(), pika.BasicProperties(headers={"price": price}))
+        assert get(ch, "by price")[2] == str(Decimal).encode()
+        ch.queue_unbind("by price", "priced", "", {"price": Decimal("12.5")})
+        ch.basic_publish("priced", "", b"unbound", pika.BasicProperties(headers={"price": Decimal("12.5")}))
+        assert ch.queue_declare("by price", passive=True).method.message_count == 0
         for what, name in (("queue_declare", "gone"), ("exchange_declare", "passing")):
             with pytest.raises(pika.exceptions.ChannelClosedByBroker) as error:
                 getattr(opened.channel(), what)(name, passive=True)

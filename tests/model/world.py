@@ -21,6 +21,7 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
+from homing.broker.protocols.amqp091.message_mapping import headers_seen
 from homing.broker.recording.recovery import recover
 from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
@@ -301,7 +302,9 @@ class World:
         self.broker = self._broker()
 
     def _broker(self) -> Broker:
-        return Broker(self.journal, AddressSettingsRepository(self.layers), self.now_ms, self.rng, self._wake, self.limits)
+        broker = Broker(self.journal, AddressSettingsRepository(self.layers), self.now_ms, self.rng, self._wake, self.limits)
+        broker.office.exchanges.headers_seen = headers_seen
+        return broker
 
     def _wake(self) -> None:
         self.woken = True

@@ -15,6 +15,7 @@ from homing.broker.core.amqp.exchange import Binding, Destination, Exchange, hea
 from homing.broker.core.amqp.origin import Way, packed, unpacked
 from homing.broker.core.amqp.x_death import bounded, deaths, is_cycle, through_exchange
 from homing.broker.core.message import Hop, HopDetail
+from homing.broker.protocols.amqp091.codec_tables import Timestamp, compared, write_value
 
 
 def exchange(name: str, kind: str, *bindings: tuple[str, str], **more: Any) -> Exchange:
@@ -60,7 +61,7 @@ def test_a_trie_without_patterns_is_empty_again() -> None:
     assert index.is_empty
 
 
-VALUES = st.sampled_from([None, 1, 1.0, True, 2, "x", b"x", [1], {"a": 1}])
+VALUES = st.sampled_from([None, 1, 1.0, True, 2, "x", b"x\0\0\0\x01x", [1], {"a": 1}])
 HEADERS = st.dictionaries(st.sampled_from(["a", "b", "x-c"]), VALUES, max_size=3)
 ASKED = st.tuples(HEADERS, st.sampled_from(["all", "any", "all-with-x", "any-with-x"]))
 
@@ -69,27 +70,28 @@ ASKED = st.tuples(HEADERS, st.sampled_from(["all", "any", "all-with-x", "any-wit
 def test_headers_are_found_as_one_by_one(asked: list[tuple[dict[str, Any], str]], unbound: set[int], headers: dict[str, Any]) -> None:
     made = Exchange("x", "headers")
     wanted = [{**pairs, "x-match": mode} for pairs, mode in asked]
-    bindings = [Binding("x", Destination(f"q{number}", True), "", arguments) for number, arguments in enumerate(wanted)]
+    bindings = [_headers_binding(f"q{number}", arguments) for number, arguments in enumerate(wanted)]
+    said = compared(_written(headers))
     for binding in bindings:
         made.bind(binding)
     for number in unbound & set(range(len(bindings))):
         made.unbind(bindings[number])
-    expected = {f"q{number}" for number, each in enumerate(wanted) if number not in unbound and headers_match(each, headers)}
-    assert {each.name for each in made.matches(["any", "key"], headers)} == expected
+    expected = {f"q{number}" for number, each in enumerate(bindings) if number not in unbound and headers_match(each, said)}
+    assert {each.name for each in made.matches(["any", "key"], said)} == expected
 
 
 def test_what_does_not_match_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """In work done: 5,000 bindings, of which one matches."""
     made, looked_at = Exchange("x", "headers"), list[Any]()
     for number in range(5_000):
-        made.bind(Binding("x", Destination(f"q{number}", True), "", {"kind": "order", "n": number}))
+        made.bind(_headers_binding(f"q{number}", {"kind": "order", "n": number}))
 
     def match(wanted: Any, headers: Any) -> bool:
         looked_at.append(wanted)
         return True
 
     monkeypatch.setattr(exchange_module, "headers_match", match)
-    made.matches([""], {"kind": "order", "n": 17})
+    made.matches([""], compared(_written({"kind": "order", "n": 17})))
     assert len(looked_at) <= 2
 
 
@@ -103,13 +105,33 @@ def test_what_does_not_match_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -
         ({"x-match": "any", "a": 1, "b": 2}, {"a": 1}, True),
         ({"a": None}, {"a": "whatever"}, True),
         ({"a": 1}, {"a": True}, False),
+        ({"a": 1}, {"a": 1.0}, True),
+        ({"a": "1"}, {"a": 1}, False),
+        ({"a": "1"}, {"a": b"x\0\0\0\x011"}, True),
+        ({"a": 1}, {"a": b"l" + bytes(7) + b"\x01"}, True),
+        ({"a": 5}, {"a": Timestamp(5)}, True),
+        ({"a": b"D\x02\0\0\x04\xe2"}, {"a": b"D\x02\0\0\x04\xe2"}, True),
+        ({"a": b"D\x02\0\0\x04\xe2"}, {"a": b"D\x01\0\0\0\x7d"}, False),
+        ({"a": b"D\0\0\0\0\x01"}, {"a": 1}, False),
+        ({"a": [1]}, {"a": [Timestamp(1)]}, False),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"c": 2, "b": 1}}, False),
+        ({"a": {"b": [1, None]}}, {"a": {"b": [1, None]}}, True),
+        ({"a": {"b": [1, None]}}, {"a": {"b": [1, False]}}, False),
         ({"x-k": 1}, {}, True),
         ({"x-match": "all-with-x", "x-k": 1}, {}, False),
         ({"x-match": "any-with-x", "x-k": 1}, {"x-k": 1}, True),
     ],
 )
 def test_headers(wanted: dict[str, Any], headers: dict[str, Any], match: bool) -> None:
-    assert headers_match(wanted, headers) is match
+    assert headers_match(_headers_binding("q", wanted), compared(_written(headers))) is match
+
+
+def _headers_binding(queue: str, arguments: dict[str, Any]) -> Binding:
+    return Binding("x", Destination(queue, True), "", arguments, compared(_written(arguments)))
+
+
+def _written(table: dict[str, Any]) -> dict[str, bytes]:
+    return {name: value if isinstance(value, bytes) else write_value(value) for name, value in table.items()}
 
 
 def test_routes_follow_exchanges_once_and_the_alternate_where_nothing_matched() -> None:

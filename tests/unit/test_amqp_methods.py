@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import pytest
 
 from homing.broker.connection import Connection
 from homing.broker.protocols.amqp091.codec import FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
+from homing.broker.protocols.amqp091.codec_tables import Timestamp, write_fields
 from homing.broker.steps import STEP
+from homing.journal.declarations import BindingContent, DeclarationRecord
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer, codes
 
@@ -235,3 +238,19 @@ def test_a_connection_that_ends_with_a_queue_of_its_own_has_nobody_look_at_all_o
         peer.session.lost()
         assert sorted(world.broker.state.post_office.queues) == [f"own-{each}" for each in range(number + 1, len(peers))]
     assert not world.broker.connections
+
+
+def test_a_binding_of_an_older_journal_which_tells_no_types_can_be_undone(world: World) -> None:
+    """It kept a time as a number, which a time is compared by anyway."""
+    peer = opened(world)
+    declared(peer, "q")
+    peer.call(1, "exchange.declare", 0, "x", "headers", False, True, False, False, False, {})
+    exchanges = world.broker.virtual_hosts.of_name("/").exchanges
+    content = BindingContent(source="x", to="q", queue=True, key="", arguments={"at": 7})
+    exchanges.restore([DeclarationRecord("binding", "as it was", cast(dict[str, Any], content))])
+    at_seven = write_properties(ContentProperties(headers=write_fields({"at": Timestamp(7)})))
+    peer.send(published("", properties=at_seven, exchange="x"))
+    assert counted(peer, "q") == 1
+    assert peer.call(1, "queue.unbind", 0, "q", "x", "", {"at": Timestamp(7)}) == [("queue.unbind-ok", [])]
+    peer.send(published("", properties=at_seven, exchange="x"))
+    assert counted(peer, "q") == 1

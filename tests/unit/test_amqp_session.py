@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from homing.broker.core.memory import Kind
-from homing.broker.delivery.transactions import SENT_BYTES
 from homing.broker.errors import Refused
-from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import AckEvent, FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, PROTOCOL_HEADER, write_arguments
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
@@ -290,20 +288,6 @@ def test_a_closed_channel_ignores_everything_until_its_close_is_answered(world: 
     assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
 
 
-def test_a_transaction_may_not_grow_without_end() -> None:
-    world = World({}, limits=BrokerLimits(transaction_operations=3))
-    peer = Peer(world)
-    peer.log_in()
-    peer.call(1, "channel.open", "")
-    peer.call(1, "tx.select")
-    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
-    published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
-    peer.send(published * 3)
-    assert world.broker.memory.by_kind[Kind.SESSIONS] == 3 * (SENT_BYTES + len(b"body") + len(b"\x00\x00"))
-    assert codes(peer.send(published)) == [("channel.close", 406)]
-    assert world.broker.memory.by_kind[Kind.SESSIONS] == 0
-
-
 def test_what_is_told_of_failures_is_charged_until_it_is_matched_or_its_channel_or_connection_ends(world: World) -> None:
     peer = Peer(world)
     peer.log_in()
@@ -338,64 +322,6 @@ def test_what_is_told_of_failures_is_charged_until_it_is_matched_or_its_channel_
     report(1)
     peer.session.lost()
     assert charged() == before
-
-
-def test_a_transaction_that_is_open_for_too_long_closes_its_channel_and_holds_nothing() -> None:
-    world = World({}, limits=BrokerLimits(transaction_timeout_ms=5_000))
-    peer = Peer(world)
-    peer.log_in()
-    payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
-    peer.call(1, "channel.open", "")
-    peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
-    peer.call(1, "tx.select")
-    # It begins with what is first done in it.
-    world.time_ms += 6_000
-    world.broker.tick()
-    peer.send(b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192)))
-    world.time_ms += 4_999
-    world.broker.tick()
-    assert peer.methods() == []
-    assert world.broker.memory.by_kind[Kind.SESSIONS]
-    world.time_ms += 1_000
-    world.broker.tick()
-    ((name, (code, text, *_)),) = peer.methods()
-    assert (name, code) == ("channel.close", 406)
-    assert "limits.transaction-timeout" in text
-    assert world.broker.memory.by_kind[Kind.SESSIONS] == 0
-    assert world.broker.state.post_office.queues["q"].count == 0
-    # The connection goes on, and so does the channel under its number.
-    peer.call(1, "channel.close-ok")
-    assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
-
-
-def test_a_transaction_that_acknowledged_what_is_no_longer_held_does_not_commit(world: World) -> None:
-    peer = Peer(world)
-    peer.log_in()
-    peer.call(1, "channel.open", "")
-    for queue in ("gone", "late"):
-        peer.call(1, "queue.declare", 0, queue, False, False, False, False, False, {"x-consumer-timeout": 60_000})
-        peer.send(published_alike(queue, [b"body"]))
-    peer.call(1, "tx.select")
-    for queue, tag in (("gone", 1), ("late", 2)):
-        peer.call(1, "basic.get", 0, queue, False)
-        peer.call(1, "basic.ack", tag, False)
-    peer.call(1, "queue.delete", 0, "gone", False, False, False)
-    peer.send(published_alike("late", [b"answer"]))
-    late = world.broker.state.post_office.queues["late"]
-    world.time_ms += 60_000
-    world.broker.tick()
-    ((name, (code, text, *_)),) = peer.call(1, "tx.commit")
-    assert (name, code) == ("channel.close", 406)
-    assert "no longer held" in text
-    assert late.count == 1, "it is back, and the answer was not sent"
-    # What was acknowledged of a queue that was deleted since is nobody's.
-    peer.call(1, "channel.close-ok")
-    peer.call(1, "channel.open", "")
-    peer.call(1, "tx.select")
-    peer.call(1, "basic.get", 0, "late", False)
-    peer.call(1, "basic.ack", 1, False)
-    peer.call(1, "queue.delete", 0, "late", False, False, False)
-    assert peer.call(1, "tx.commit") == [("tx.commit-ok", [])]
 
 
 def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:

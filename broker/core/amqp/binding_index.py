@@ -135,7 +135,7 @@ class HeadersIndex(Generic[T]):
         self._places: dict[T, list[Place]] = {}
 
     def add(self, binding: T, pairs: Iterable[tuple[str, Any]], any_of: bool) -> None:
-        """``any_of``: one of the pairs is enough; else all of them are asked for. Values are found by ``==``, or by their name alone."""
+        """``any_of``: one of the pairs is enough; else all of them are asked for. Values are found by ``==``, void by its name."""
         places = [_place(name, value) for name, value in pairs]
         if not any_of and places:
             places = [min(places, key=lambda place: len(self._by_place.get(place, ())))]
@@ -163,7 +163,5 @@ class HeadersIndex(Generic[T]):
 
 
 def _place(name: str, value: Any) -> Place:
-    """Tables and arrays have no hash, and what is void asks for the name alone."""
-    if value is None or isinstance(value, dict | list):
-        return (name,)
-    return name, value
+    """What is void asks for the name alone."""
+    return (name,) if value is None else (name, value)

@@ -6,7 +6,9 @@ exchange found nothing (AMQP 0-9-1 with RabbitMQ's extensions).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ..reserved import RESERVED
@@ -19,6 +21,38 @@ HEADERS: Final = "headers"
 KINDS: Final = (DIRECT, FANOUT, HEADERS, TOPIC)
 
 _HEADERS_MATCH: Final = ("all", "any", "all-with-x", "any-with-x")
+#: Headers, or a binding's arguments: name -> what is equal where RabbitMQ takes two values for the same; None: the type without a value.
+Compared = Mapping[str, Any]
+#: A binding's arguments as AMQP writes them: name -> type and value.
+Fields = Mapping[str, bytes]
+
+
+class LateHeaders(Compared):
+    """Headers that are made out only where a headers exchange asks for them."""
+
+    def __init__(self, make: Callable[[], Compared]) -> None:
+        self._make = make
+
+    @cached_property
+    def _fields(self) -> Compared:
+        return self._make()
+
+    @property
+    def asked(self) -> bool:
+        """A headers exchange did."""
+        return "_fields" in self.__dict__
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Destination(NamedTuple):
@@ -31,10 +65,16 @@ class Binding(NamedTuple):
     destination: Destination
     key: str
     arguments: dict[str, Any]
+    #: The same for headers to be compared with, and as AMQP writes them.
+    wanted: Compared = _NOTHING
+    fields: Fields = _NOTHING
+    #: The latter tell more than the arguments do: of a time that it is none of the numbers, of a number how wide it is.
+    typed: bool = False
 
     def identity(self) -> Identity:
         """Two bindings with the same identity are one."""
-        return self.source, self.destination, self.key, repr(sorted(self.arguments.items()))
+        arguments: Mapping[str, Any] = self.fields if self.typed else self.arguments
+        return self.source, self.destination, self.key, repr(sorted(arguments.items()))
 
 
 #: What two bindings that are one have in common.
@@ -99,7 +139,7 @@ class Exchange:
         if self.kind == TOPIC:
             self._by_pattern.add(binding.key, binding.destination)
         elif self.kind == HEADERS:
-            pairs, any_of = _asked_for(binding.arguments)
+            pairs, any_of = _asked_for(binding)
             self._by_headers.add(identity, pairs, any_of)
         elif self.kind == DIRECT:
             counts = self._by_key.setdefault(binding.key, {})
@@ -132,7 +172,7 @@ class Exchange:
     def bindings_to(self, destination: Destination) -> list[Binding]:
         return list(self._by_destination.get(destination, {}).values())
 
-    def matches(self, keys: Iterable[str], headers: Mapping[str, Any]) -> Iterable[Destination]:
+    def matches(self, keys: Iterable[str], headers: Compared) -> Iterable[Destination]:
         """Where a message with these routing keys and headers goes from here, each once."""
         if self.kind == FANOUT:
             return self._by_destination
@@ -140,7 +180,7 @@ class Exchange:
         if self.kind == HEADERS:
             for identity in self._by_headers.candidates(headers):
                 binding = self.bindings[identity]
-                if binding.destination not in found and headers_match(binding.arguments, headers):
+                if binding.destination not in found and headers_match(binding, headers):
                     found[binding.destination] = None
             return found
         for key in keys:
@@ -151,24 +191,20 @@ class Exchange:
         return found
 
 
-def headers_match(wanted: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
+def headers_match(binding: Binding, headers: Compared) -> bool:
     """RabbitMQ's rule: ``x-match`` is all (default), any, or either with-x, which looks at names that begin with x- too."""
-    pairs, any_of = _asked_for(wanted)
+    pairs, any_of = _asked_for(binding)
     # A binding value of void asks only that the header is there.
-    held = (name in headers and (value is None or _same(headers[name], value)) for name, value in pairs)
+    held = (name in headers and (value is None or headers[name] == value) for name, value in pairs)
     return any(held) if any_of else all(held)
 
 
-def _asked_for(arguments: Mapping[str, Any]) -> tuple[list[tuple[str, Any]], bool]:
+def _asked_for(binding: Binding) -> tuple[list[tuple[str, Any]], bool]:
     """The pairs that a binding to a headers exchange looks at, and whether one of them is enough."""
-    mode = str(arguments.get("x-match", "all"))
+    mode = str(binding.arguments.get("x-match", "all"))
     with_x = mode.endswith("-with-x")
-    pairs = [(name, value) for name, value in arguments.items() if name != "x-match" and (with_x or not name.startswith("x-"))]
+    pairs = [(name, value) for name, value in binding.wanted.items() if name != "x-match" and (with_x or not name.startswith("x-"))]
     return pairs, mode.startswith("any")
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
 def headers_match_problem(arguments: Mapping[str, Any]) -> str | None:
@@ -183,7 +219,7 @@ def route(
     exchanges: Mapping[str, Exchange],
     first: Exchange,
     keys: Iterable[str],
-    headers: Mapping[str, Any],
+    headers: Compared,
 ) -> tuple[dict[str, None], bool]:
     """The queues, by name, each once, in the order they were found; and whether headers were looked at. ``keys``: the routing key, then CC
     and BCC."""

@@ -39,6 +39,12 @@ class Timestamp(int):
     """Seconds since 1970 UTC; the type ``T``."""
 
 
+class Table(dict[str, Any]):
+    """A table that was read. ``content``: the same as it came, without its length."""
+
+    content = b""
+
+
 def _length(data: bytes, at: int, end: int) -> int:
     """The 32-bit length at ``at``, checked against ``end``."""
     if at + 4 > end:
@@ -127,10 +133,12 @@ def _fields(data: bytes, at: int, end: int, levels: int) -> dict[str, Any]:
     return fields
 
 
-def read_table(data: bytes, at: int, end: int) -> tuple[dict[str, Any], int]:
+def read_table(data: bytes, at: int, end: int) -> tuple[Table, int]:
     """(table, where it ends) of the table whose 32-bit length stands at ``at``. Raises TableError."""
     stop = at + 4 + _length(data, at, end)
-    return _fields(data, at + 4, stop, MAX_NESTING), stop
+    table = Table(_fields(data, at + 4, stop, MAX_NESTING))
+    table.content = data[at + 4 : stop]
+    return table, stop
 
 
 def split_table(content: bytes) -> dict[str, bytes]:
@@ -143,6 +151,22 @@ def split_table(content: bytes) -> dict[str, bytes]:
         fields[name] = content[at:stop]
         at = stop
     return fields
+
+
+def compared(fields: Mapping[str, bytes]) -> dict[str, Any]:
+    """What is the same where RabbitMQ takes two values for the same: numbers of any width, with or without a fraction, and times; text and
+    bytes. Of decimals, tables and arrays all has to be written the same. None: the type without a value.
+    """
+    return {name: _compared(raw) for name, raw in fields.items()}
+
+
+def _compared(raw: bytes) -> Any:
+    kind = raw[:1]
+    if kind in b"Sx":
+        return raw[5:]
+    if kind == b"t":
+        return kind, raw[1:] != b"\0"
+    return (kind, raw[1:]) if kind in b"DAF" else read_value(raw, 0, len(raw))[0]
 
 
 def join_table(fields: Mapping[str, bytes]) -> bytes:
@@ -158,7 +182,7 @@ def write_name(name: str) -> bytes:
 
 
 def write_value(value: Any) -> bytes:
-    """Type byte and value. Integers are 32 bits wide where they fit, else 64."""
+    """Type byte and value. Integers are 32 bits wide where they fit, else 64, without a sign where they are beyond that."""
     if value is None:
         return b"V"
     if isinstance(value, bool):
@@ -170,6 +194,8 @@ def write_value(value: Any) -> bytes:
             return b"I" + value.to_bytes(4, "big", signed=True)
         if -_INT64 <= value < _INT64:
             return b"l" + value.to_bytes(8, "big", signed=True)
+        if 0 < value < 2 * _INT64:
+            return b"L" + value.to_bytes(8, "big")
         raise TableError(f"{value} is beyond 64 bits")
     if isinstance(value, str):
         return _sized(b"S", _raw(value))

@@ -15,13 +15,13 @@ from ...core.amqp.origin import MOST_KEYS, Way, last_way, packed, unpacked
 from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.amqp.x_death import Death, deaths
 from ...core.message import AMQP_ORIGIN as ORIGIN
-from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties, PropertyValue, overlay
+from ...core.message import DEFAULT_PRIORITY, Hop, Message, MessageReference, Properties, PropertyValue, overlay
 from ...core.settings.units import MAX_DURATION_MS
 from ...properties import RESERVED
 from .codec_cache import SHARED
 from .codec_methods import short_string
 from .codec_properties import ContentProperties, read_properties, write_properties
-from .codec_tables import Timestamp, join_table, long_value, read_value, split_table, write_value
+from .codec_tables import Timestamp, compared, join_table, long_value, read_value, split_table, write_value
 from .errors import precondition_failed
 
 #: Property of the message -> AMQP's content property, for those that other protocols know by a name of their own.
@@ -54,6 +54,11 @@ def headers_of(properties: ContentProperties) -> dict[str, Any]:
     for name, raw in split_table(content).items():
         headers[name], _ = read_value(raw, 0, len(raw))
     return headers
+
+
+def headers_compared(raw: bytes) -> dict[str, Any]:
+    """The headers of content properties, as a headers exchange compares them. Raises TableError."""
+    return compared(split_table(read_properties(raw).headers or b""))
 
 
 def key_list(headers: dict[str, Any], name: str) -> list[str]:
@@ -215,9 +220,23 @@ def _from_native(message: Message) -> bytes:
     return write_properties(_native_properties(message))
 
 
+def headers_seen(message: Message, hops: list[Hop]) -> dict[str, Any]:
+    """What a headers exchange compares of a message that has died so: all that whoever gets it will be shown."""
+    return compared(_died(message, hops)[1])
+
+
 def _changed(reference: MessageReference, failed: int) -> tuple[bytes, bytes]:
-    """A message that was dead-lettered before: x-death and its kin, the expiration taken off; x-delivery-count where its queue says so."""
-    message = reference.message
+    """A message that was dead-lettered before; x-delivery-count where its queue says so."""
+    properties, fields = _died(reference.message, reference.hops or [])
+    if failed:
+        fields["x-delivery-count"] = long_value(failed)
+    way: Way = last_way(reference)
+    target = short_string(way.exchange) + short_string(way.keys[0])
+    return target, write_properties(properties._replace(headers=join_table(fields)))
+
+
+def _died(message: Message, hops: list[Hop]) -> tuple[ContentProperties, dict[str, bytes]]:
+    """Properties and headers of a message with these hops: x-death and its kin are there, the expiration is taken off."""
     kept = message.properties
     origin = kept.get(ORIGIN) if kept is not None else None
     if isinstance(origin, bytes):
@@ -227,7 +246,6 @@ def _changed(reference: MessageReference, failed: int) -> tuple[bytes, bytes]:
     else:
         properties = _native_properties(message)
     fields = split_table(properties.headers or b"")
-    hops = reference.hops
     if hops:
         entries = deaths(hops)
         fields.update(_death_headers(entries, properties.expiration))
@@ -235,11 +253,7 @@ def _changed(reference: MessageReference, failed: int) -> tuple[bytes, bytes]:
         if any(hop.detail.get("keys_replaced") for hop in hops):
             fields.pop("CC", None)
         properties = properties._replace(expiration=None)
-    if failed:
-        fields["x-delivery-count"] = long_value(failed)
-    way: Way = last_way(reference)
-    target = short_string(way.exchange) + short_string(way.keys[0])
-    return target, write_properties(properties._replace(headers=join_table(fields)))
+    return properties, fields
 
 
 def _death_headers(entries: list[Death], expiration: str | None) -> dict[str, bytes]:

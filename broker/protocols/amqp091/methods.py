@@ -14,6 +14,7 @@ from ...errors import Refused
 from .channel import Channel
 from .codec import AmqpError
 from .codec_methods import NUMBER
+from .codec_tables import Table, split_table
 from .errors import not_implemented, precondition_failed
 from .getting import get
 
@@ -36,6 +37,11 @@ def _arguments(table: dict[str, Any]) -> dict[str, Any]:
     """Arguments as the journal can keep them. Raises AmqpError for names that it cannot."""
     kept: dict[str, Any] = _storable(table)
     return kept
+
+
+def _of_binding(table: Table) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The arguments, and the same as they came."""
+    return _arguments(table), split_table(table.content)
 
 
 def _storable(value: Any) -> Any:
@@ -94,14 +100,14 @@ def _exchange_delete(channel: Channel, values: _Values) -> None:
 def _exchange_bind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
     destination, source = without_line_feeds(destination), without_line_feeds(source)
-    channel.session.broker.bind(channel.session.connection, source, Destination(destination, False), key, _arguments(arguments))
+    channel.session.broker.bind(channel.session.connection, source, Destination(destination, False), key, *_of_binding(arguments))
     _reply(channel, no_wait, "exchange.bind-ok")
 
 
 def _exchange_unbind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
     destination, source = without_line_feeds(destination), without_line_feeds(source)
-    channel.session.broker.unbind(channel.session.connection, source, Destination(destination, False), key, _arguments(arguments))
+    channel.session.broker.unbind(channel.session.connection, source, Destination(destination, False), key, *_of_binding(arguments))
     _reply(channel, no_wait, "exchange.unbind-ok")
 
 
@@ -136,7 +142,8 @@ def _queue_bind(channel: Channel, values: _Values) -> None:
     queue = _queue(channel, name)
     # Neither queue nor key: the key is the queue's name too.
     key = local_name(queue.name) if not name and not key else key
-    channel.session.broker.bind(channel.session.connection, source, Destination(local_name(queue.name), True), key, _arguments(arguments))
+    to = Destination(local_name(queue.name), True)
+    channel.session.broker.bind(channel.session.connection, source, to, key, *_of_binding(arguments))
     _reply(channel, no_wait, "queue.bind-ok")
 
 
@@ -146,9 +153,8 @@ def _queue_unbind(channel: Channel, values: _Values) -> None:
     queue = _queue_to_remove(channel, name)
     if queue is not None:
         key = local_name(queue.name) if not name and not key else key
-        channel.session.broker.unbind(
-            channel.session.connection, source, Destination(local_name(queue.name), True), key, _arguments(arguments)
-        )
+        to = Destination(local_name(queue.name), True)
+        channel.session.broker.unbind(channel.session.connection, source, to, key, *_of_binding(arguments))
     _reply(channel, False, "queue.unbind-ok")
 
 

@@ -6,8 +6,10 @@ once (``Pattern``) and kept until bindings or settings change; headers and expir
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
+from ...core.amqp.exchange import LateHeaders
 from ...core.amqp.vhost import prefix_of
 from ...core.message import Message
 from ...core.routing import Route
@@ -19,7 +21,7 @@ from .codec_properties import ContentProperties, read_properties
 from .codec_tables import TableError
 from .connection import AmqpConnection, Pattern
 from .errors import error_of, precondition_failed
-from .message_mapping import headers_of, key_list, message_properties, ttl_of, without_bcc
+from .message_mapping import headers_compared, headers_of, key_list, message_properties, ttl_of, without_bcc
 
 _PUBLISH = NUMBER["basic.publish"]
 #: The longest properties that make a pattern, and what one takes beside its names and properties.
@@ -107,7 +109,8 @@ def _pattern(session: AmqpConnection, event: PublishEvent | PublishRun) -> Patte
         headers = {name: value for name, value in headers.items() if name != "BCC"}
     ttl_ms = ttl_of(properties)
     try:
-        route = session.broker.route(session.connection, exchange, key, headers, [*cc, *bcc])
+        seen = LateHeaders(partial(headers_compared, raw))
+        route = session.broker.route(session.connection, exchange, key, seen, [*cc, *bcc])
     except Refused as refusal:
         raise error_of(refusal, _PUBLISH) from None
     durable = properties.delivery_mode == 2

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from ...core import dead_letter
+from ...core.amqp.exchange import Compared, LateHeaders
 from ...core.amqp.origin import Way, last_way
 from ...core.amqp.vhost import split
 from ...core.amqp.x_death import bounded, is_cycle, through_exchange
-from ...core.message import Message, MessageReference, PropertyValue
+from ...core.message import Hop, Message, MessageReference
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
 from ...delivery.references import Moved
@@ -36,6 +37,8 @@ class DeadLetterExchanges:
         self._state = state
         self._resources = resources
         self._virtual_hosts = virtual_hosts
+        #: What a headers exchange sees of a message with these hops (set by the server).
+        self.headers_seen: Callable[[Message, list[Hop]], Compared] = lambda message, hops: {}
 
     def routes(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute] | None:
         """What the queue's dead-letter exchange makes of them; None for a queue without one: its address's settings hold."""
@@ -71,12 +74,18 @@ class DeadLetterExchanges:
                 # Most are dead-lettered for the first time, and came the same way: they go on the same way.
                 known.moved.append((reference, [dead_letter.hop_like(known.moved[0][1][0], reference)]))
                 continue
-            route = self._route(reference, reason, exchange, replaced)
-            routes.append(route)
-            known = None if reference.hops else route
+            route, by_headers = self._route(reference, reason, exchange, replaced)
+            last = routes[-1] if routes else None
+            if last is not None and last[1:] == route[1:]:
+                last.moved.extend(route.moved)
+                known = None
+            else:
+                routes.append(route)
+                known = None if reference.hops or by_headers else route
         return routes
 
-    def _route(self, reference: MessageReference, reason: str, exchange: str, replaced: str | None) -> DeadLetterRoute:
+    def _route(self, reference: MessageReference, reason: str, exchange: str, replaced: str | None) -> tuple[DeadLetterRoute, bool]:
+        """And whether that depends on its headers."""
         came = last_way(reference)
         to = Way(exchange, came.keys, came.hidden) if replaced is None else Way(exchange, (replaced,))
         hop = dead_letter.hop(reference, reason, self._state.now_ms())
@@ -84,13 +93,15 @@ class DeadLetterExchanges:
         hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._state.max_hops)
         moved = [(reference, hops)]
         if len(hops) > self._state.max_hops:
-            return DeadLetterRoute(moved, [], kept_for=too_many_hops(self._state.max_hops))
-        queues = self._queues(reference.queue, to, reference.message.properties or {})
+            return DeadLetterRoute(moved, [], kept_for=too_many_hops(self._state.max_hops)), False
+        headers = LateHeaders(lambda: self.headers_seen(reference.message, hops))
+        queues = self._queues(reference.queue, to, headers)
         willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
         # Nobody rejected it on its way round.
-        return DeadLetterRoute(moved, [], "it would go round for ever") if queues and not willing else DeadLetterRoute(moved, willing)
+        why = "it would go round for ever" if queues and not willing else ""
+        return DeadLetterRoute(moved, willing, why), headers.asked
 
-    def _queues(self, queue: Queue, to: Way, headers: Mapping[str, PropertyValue]) -> list[Queue]:
+    def _queues(self, queue: Queue, to: Way, headers: Compared) -> list[Queue]:
         if to.exchange.startswith(RESERVED):
             return []
         exchanges = self._virtual_hosts.of(queue).exchanges

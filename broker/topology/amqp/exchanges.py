@@ -7,13 +7,26 @@ RabbitMQ's sentences; a front end puts its own codes before them.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from homing.journal.declarations import BindingContent, DeclarationRecord, ExchangeContent
 
 from ...core.amqp.declared import AMQP
-from ...core.amqp.exchange import DIRECT, FANOUT, HEADERS, KINDS, TOPIC, Binding, Destination, Exchange, headers_match_problem, route
+from ...core.amqp.exchange import (
+    DIRECT,
+    FANOUT,
+    HEADERS,
+    KINDS,
+    TOPIC,
+    Binding,
+    Compared,
+    Destination,
+    Exchange,
+    Fields,
+    headers_match_problem,
+    route,
+)
 from ...core.amqp.keys import kept, key_of
 from ...core.amqp.policy import Policy
 from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
@@ -24,6 +37,7 @@ from ...core.reserved import EVENTS, FAILURE, RESERVED
 from ...core.routing import Route, take_at_once
 from ...delivery.state import BrokerState
 from ...errors import Refused
+from ...protocols.amqp091.codec_tables import compared, write_value
 from .arguments import check_equal
 from .policies import Policies
 
@@ -132,11 +146,12 @@ class Exchanges:
 
     # -- bindings ----------------------------------------------------------------------------------------------------
 
-    def bind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+    def bind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> None:
+        """``fields``: the arguments as AMQP writes them, where they came so."""
         exchange = self._bindable(source, destination)
         if exchange.kind == HEADERS and (problem := headers_match_problem(arguments)) is not None:
             raise Refused("precondition-failed", problem, "see docs/interoperability.md")
-        binding = Binding(source, destination, key, arguments)
+        binding = _binding(source, destination, key, arguments, fields)
         if exchange.has(binding):
             return
         self._state.declared.check("bindings")
@@ -146,18 +161,22 @@ class Exchanges:
             content = BindingContent(
                 source=source, to=destination.name, queue=destination.is_queue, key=kept((key,))[0], arguments=arguments
             )
+            if binding.typed:
+                content["fields"] = dict(binding.fields)
             self._state.recorder.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
-    def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any]) -> None:
+    def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> None:
         """Removes a binding; one that is not there is no error, nor are ends that are not there, as with RabbitMQ."""
         _check_not_default(source, destination)
         exchange = self.exchanges.get(source)
         if exchange is None:
             return
-        binding = Binding(source, destination, key, arguments)
-        if exchange.unbind(binding):
-            self._forget(exchange, binding)
-            self._after_unbind(exchange)
+        # Older journals tell no types.
+        for binding in (_binding(source, destination, key, arguments, each) for each in (fields, None)):
+            if exchange.unbind(binding):
+                self._forget(exchange, binding)
+                self._after_unbind(exchange)
+                return
 
     def _bindable(self, source: str, destination: Destination) -> Exchange:
         _check_not_default(source, destination)
@@ -214,7 +233,8 @@ class Exchanges:
                 destination = Destination(content["to"], content["queue"])
                 there = self.queue(destination.name) if destination.is_queue else self.exchanges.get(destination.name)
                 if exchange is not None and there is not None:
-                    exchange.bind(Binding(content["source"], destination, key_of(content["key"]), content["arguments"]))
+                    source, key, arguments = content["source"], key_of(content["key"]), content["arguments"]
+                    exchange.bind(_binding(source, destination, key, arguments, content.get("fields")))
 
     # -- routing -----------------------------------------------------------------------------------------------------
 
@@ -236,7 +256,7 @@ class Exchanges:
         self.exchanges.clear()
         self._changed()
 
-    def published(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
+    def published(self, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route:
         """The route of what a client publishes. Raises Refused, for an internal exchange, too."""
         found = self.route(exchange, key, headers, more_keys)
         if exchange and self.exchanges[exchange].internal:
@@ -244,7 +264,7 @@ class Exchanges:
             raise Refused("access-refused", what, "use another")
         return found
 
-    def route(self, exchange: str, key: str, headers: Mapping[str, Any], more_keys: Sequence[str] = ()) -> Route:
+    def route(self, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to ``exchange`` under ``key`` goes. Raises Refused: no such exchange."""
         version = self._state.post_office.routes_version
         if version != self._routes_of_version:
@@ -259,7 +279,7 @@ class Exchanges:
             self._routes.keep((exchange, key), found, _ROUTE_BYTES + len(key) + _QUEUE_BYTES * len(found.queues))
         return found
 
-    def _look_up(self, exchange: str, keys: Sequence[str], headers: Mapping[str, Any]) -> tuple[Route, bool]:
+    def _look_up(self, exchange: str, keys: Sequence[str], headers: Compared) -> tuple[Route, bool]:
         """And whether other headers may go elsewhere."""
         if exchange == DEFAULT_EXCHANGE:
             names, by_headers = dict.fromkeys(keys), False
@@ -278,6 +298,13 @@ def _described(queues: list[Queue]) -> Route:
     by_priority = any(queue.lowest_priority < queue.highest_priority for queue in queues)
     named = any(AMQP in queue.options and queue.highest_priority > queue.lowest_priority for queue in queues)
     return Route(queues, take_at_once(queues), by_priority, 0 if named else DEFAULT_PRIORITY)
+
+
+def _binding(source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> Binding:
+    """Without ``fields`` each argument is of the type that it would be written as."""
+    plain = {name: write_value(value) for name, value in arguments.items()}
+    known = plain if fields is None else fields
+    return Binding(source, destination, key, arguments, compared(known), known, typed=known != plain)
 
 
 def _binding_name(binding: Binding) -> str:

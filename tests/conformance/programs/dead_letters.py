@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from pika.spec import Basic, Channel, Confirm, Queue
+from pika.spec import Basic, Channel, Confirm, Exchange, Queue
 
 from tests.amqp_wire import QUIET_S, Ch, message_words, plain
+from tests.conformance.programs.exchanges import TYPED
 from tests.conformance.programs.stage import Stage, program
 
 
@@ -266,6 +267,41 @@ def a_dead_letter_exchange_with_an_alternate(s: Stage) -> Any:
     reject(ch, source)
     message = ch.wait(s("dead"))
     return [message[0].exchange, message[0].routing_key, deaths(message)]
+
+
+@program
+def headers_exchanges_see_what_a_dead_letter_carries(s: Stage) -> Any:
+    """Its own headers of every type and those of its death, at the dead-letter exchange, behind it, and as its alternate."""
+    seen = s.exchange("seen", "headers")
+    behind = s.exchange("behind", "fanout")
+    s.one(Exchange.Bind(destination=seen, source=behind))
+    instead = s.exchange("instead", "direct", {"alternate-exchange": seen})
+    ways = {"at once": seen, "behind another": behind, "as alternate": instead}
+    sources = {way: s.queue(f"source {way}", {"x-dead-letter-exchange": exchange}) for way, exchange in ways.items()}
+    for name, value in TYPED.items():
+        s.bind(s.queue(f"is {name}"), seen, "", {"own": value})
+    rules: dict[str, dict[str, Any]] = {
+        "own is there": {"own": None},
+        "rejected first": {"x-match": "all-with-x", "x-first-death-reason": "rejected"},
+        "expired first": {"x-match": "all-with-x", "x-first-death-reason": "expired"},
+        "first of a source": {"x-match": "any-with-x", "x-first-death-queue": sources["at once"]},
+        "of the default exchange": {"x-match": "all-with-x", "x-first-death-exchange": ""},
+        "x-death is there": {"x-match": "any-with-x", "x-death": None},
+        "x- does not count": {"x-match": "all", "x-death": None, "absent": 1},
+        "JMSXGroupID and death": {"x-match": "all-with-x", "JMSXGroupID": "g", "x-first-death-reason": "rejected"},
+    }
+    for name, rule in rules.items():
+        s.bind(s.queue(name), seen, "", rule)
+    s.bind(s.queue("all"), seen, "", {})
+    ch, sent = s.channel(), 0
+    for way, source in sources.items():
+        for name, value in TYPED.items():
+            ch.publish("", source, f"{name} {way}", headers={"own": value, "JMSXGroupID": "g"})
+            reject(ch, source)
+            sent += 1
+    ch.publish("", sources["at once"], "expired", expiration="1")
+    ch.wait_count(s("all"), sent + 1)
+    return {name: sorted(ch.bodies(s(name))) for name in (*rules, *(f"is {name}" for name in TYPED))}
 
 
 @program

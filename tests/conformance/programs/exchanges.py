@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
+from pika.compat import long
 from pika.spec import Basic, Exchange, Queue
 
 from tests.amqp_wire import plain
@@ -246,6 +249,36 @@ def headers(s: Stage) -> Any:
         reached.append([plain(fields), [rules[number] for number in range(len(rules)) if ch.get(s(str(number))) is not None]])
     wrong = [{"x-match": "some"}, {"x-match": 1}]
     return [reached, s.each(*(Queue.Bind(queue=s("all"), exchange=exchange, arguments=each) for each in wrong))]
+
+
+#: One value of each type that pika writes, and some that are equal as numbers.
+TYPED: dict[str, Any] = {
+    "text": "1",
+    "bytes": b"\x00\xff",
+    "int": 1,
+    "long": long(1),
+    "true": True,
+    "decimal": Decimal(1),
+    "decimal 1.0": Decimal("1.0"),
+    "time": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+    "table": {"a": [1, "x"]},
+    "table, otherwise": {"a": [long(1), "x"]},
+    "array": [1, None, Decimal("-2.5")],
+}
+
+
+@program
+def headers_of_every_type(s: Stage) -> Any:
+    """Which bindings, by the type of their value, take a header of which type; also after one was taken away."""
+    exchange, ch, all_of_them = s.exchange("x", "headers"), s.channel(), s.queue("all")
+    s.bind(all_of_them, exchange, "", {"h": None})
+    for name, value in TYPED.items():
+        s.bind(s.queue(name), exchange, "", {"h": value})
+    s.one(Queue.Unbind(queue=s("decimal"), exchange=exchange, arguments={"h": TYPED["decimal"]}))
+    for name, value in TYPED.items():
+        ch.publish(exchange, "", name, headers={"h": value})
+    ch.wait_count(all_of_them, len(TYPED))
+    return {name: sorted(ch.bodies(s(name))) for name in TYPED}
 
 
 @program

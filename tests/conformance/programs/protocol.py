@@ -327,7 +327,7 @@ def malformed_frames(s: Stage) -> Any:
 def malformed_frames_before_the_login(s: Stage) -> Any:
     cases = {
         "not a frame": b"x" * 100,
-        "a frame too large": struct.pack(">BHI", 1, 0, 4089) + b"x" * 4089 + b"\xce",
+        "a frame too large": struct.pack(">BHI", 1, 0, 4097) + b"x" * 4097 + b"\xce",
         "a frame far too large": struct.pack(">BHI", 1, 0, 0x7FFF_FFFF),
         "wrong frame end": frame.Method(0, Connection.TuneOk(1, 4096, 0)).marshal()[:-1] + b"\x00",
         "an unknown method": method(0x00FF_0001, b"", 0),
