@@ -14,7 +14,7 @@ def alike(sentence: str, answers: dict[str, Any]) -> list[Difference]:
 
 _BEFORE_LOGIN = "Until the connection is open RabbitMQ hangs up without a word"
 _WITHOUT_A_WORD = "RabbitMQ hangs up without a word"
-_QUORUM = "A queue type `quorum` is accepted and is the same as `classic`"
+_QUORUM = "In all else `quorum` is the same as `classic`"
 _COUNT = "on its first delivery no message carries `x-delivery-count`"
 _PLACE = "What comes back takes the place it had"
 _NAMES = "A queue's name may not be `*` or `#` as a word"
