@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 #: Exit codes of the command line (docs/semantics, section 13) for the codes that have one of their own.
-EXIT_CODES = {"journal-newer": 6, "journal-damaged": 6, "journal-io": 70, "journal-full": 70, "journal-bad-record": 70}
+EXIT_CODES = {
+    "journal-newer": 6,
+    "journal-damaged": 6,
+    "journal-foreign": 6,
+    "journal-io": 70,
+    "journal-full": 70,
+    "journal-bad-record": 70,
+}
 
 
 class JournalError(Exception):
@@ -13,6 +20,7 @@ class JournalError(Exception):
     - ``journal-newer``: written by a later version of Homing.
     - ``journal-missing``: there is no journal in this directory (readers only).
     - ``journal-damaged``: the file is not what it should be; nothing was changed.
+    - ``journal-foreign``: the file is another program's; nothing was changed.
     - ``journal-io``: a write or a commit failed, so its outcome is unknown: answer nobody and stop.
     - ``journal-full``: the disk is full and the reserve is spent.
     - ``journal-bad-record``: a record that cannot be stored reached the journal, a fault of the caller's checks; its batch was rolled back.

@@ -16,7 +16,7 @@ from .errors import JournalError, io_failure
 from .options import JournalOptions
 from .read.recovery import recover
 from .store.commits import LastCommitFile, nothing_missing
-from .store.directory import DATABASE_NAME, DirectoryLock, Disk, check_header, damaged, prepare_directory
+from .store.directory import DATABASE_NAME, DirectoryLock, Disk, beyond_quarantine, check_header, damaged, prepare_directory
 from .store.sqlite import Store, WalMeter, open_store
 
 log = logging.getLogger("homing.journal")
@@ -35,6 +35,15 @@ class Opened(NamedTuple):
 
 async def open_directory(directory: Path, options: JournalOptions, now_ms: int) -> Opened:
     """See Journal.open."""
+    try:
+        return await _open_directory(directory, options, now_ms)
+    except JournalError as error:
+        if error.code == "journal-damaged" and options.on_damage == "quarantine":
+            raise beyond_quarantine(error) from error
+        raise
+
+
+async def _open_directory(directory: Path, options: JournalOptions, now_ms: int) -> Opened:
     prepare_directory(directory)
     try:
         lock = DirectoryLock(directory)

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import typer
@@ -13,18 +14,34 @@ import typer
 import homing
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, note
+from .output import DEFAULT_URL, CommandError, ExitCode, note
 
 T = TypeVar("T")
 _AGAIN_S: Final = 1.0
+#: What accepts a connection and says nothing is given up after this.
+_ANSWERS_MS: Final = 3_000
 _NOT_BACK_YET: Final = ("no-broker", "connect-timeout")
 
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[homing.Connection]:
     """A connection that reports at once when there is no broker, rather than waiting for one."""
-    async with homing.connect(url, reconnect=False) as connection:
+    password = _password() if "@" in url else None
+    async with homing.connect(url, password=password, reconnect=False, connect_timeout_ms=_ANSWERS_MS) as connection:
         yield connection
+
+
+def _password() -> str | None:
+    """Of the user that the address names, where that has none: the first line of a file, so that it stands in no command line."""
+    name = os.environ.get("HOMING_PASSWORD_FILE")
+    if name is None:
+        return None
+    try:
+        return Path(name).read_text(encoding="utf-8").partition("\n")[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        fix = "HOMING_PASSWORD_FILE names it: name a readable file"
+        raise CommandError(ExitCode.FAILED, f"the password cannot be read from {name}: {why}", fix, code="no-password") from None
 
 
 def talk(url: str, conversation: Callable[[homing.Connection], Awaitable[T]]) -> T:

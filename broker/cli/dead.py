@@ -105,12 +105,12 @@ def export(
         return scan.messages
 
     if str(out) == "-":
-        with open(1, "w", closefd=False) as to:
+        with open(1, "w", encoding="utf-8", closefd=False) as to:
             talk(url, lambda connection: conversation(connection, to))
         return
     partial_file = out.with_name(f"{out.name}.partial")
     try:
-        with open(partial_file, "w" if after is None else "a") as to:
+        with open(partial_file, "w" if after is None else "a", encoding="utf-8") as to:
             number = talk(url, lambda connection: conversation(connection, to))
         partial_file.replace(out)
     except OSError as error:

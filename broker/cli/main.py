@@ -5,6 +5,7 @@ Every command starts light: what it needs is imported when it runs. Exit codes: 
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -41,13 +42,14 @@ from . import tls as cli_tls
 from . import users as cli_users
 from . import vhosts as cli_virtual_hosts
 from .examples import EXAMPLES
-from .output import CommandError, ExitCode, Json, as_command_error, print_json, show_error
+from .output import CommandError, ExitCode, Json, as_command_error, print_json, show_error, take_any_text
 
 EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · "
     "7 a limit of --fail-if does not hold · 70 I/O error"
 )
 
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 HELP_OPTIONS: Final = ["--help", "-h"]
 
 app = typer.Typer(
@@ -157,6 +159,7 @@ def command_tree() -> TyperGroup:
 
 def main() -> None:
     """Entry point. Failures that were reckoned with end in a sentence and an exit code, never in a traceback."""
+    take_any_text()
     try:
         code = command_tree()(prog_name="homing", standalone_mode=False)
         sys.stdout.flush()
@@ -166,7 +169,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.FAILED)
     except Exception as error:
-        command_error = as_command_error(error)
+        command_error = as_command_error(error) or _not_shown(error)
         if command_error is None:
             raise
         if "--json" in sys.argv[1:]:
@@ -176,6 +179,15 @@ def main() -> None:
         elif command_error.message:  # a group of commands by itself has shown its help
             show_error(command_error)
         sys.exit(command_error.exit_code)
+
+
+def _not_shown(error: Exception) -> CommandError | None:
+    """Standard output is a file, and its disk is full. What is buffered goes nowhere, or the interpreter would fail on it in the end."""
+    if not isinstance(error, OSError) or error.filename is not None or error.errno not in _NO_ROOM:
+        return None
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    said = f"what there is to show cannot be written: {error.strerror}"
+    return CommandError(ExitCode.FAILED, said, "make room, or write it elsewhere", code="not-written")
 
 
 __all__ = ["app", "main", "print_json"]

@@ -6,6 +6,8 @@ properties, bodies, errors) are made safe to show here and nowhere else: ``escap
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
 import signal
 import sys
@@ -13,6 +15,7 @@ import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import IntEnum
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
@@ -26,13 +29,31 @@ from homing.journal import json_text
 
 from ..logs.safe_text import safe, safe_json
 
+#: Ornaments of ours, for terminals and files that take less than Unicode. What else these cannot take is escaped.
+_PLAIN: Final = str.maketrans("·…→–×█●✗✓✝◌◷‖│⋮↺✎", ".~>-x#oxv+..||:^*")
+
+
+def take_any_text() -> None:
+    """What standard output and error cannot encode is written as JSON escapes it, which is right in JSON, too."""
+    codecs.register_error("homing", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(errors="homing")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
 
 class SafeConsole(Console):
     """A console on which nothing of what is printed acts, whoever wrote it: styles are put around texts only after this."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        ornaments = {} if self.encoding.startswith("utf") else _PLAIN
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(safe(segment.text, lines=True), segment.style)
+            yield segment if segment.control else Segment(safe(segment.text, lines=True).translate(ornaments), segment.style)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
@@ -110,6 +131,7 @@ _EXIT_CODE_OF: Final = {
     "no-config-file": ExitCode.CONFIG,
     "journal-newer": ExitCode.JOURNAL,
     "journal-damaged": ExitCode.JOURNAL,
+    "journal-foreign": ExitCode.JOURNAL,
     "journal-io": ExitCode.IO_ERROR,
 }
 
@@ -173,6 +195,8 @@ def as_command_error(error: BaseException) -> CommandError | None:
         exit_code = ExitCode(error.exit_code)
     elif exit_code is ExitCode.FAILED and getattr(error, "connection_lost", False):
         exit_code = ExitCode.NO_BROKER
+    if code in ("no-broker", "connect-timeout"):
+        fix = "start the broker (homing serve), or name it with --url or HOMING_URL: its port of native:, 7171 as shipped"
     if code == "connection-lost":
         fix = "homing health says whether there is a broker; then try again"
     return CommandError(exit_code, str(getattr(error, "message", error)), fix, code=code)

@@ -6,7 +6,7 @@ shipped. ``check`` tells what is valid but perhaps not meant. Reload parses anew
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,6 +85,7 @@ class Config(Section):
     users: dict[str, DeclaredUser] = Field(default_factory=dict)
 
     _lines: Mapping[KeyPath, int] = PrivateAttr(default_factory=dict)
+    _doubts: Sequence[ConfigProblem] = PrivateAttr(default=())
     _source_path: Path | None = PrivateAttr(default=None)
     #: What the file sets at all, and how it ends: see config_cut.
     _outline: Outline = PrivateAttr(default=NO_FILE)
@@ -231,7 +232,7 @@ def parse(
         problems += _validation_problems(error, read)
     if problems or config is None:
         raise ConfigError(_without_secrets(sorted(problems, key=lambda each: each.line or 0), users), source)
-    config._lines = read.lines
+    config._lines, config._doubts = read.lines, read.doubts
     config._removing = tuple(removal_problems(repository, read.lines, config.queues))
     for name, declared in config.queues.items():
         if not repository.resolve(declared.address or name).allow_remove_all:
@@ -272,7 +273,8 @@ def without_removing(config: Config) -> Config:
 def check(config: Config | Path) -> list[str]:
     """What is valid but perhaps not meant, a sentence each, with line and path. A path is loaded first: raises ConfigError."""
     loaded = load(config) if isinstance(config, Path) else config
-    return [f"{warning} ({warning.fix})" for warning in settings_warnings(loaded.address_settings, loaded._lines, loaded.queues)]
+    found = [*loaded._doubts, *settings_warnings(loaded.address_settings, loaded._lines, loaded.queues)]
+    return [f"{warning} ({warning.fix})" for warning in found]
 
 
 def _address_settings(layers: Any, read: Source, problems: list[ConfigProblem]) -> AddressSettingsRepository:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,10 @@ MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 _MAX_VALUES: Final = 200_000
 _MAX_DEPTH: Final = 32
 _FIX: Final = "docs/settings.md lists every setting and what it takes"
+
+
+#: A pattern that begins with # and is not in quotes: to YAML it is a comment, and what stands under it is another key's, or nobody's.
+_UNQUOTED: Final = re.compile(r"\s*(#(?:\.[\w*#-]+)*)\s*:\s*(?:\{.*)?")
 
 
 class ConfigProblem(NamedTuple):
@@ -60,6 +65,8 @@ class Source(NamedTuple):
     values: dict[str, Any]
     lines: Mapping[KeyPath, int]
     problems: list[ConfigProblem]
+    #: What is valid but perhaps not meant.
+    doubts: Sequence[ConfigProblem] = ()
 
 
 def show_path(path: Sequence[str]) -> str:
@@ -79,7 +86,7 @@ def read_source(text: str, source: str) -> Source:
     """Raises ConfigError for what is not YAML, has a key twice, or is no mapping at the top."""
     loaded = _load(text, source)
     if loaded is None:
-        return Source({}, {}, [])
+        return Source({}, {}, [], _unquoted(text))
     if not isinstance(loaded, dict):
         problem = ConfigProblem(
             "", 1, f"expected a mapping of sections, got {shown(loaded)}", "begin with a section such as native: or address-settings:"
@@ -87,7 +94,17 @@ def read_source(text: str, source: str) -> Source:
         raise ConfigError([problem], source)
     reader = _Reader()
     values = reader.read(loaded, ())
-    return Source(values if isinstance(values, dict) else {}, reader.lines, reader.problems)
+    return Source(values if isinstance(values, dict) else {}, reader.lines, reader.problems, _unquoted(text))
+
+
+def _unquoted(text: str) -> list[ConfigProblem]:
+    found = ((number, _UNQUOTED.fullmatch(line)) for number, line in enumerate(text.splitlines(), 1) if "#" in line)
+    message = "this line begins with # and is a comment, not the pattern {}"
+    return [
+        ConfigProblem("", number, message.format(match[1]), f'write "{match[1]}": in quotes, or put a space behind the #')
+        for number, match in found
+        if match is not None
+    ]
 
 
 def _load(text: str, source: str) -> Any:

@@ -28,7 +28,7 @@ from ..declarations import DeclarationRecord
 from ..errors import JournalError
 from ..migrations import VERSION, bring_up, version_of
 from ..store import returned
-from ..store.directory import DATABASE_NAME, damaged
+from ..store.directory import DATABASE_NAME, damaged, foreign
 from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
 from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import APPLICATION_ID
@@ -128,7 +128,7 @@ def _check_identity(connection: sqlite3.Connection) -> None:
     except sqlite3.DatabaseError as error:
         raise damaged(str(error)) from error
     if application_id != APPLICATION_ID:
-        raise damaged(f"{DATABASE_NAME} is a database of another program")
+        raise foreign()
     if version > VERSION:
         raise JournalError(
             "journal-newer", f"The journal has version {version} and this Homing knows versions up to {VERSION}.", "Use a later Homing."

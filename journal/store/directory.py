@@ -87,7 +87,15 @@ def check_header(database: Path) -> None:
     pages, application_id = struct.unpack(">I", header[28:32])[0], struct.unpack(">I", header[68:72])[0]
     # A single page holds no table yet: the file of a journal whose first start was cut short.
     if application_id != APPLICATION_ID and (application_id or pages > 1):
-        raise damaged(f"{DATABASE_NAME} is a database of another program")
+        raise foreign()
+
+
+def foreign() -> JournalError:
+    return JournalError(
+        "journal-foreign",
+        f"{DATABASE_NAME} in this directory is the database of another program.",
+        "Nothing was changed; name another directory (data-directory, or --data), and leave this one to whom it belongs.",
+    )
 
 
 def damaged(what: str) -> JournalError:
@@ -97,6 +105,15 @@ def damaged(what: str) -> JournalError:
         "Nothing was changed; run `homing journal check` to see how much is affected, then restore a copy"
         " or start with `journal: {on-damage: quarantine}` to set the rows aside that fail their checksum.",
     )
+
+
+def beyond_quarantine(error: JournalError) -> JournalError:
+    """The same, for who has set on-damage to quarantine already."""
+    fix = (
+        "Nothing was changed; `on-damage: quarantine` sets single rows aside, and this is more than that: run `homing journal check` to see"
+        " how much is affected, then make a new data directory from a backup (`homing journal restore`)."
+    )
+    return JournalError(error.code, error.message, fix)
 
 
 class DirectoryLock:
