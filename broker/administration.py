@@ -147,8 +147,8 @@ class Administration(Engine):
 
     @needs((Right.CONSUME, places.moved_from), (Right.SEND, places.moved_to), audited=True)
     def move_message(self, who: Who, place: MessageReference, target: Queue) -> Steps[bool]:
-        """Into another queue, failed count at 0; whether it could be. Raises Refused where that is full."""
-        return act_on(self.state, place, lambda reference: self.office.move(reference, target))
+        """Into another queue, failed count at 0; whether it could be. Raises Refused where that has no room."""
+        return act_on(self.state, place, lambda reference: self.hand.move(reference, target))
 
     def read_selector(self, text: str) -> Selector | None:
         """Compiled. Raises Refused."""

@@ -11,12 +11,13 @@ from .administration import Administration
 from .auth.access import Who, at_queue, needs, place_named
 from .core.edit import Edits
 from .core.fault import FaultGroup
-from .core.letter_filter import Filter
+from .core.letter_filter import Filter, FilterContent
 from .core.message import Message, MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
 from .core.rights import Place, Right
 from .delivery import chosen, retrying
+from .delivery.by_hand import would_go_back
 from .errors import Refused
 from .paging import counting, waiting
 from .paging.choosing import choice
@@ -41,13 +42,10 @@ def _done(done: tuple[int, Any, Any]) -> int:
 
 class DeadLetters(Administration):
     @needs((Right.CONSUME, at_queue), audited=True, counts=int)
-    def redrive(self, who: Who, queue: Queue, message_ids: set[int] | None) -> Steps[int]:
-        """See DeadLetterOffice.redrive; the right to send is asked of each queue that something goes back to."""
-
-        def check(target: str, address: str) -> None:
-            self.check(who, Right.SEND, place_named(target, address), verb="redrive")
-
-        return self.office.redrive(queue, message_ids, check)
+    def redrive(self, who: Who, queue: Queue, message_ids: list[int] | None) -> Steps[int]:
+        """See Redriving.at_once, of all dead letters of the queue, or these."""
+        wanted = FilterContent() if message_ids is None else FilterContent(message_ids=message_ids)
+        return self.redriving.at_once(RedriveJob(0, queue.name, who.user, wanted=wanted, stop_above=None))
 
     @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=places.chosen, counts=_shown)
     def browse_chosen(
@@ -78,7 +76,7 @@ class DeadLetters(Administration):
     )
     def move_chosen(self, who: Who, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
         """See chosen.move."""
-        return chosen.move(self.state, self.office, queue, target, wanted, after)
+        return chosen.move(self.state, self.hand, queue, target, wanted, after)
 
     def redrives(self) -> list[tuple[RedriveJob, Sequence[Place]]]:
         """The jobs, by their numbers, and where each is."""
@@ -146,12 +144,12 @@ class DeadLetters(Administration):
         return self.editing.signatures_of(message)
 
     def goes_back(self, reference: MessageReference) -> bool:
-        """See DeadLetterOffice.goes_back."""
-        return self.office.goes_back(reference)
+        """Whether a redrive without a target takes it."""
+        return would_go_back(reference)
 
-    def in_the_way(self, target: str, number: int) -> dict[str, int]:
-        """See Redriving.in_the_way."""
-        return self.redriving.in_the_way(target, number)
+    def in_the_way(self, target: str, number: int, size: int) -> dict[str, int]:
+        """See ByHand.in_the_way."""
+        return self.hand.in_the_way(target, number, size)
 
     def knows_fault(self, name: str) -> bool:
         """Whether a fault's fingerprint is this or begins so."""

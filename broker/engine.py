@@ -27,6 +27,7 @@ from .core.reserved import EVENTS
 from .core.rights import Place, Right
 from .core.routing import Address, RoutingTypes
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from .delivery.by_hand import ByHand
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
 from .delivery.editing import Editing
@@ -104,8 +105,9 @@ class Engine:
         self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
         self.settlement = Settlement(self.state, self.office)
-        self.redriving = Redriving(self.state, self.resources, self.office, self)
-        self.editing = Editing(self.state, self.resources, self.office, self.limits.properties_bytes)
+        self.hand = ByHand(self.state, self.resources)
+        self.redriving = Redriving(self.state, self.resources, self.hand, self)
+        self.editing = Editing(self.state, self.hand, self.limits.properties_bytes)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
         self._disk_low = disk_low

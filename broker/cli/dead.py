@@ -10,6 +10,7 @@ from rich.console import RenderableType
 
 from ..core.settings.units import counted
 from . import letter_filter as of
+from . import redrives
 from .completion import queue_argument
 from .dead_letters import deaths_in
 from .or_list import OrList
@@ -35,8 +36,10 @@ from .watch import Watch, show
 
 app = typer.Typer(cls=OrList, help="Dead letters: which there are; and those that a filter takes: [bold]export[/], delete, move.")
 Queue = Annotated[str, queue_argument("The queue that they are in.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many would be removed, and some of them.")]
 #: Messages of one answer.
 _PAGE: Final = 250
+_SAMPLES: Final = 5
 
 
 @app.command("list")
@@ -129,11 +132,15 @@ def delete(
     queue: Queue,
     wanted: of.Filter,
     after: of.After = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Delete the messages of a queue that the filter takes and no consumer holds."""
+    if dry_run:
+        show_removal(url, as_json, [queue], wanted)
+        return
     if not yes:
         confirm(f"This removes {of.how_many(url, queue, wanted)} of queue {queue} for good", yes)
     _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", after, queue=queue, filter=wanted)
@@ -146,11 +153,51 @@ def move(
     to: Annotated[str, queue_argument("Where to; it has to be there.")],
     wanted: of.Filter,
     after: of.After = None,
+    dry_run: redrives.DryRun = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Move the messages of a queue that the filter takes into another one, with their failures at 0."""
+    """Move the messages of a queue that the filter takes into another one, with their failures at 0, until that has no room left.
+
+    What never died keeps its due time or hold and its time to live; the delay after a failure goes with the failures.
+    """
+    from .client import call
+
+    if dry_run:
+        plan = call(url, "reckon-redrive", queue=queue, filter=wanted, to=to)
+        print_json(plan) if as_json else redrives.show_plan(plan)
+        return
     _done(url, as_json, f"moved to [bold]{escape(to)}[/]", "move-dead-letters", after, queue=queue, to=to, filter=wanted)
+
+
+def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter) -> None:
+    """What a deletion would remove of each queue, and the first of them."""
+    from .client import talk
+
+    async def conversation(connection: Any) -> list[dict[str, Any]]:
+        return [await _removal(connection, queue, wanted) for queue in queues]
+
+    found = talk(url, conversation)
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        about = "" if each["exact"] else "at most "
+        stdout.print(f"{about}[bold]{counted(each['messages'], 'message')}[/] of [bold]{escape(each['queue'])}[/] would be removed")
+        for sample in each["samples"]:
+            death = f"  {sample['death']}" if sample["death"] else ""
+            stdout.print(f"  [dim]such as[/] {sample['message_id']}{escape(death)}")
+
+
+async def _removal(connection: Any, queue: str, wanted: of.Filter) -> dict[str, Any]:
+    number, exact = await of.reckoned(connection, queue, wanted)
+    page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, limit=_SAMPLES)
+    deaths = await deaths_in(connection, page)
+    samples = [
+        {"message_id": each["message_id"], "death": death and death.sentence()}
+        for each, death in zip(page["messages"], deaths, strict=True)
+    ]
+    return {"queue": queue, "messages": number, "exact": exact, "samples": samples}
 
 
 def _done(url: str, as_json: bool, sentence: str, verb: str, after: str | None, **arguments: Any) -> None:

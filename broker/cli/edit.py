@@ -28,6 +28,7 @@ from .output import (
     stdout,
     unreadable,
 )
+from .redrives import show_full
 from .values import property_given
 
 #: Messages of one call.
@@ -41,6 +42,8 @@ class _Sample(NamedTuple):
     difference: list[str]
     #: Properties that sign it.
     signed_by: list[str]
+    #: It waits for the delay after a failure, and that goes with the failures.
+    delayed: bool
 
 
 class _Change(NamedTuple):
@@ -124,9 +127,11 @@ def edit(
 ) -> None:
     """Send messages again with another body or other properties, their counts at 0; the originals end as edited.
 
+    What never died keeps its due time or hold and its time to live; the delay after a failure goes with the failures.
+
     The difference is shown first, on samples. What carries one of [bold]signature-properties[/] is sent only with --yes.
     """
-    from .client import talk
+    from .client import call, talk
 
     if not (set_ or unset or patch or body) or (patch and body):
         raise typer.BadParameter("give --set, --unset, --patch or --body, and of the last two one")
@@ -144,6 +149,8 @@ def edit(
     if dry_run:
         if as_json:
             print_json([{"message_id": each.number, "difference": each.difference, "signed_by": each.signed_by} for each in shown])
+        else:
+            show_full(call(url, "reckon-redrive", queue=queue, filter=wanted, to=to))
         return
     if not yes:
         what = f"message {message_id}" if message_id is not None else of.how_many(url, queue, wanted)
@@ -218,7 +225,7 @@ async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: s
     with of.Scan(connection, "peek-dead-letters", after, page=number, most=number, queue=queue, filter=wanted) as scan:
         async for page in scan:
             if page["messages"]:
-                return [_Sample(each["message_id"], change.difference(each), each["signed_by"]) for each in page["messages"]]
+                return [_sample(each, change) for each in page["messages"]]
     raise CommandError(
         ExitCode.NOT_FOUND,
         f"no message of {queue} fits",
@@ -227,9 +234,15 @@ async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: s
     )
 
 
+def _sample(message: dict[str, Any], change: _Change) -> _Sample:
+    delayed = message["failed"] > 0 and message["due_at_ms"] is not None
+    return _Sample(message["message_id"], change.difference(message), message["signed_by"], delayed)
+
+
 def _draw(sample: _Sample) -> None:
     signed = f"  carries {', '.join(sample.signed_by)}, a signature: only --yes edits it" if sample.signed_by else ""
-    stdout.print(f"[bold cyan]{sample.number}[/][yellow]{escape(signed)}[/]")
+    delayed = "  goes at once: the delay after its last failure is dropped" if sample.delayed else ""
+    stdout.print(f"[bold cyan]{sample.number}[/][yellow]{escape(signed)}{delayed}[/]")
     for line in sample.difference or ["  (nothing is different)"]:
         style = {"-": "red", "+": "green", "@": "cyan"}.get(line[:1], "")
         stdout.print(Text(f"  {safe(line)}", style=style))

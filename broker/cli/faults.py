@@ -1,4 +1,4 @@
-"""``homing faults``: failures that look alike, in groups; ``show``, ``mute``, ``unmute`` and ``fixed`` are of one."""
+"""``homing faults``: failures that look alike, in groups; ``show``, ``mute``, ``fixed``, … are of one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from rich.text import Text
 
 from ..core.settings.units import counted
 from ..logs.safe_text import safe
+from .dead import DryRun as DryRemoval
+from .dead import show_removal
 from .letter_filter import done
 from .or_list import OrList
 from .output import (
@@ -28,7 +30,7 @@ from .output import (
     span_since,
     stdout,
 )
-from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, Wait, ended, sentence, show_plan
+from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, To, Wait, ended, sentence, show_plan
 from .tables import Column, Listing, Wide, amount
 from .watch import Watch, show
 
@@ -164,19 +166,20 @@ _COUNTS: Final = (
 @app.command()
 def redrive(
     fault: Fault,
+    to: To = None,
     rate: Rate = 0,
     canary: Canary = 0,
     stop_above: StopAbove = 20,
     no_stop: NoStop = False,
     dry_run: DryRun = False,
-    wait: Wait = False,
+    wait: Wait = True,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Send back all that is dead of a fault, with its failures at 0: a job (homing redrives) in each queue that has any."""
+    """Send back all that is dead of a fault, as [bold]homing redrive[/] does, from each queue that has any."""
     from .client import talk
 
-    arguments = {"rate": rate, "canary": canary, "stop_above": None if no_stop else stop_above}
+    arguments = {"to": to, "rate": rate, "canary": canary, "stop_above": None if no_stop else stop_above}
     verb = "reckon-redrive" if dry_run else "start-redrive"
 
     async def conversation(connection: Any) -> list[dict[str, Any]]:
@@ -214,11 +217,14 @@ def retry(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 
 @app.command()
-def delete(fault: Fault, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+def delete(fault: Fault, dry_run: DryRemoval = False, yes: Yes = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Delete all that is dead of a fault and no consumer holds, in whichever queue it is."""
     from .client import call, talk
 
     found = call(url, "fault", fault=fault)
+    if dry_run:
+        show_removal(url, as_json, _dead_in(found), {"fault": found["fault"]})
+        return
     queues, messages = _dead_in(found), counted(sum(each["dead"] for each in found["groups"]), "message")
     if queues:
         confirm(f"This removes {messages} dead of fault {found['fault']} for good, from {', '.join(queues)}", yes)
@@ -265,6 +271,12 @@ def fixed(
 ) -> None:
     """Say that a fault is fixed. Should that version, or a later one, fail so again, the fault is shown as back, and the log says so."""
     _said(url, as_json, f"is said to be fixed{f' in {version}' if version else ''}", "fault-fixed", fault=fault, version=version)
+
+
+@app.command()
+def reopen(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
+    """Take back that a fault is fixed: its next failure is one like any other."""
+    _said(url, as_json, "is open again", "fault-fixed", fault=fault, fixed=False)
 
 
 def _said(url: str, as_json: bool, sentence: str, verb: str, **arguments: Any) -> None:

@@ -137,12 +137,18 @@ After = Annotated[
 
 def how_many(url: str, queue: str, wanted: Filter) -> str:
     """How many messages of a queue fit, for who is asked whether it may be."""
-    from .client import call
+    from .client import talk
 
-    found = call(url, "reckon-redrive", queue=queue, filter=wanted)
+    number, exact = talk(url, lambda connection: reckoned(connection, queue, wanted))
+    return f"{'' if exact else 'at most '}{counted(number, 'message')}"
+
+
+async def reckoned(connection: Any, queue: str, wanted: Filter) -> tuple[int, bool]:
+    """How many messages of a queue fit; whether it is not only how many would have to be looked at."""
+    found = await connection.call("reckon-redrive", queue=queue, filter=wanted)
     # What a redrive would leave there is meant, too.
-    number = found["messages"] + sum(each["messages"] for each in found["would_bounce"] if each["code"] == "not-dead")
-    return f"{'' if found['exact'] else 'at most '}{counted(number, 'message')}"
+    stays = sum(each["messages"] for each in found["would_bounce"] if each["code"] == "not-dead")
+    return found["messages"] + stays, found["exact"]
 
 
 class Scan:

@@ -62,6 +62,8 @@ def _leaves(command: Any, context: typer.Context) -> Iterator[tuple[Any, typer.C
         yield command, context
         return
     for name, each in commands.items():
+        if each.hidden:
+            continue
         yield from _leaves(each, typer.Context(each, info_name=name, parent=context))
 
 

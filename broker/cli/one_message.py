@@ -150,7 +150,10 @@ def move(
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Move one message to another queue, with its failures at 0. Its history stays."""
+    """Move one message to another queue, with its failures at 0, and so without the delay after the last. Its history stays.
+
+    What never died keeps its due time or hold and its time to live. A queue without room for it refuses, also one that would drop others.
+    """
     from .client import call
 
     moved = call(url, "move-message", message_id=message_id, queue=queue, source=source)

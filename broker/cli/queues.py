@@ -1,4 +1,4 @@
-"""``homing queue …``, ``homing peek`` and ``homing redrive``: what stands in a queue, and what is done with it."""
+"""``homing queue …`` and ``homing peek``: what stands in a queue, and what is done with it."""
 
 from __future__ import annotations
 
@@ -84,22 +84,6 @@ def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
     if death is not None:
         stdout.print(f"  {escape(death.sentence())}", style="red")
     stdout.print(body_text(message["body"], limit=400), markup=False, style="dim")
-
-
-def redrive(
-    queue: Annotated[str, queue_argument("A dead-letter queue.")],
-    message_id: Annotated[list[int] | None, typer.Option("--id", help="Only this message. Repeatable.")] = None,
-    url: Url = DEFAULT_URL,
-    as_json: Json = False,
-) -> None:
-    """Send dead letters back to the queues they came from, with their failure count at 0 again. Their history stays."""
-    from .client import call
-
-    value = call(url, "redrive", queue=queue, message_ids=message_id)
-    if as_json:
-        print_json(value)
-    else:
-        stdout.print(f"[bold]{counted(value['messages'], 'message')}[/] sent back from [bold]{escape(queue)}[/]")
 
 
 Name = Annotated[str, queue_argument("The queue.")]

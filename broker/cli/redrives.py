@@ -1,8 +1,10 @@
-"""``homing redrives``: jobs that send dead letters back, a few first, and stop where they only come back."""
+"""``homing redrive``: a job that sends dead letters back, a few first, and stops where they only come back; ``redrives``: how it fares."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 from collections import Counter
 from typing import Annotated, Any, Final
 
@@ -18,8 +20,9 @@ from .output import DEFAULT_URL, ExitCode, Json, Url, clock, escape, note, print
 from .tables import Column, Listing, Wide, amount
 from .watch import Watch, show
 
-app = typer.Typer(cls=OrList, help="Jobs that send dead letters back: [bold]start[/], list, status, pause, resume, cancel.")
+app = typer.Typer(cls=OrList, help="What [bold]homing redrive[/] has begun: list, status, pause, resume, cancel.")
 Number = Annotated[int, typer.Argument(help="The job's number.")]
+To = Annotated[str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each came from")]
 Rate = Annotated[int, typer.Option("--rate", min=0, help="Messages a second.", show_default="as fast as it goes")]
 Canary = Annotated[int, typer.Option("--canary", min=0, help="Send so many first, and go on when they have fared well.")]
 StopAbove = Annotated[
@@ -28,14 +31,17 @@ StopAbove = Annotated[
 ]
 NoStop = Annotated[bool, typer.Option("--no-stop", help="Whatever becomes of them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and what would come back.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit code 1 where it stopped or was cancelled.")]
+Wait = Annotated[
+    bool,
+    typer.Option("--wait/--no-wait", help="Until all are sent; exit code 1 where it stopped, left some or was cancelled; or begin only."),
+]
 
 #: What speaks against it, for people.
 _BOUNCES: Final = {
     "queue-gone": "would wait[/]: the queue is gone, and made again without a consumer",
     "queue-paused": "would wait[/]: the queue is paused",
     "no-consumer": "would wait[/]: nobody consumes from the queue",
-    "queue-full": "would stay[/]: the queue has no room for them",
+    "queue-full": "would wait or stay[/]: the queue has no room for them, and nothing is pushed out",
     "not-dead": "would stay[/]: they are no dead letters",
     "no-such-address": "would stay[/]: the queue is gone, and not made again",
     "access-refused": "would stay[/]: you may not send to the queue",
@@ -43,20 +49,19 @@ _BOUNCES: Final = {
     "fault-muted": "may come back[/]: the fault is muted",
     "never-succeeded-since": "may come back[/]: nothing that failed so has succeeded since",
 }
+#: What does not go along.
+_DROPS: Final = {"redelivery-delay": "would go at once[/]: the delay after their last failure is dropped with their failures"}
 #: These are the fault's, the others the queue's, whatever its messages failed of.
 _OF_A_FAULT: Final = ("fault-muted", "never-succeeded-since")
 _LOOK_S: Final = 0.2
 _HOW: Final = (("target", "to"), ("rate", "rate"), ("limit", "limit"), ("canary", "canary"))
 
 
-@app.command()
 @of.filtered
-def start(
+def redrive(
     queue: Annotated[str, queue_argument("The queue that the dead letters are in.")],
     wanted: of.Filter,
-    to: Annotated[
-        str | None, typer.Option("--to", help="Another queue, or an address with one.", show_default="where each came from")
-    ] = None,
+    to: To = None,
     rate: Rate = 0,
     limit: Annotated[int, typer.Option("--limit", min=0, help="At most so many in all.", show_default="all")] = 0,
     newest_first: Annotated[bool, typer.Option("--newest-first", help="In the other order.")] = False,
@@ -64,11 +69,15 @@ def start(
     stop_above: StopAbove = STOP_ABOVE,
     no_stop: NoStop = False,
     dry_run: DryRun = False,
-    wait: Wait = False,
+    wait: Wait = True,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Start a job that sends dead letters back, with their failures at 0. It goes on by itself, restarts of the broker included."""
+    """Send dead letters back to the queues they came from, with their failures at 0. Their history stays.
+
+    It is a job, which goes on by itself, restarts of the broker included: [bold]homing redrives[/] shows how it fares. Where a queue is
+    full it waits while somebody consumes from that; else what finds no room stays where it is.
+    """
     from .client import call
 
     arguments = {"queue": queue, "filter": wanted, "to": to, "rate": rate, "limit": limit, "newest_first": newest_first, "canary": canary}
@@ -89,6 +98,19 @@ def start(
             note(f"homing redrives status {job['job_id']} shows how it fares")
     if wait and job["state"] != "done":
         raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command("start", hidden=True)
+@functools.wraps(redrive)
+def _start(**said: Any) -> None:
+    redrive(**said)
+
+
+# As it was spelled before, for a version: begins only.
+_said_before = inspect.signature(redrive)
+_start.__signature__ = _said_before.replace(  # type: ignore[attr-defined]
+    parameters=[each.replace(default=False) if each.name == "wait" else each for each in _said_before.parameters.values()]
+)
 
 
 def ended(url: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -123,13 +145,26 @@ def show_plan(plan: dict[str, Any]) -> None:
     for each in plan["samples"]:
         why = f", {each['reason']} {span_since(each['entered_at_ms'])} ago" if each["reason"] else ""
         stdout.print(f"  [dim]such as[/] {each['message_id']} to {escape(each['to'])}{why}")
+    for each in plan["drops"]:
+        what = _DROPS.get(each["code"], f"would lose[/]: {each['code']}")
+        stdout.print(f"  [yellow]at most {min(each['messages'], plan['messages']):,} {what}")
+    _show_bounces(plan, of_each)
+
+
+def show_full(plan: dict[str, Any]) -> None:
+    """Only what finds no room."""
+    _show_bounces({**plan, "would_bounce": [each for each in plan["would_bounce"] if each["code"] == "queue-full"]}, "at most ")
+
+
+def _show_bounces(plan: dict[str, Any], about: str) -> None:
+    """What speaks against it."""
     against: Counter[tuple[str, str]] = Counter()
     for each in plan["would_bounce"]:
         names = ("queue", "fault") if each["code"] in _OF_A_FAULT else ("queue",)
         against[each["code"], ", ".join(escape(each[name]) for name in names if each[name])] += each["messages"]
     for (code, which), number in against.items():
         most = number if code == "not-dead" else min(number, plan["messages"])
-        stdout.print(f"  [yellow]{of_each}{most:,} {_BOUNCES.get(code, f'may come back[/]: {code}')} ({which})")
+        stdout.print(f"  [yellow]{about}{most:,} {_BOUNCES.get(code, f'may come back[/]: {code}')} ({which})")
 
 
 @app.command("list")
@@ -240,6 +275,8 @@ def _progress(job: dict[str, Any]) -> str:
     parts += [f"{job[name]:,} {words}" for name, words in _COUNTS if job[name]]
     if job["state"] == "running" and job["sent"] == job["canary"] and job["waiting"]:
         parts.append("the others wait for these")
+    if job["waits_for"]:
+        parts.append(f"waits for room in queue {escape(job['waits_for'])}")
     return ", ".join(parts)
 
 

@@ -36,13 +36,13 @@ class RedriveJob:
     started_ms: int = 0
     ended_ms: int | None = None
     state: str = RUNNING
-    #: Why it stopped.
+    #: Why it stopped, or will have where it has left some for want of room.
     why: str = ""
     #: Behind this sequence it goes on; what came from ``up_to`` on, after it began, is not meant.
     after: int = 0
     up_to: int = 0
     sent: int = 0
-    #: Held by a consumer, or without room where they were to go: they stay.
+    #: No dead letters, held by a consumer, or without room where they were to go: they stay.
     left: int = 0
     #: Of those sent.
     succeeded: int = 0
@@ -51,7 +51,9 @@ class RedriveJob:
     #: Failed, at their first attempt, as they had before; and how many have shown how they fare, so or by their end.
     bounced: int = 0
     judged: int = 0
-    #: Not kept: when the rate began to count, and what was sent by then.
+    #: Not kept: the queue in which it waits for room.
+    waits_for: str = ""
+    #: Nor are these: when the rate began to count, and what was sent by then.
     _rate_from_ms: int = 0
     _rate_sent: int = 0
 

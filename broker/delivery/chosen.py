@@ -14,7 +14,7 @@ from ..core.queue import Queue
 from ..paging.browsing import as_it_is
 from ..paging.choosing import choose, in_place
 from ..steps import Steps
-from .dead_lettering import DeadLetterOffice
+from .by_hand import ByHand
 from .state import BrokerState
 
 #: Pages of one answer.
@@ -45,9 +45,16 @@ def delete(state: BrokerState, queue: Queue, wanted: Filter, after: int) -> Step
     return _each(state, queue, wanted, after, lambda reference: state.references.leave(reference, "purged", DELETED))
 
 
-def move(state: BrokerState, office: DeadLetterOffice, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[Done]:
-    """Raises Refused where the target is full; what went before that stays there."""
-    return _each(state, queue, wanted, after, lambda reference: office.move(reference, target))
+def move(state: BrokerState, hand: ByHand, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[Done]:
+    """Raises Refused where the target has no room; what went before that stays there."""
+    number = 0
+
+    def act(reference: MessageReference) -> None:
+        nonlocal number
+        hand.move(reference, target, number)
+        number += 1
+
+    return _each(state, queue, wanted, after, act)
 
 
 def drop(state: BrokerState, queue: Queue, entries: Mapping[int, int], why: str) -> Steps[int]:

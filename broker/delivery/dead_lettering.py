@@ -1,4 +1,4 @@
-"""The dead-letter office: where messages go that cannot be delivered, and how they come back.
+"""The dead-letter office: where messages go that cannot be delivered. How they come back: by_hand.py.
 
 A death is one step: out of one queue, into another, with its attempt, in one journal batch. Where the target is missing,
 matches no queue or is full, the message is parked in its queue (parking.py).
@@ -12,27 +12,20 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from homing.journal.contract import HopRecord, QueueStat, ReferenceRecord
-
 from ..core import dead_letter
 from ..core.amqp.vhost import split
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, Target
-from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, Where, lookup, size_of
+from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, lookup, size_of
 from ..core.queue import Queue
 from ..core.reserved import EVENTS
 from ..core.routing import ANYCAST
 from ..errors import Refused
-from ..paging.choosing import in_place
-from ..recording.disk_moves import as_recorded, can_move, deliveries_at, move_back
-from ..recording.fault_groups import goes_back
-from ..recording.mapping import message_key
-from ..steps import STEP, Steps
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute, too_many_hops
 from ..topology.explain import target_of, to_make
 from ..topology.resources import Resources, makes_room, over_length, takes_nothing
 from .notes import Notes
 from .parking import MOST_AT_AN_END, Parking
-from .references import Moved, expires_when_moved
+from .references import Moved
 from .state import BrokerState
 
 log = logging.getLogger("homing")
@@ -293,146 +286,6 @@ class DeadLetterOffice:
 
         self._state.throttle.spend(address.look_cost(reference.message.properties_size))
         return list(address.route(lambda: say))
-
-    # -- redriven ----------------------------------------------------------------------------------------------------
-
-    def redrive(self, queue: Queue, message_ids: set[int] | None, check: Callable[[str, str], None]) -> Steps[int]:
-        """Sends dead letters back to the queue of their first death, failed count at 0, in steps; returns how many went.
-
-        ``check``: refuses a queue (by name and address) that nothing may be sent to.
-        Raises Refused where such a queue is gone and cannot be made again; what went before that stays there.
-        """
-        sent, up_to = 0, self._state.recorder.next_id()
-        for number, reference in enumerate(list(queue.references.values())):
-            if number and number % STEP == 0:
-                yield
-            if reference.where not in (Where.DELIVERING, Where.IN_COMMIT, Where.GONE):
-                sent += self._redrive_one(reference, message_ids, sent, check)
-
-        def redrive_page(records: list[ReferenceRecord]) -> bool:
-            nonlocal sent
-            for record in records:
-                if message_ids is None or record.message.message_id in message_ids:
-                    reference, went = self._state.pager.adopt(queue, record), False
-                    try:
-                        went = self._redrive_one(reference, message_ids, sent, check)
-                    finally:
-                        if went:
-                            sent += 1
-                        else:
-                            self._state.place((reference,))
-            return True
-
-        yield from self._state.pager.on_disk(queue, redrive_page, up_to)
-        return sent
-
-    @staticmethod
-    def goes_back(reference: MessageReference) -> bool:
-        """Whether a redrive without a target takes it."""
-        return goes_back(reference.cause, reference.hops, reference.where is PARKED)
-
-    def _redrive_one(self, reference: MessageReference, message_ids: set[int] | None, sent: int, check: Callable[[str, str], None]) -> bool:
-        """Whether it went, after ``sent`` others: it is asked for, and there is a queue with room for it."""
-        if message_ids is not None and reference.message.message_id not in message_ids:
-            return False
-        if not self.goes_back(reference):
-            return False
-        return self._send(reference, self.redrive_target(reference.queue, reference.hops, sent, check))
-
-    def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> tuple[int, bool]:
-        """Sends many of one queue back to one, for a redrive job; returns how many went, and whether from disk to disk. What nobody needs
-        in memory does not come there."""
-        state, there = self._state, queue.references
-        if not self._goes_by_disk(queue, records, target):
-            return self._send_back(queue, records, target, job_id), False
-        state.pager.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
-        arrived, sizes = move_back(state.recorder, queue, records, target, job_id, state.now_ms())
-        state.pager.moved(queue, records, target, arrived, sizes)
-        state.made_room(queue)
-        state.mark_ready(target)
-        return len(records), True
-
-    def _goes_by_disk(self, queue: Queue, records: list[ReferenceRecord], target: Queue) -> bool:
-        """Whether all is on disk that is to be known of them, and they need not be in memory where they go: nobody takes them, or there is
-        no place."""
-        if target is queue or not target.durable or target.settings.limited or expires_when_moved(target, 0) is not None:
-            return False
-        there = queue.references
-        if not all(map(can_move, records)) or not all(as_recorded(there[r.sequence], r) for r in records if r.sequence in there):
-            return False
-        if not target.consumers:
-            return True
-        priorities = {record.message.priority for record in records}
-        return not any(self._state.pager.keeps(target, target.priority_of(priority)) for priority in priorities)
-
-    def _send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> int:
-        state = self._state
-        found = [in_place(state, queue, record) for record in records]
-        there = [reference for reference in found if reference is not None]
-        number = self._expected([(reference, reference.hops or []) for reference in there], [target])
-        going, faults = there[:number], state.recorder.faults
-
-        def back(old: MessageReference, new: MessageReference) -> None:
-            new.hops = old.hops
-            new.cause = faults.goes_on(old, target, back=True)
-            new.redrive = job_id
-            new.delivery_count = deliveries_at(old.hops, target) if old.hops else 0
-
-        if going:
-            for reference in going:
-                queue.withdraw(reference, IN_COMMIT)
-            arrived = state.references.move([target], [(reference, reference.hops or []) for reference in going], back)
-            state.references.leave_all(queue, going, "redriven", targets=(target,), arrived=arrived)
-            state.arrive_when_safe(arrived)
-            self.trim_when_safe([target])
-        state.place(there[number:])
-        return number
-
-    def redrive_target(self, queue: Queue, hops: Sequence[HopRecord] | None, sent: int, check: Callable[[str, str], None]) -> Queue | None:
-        """Where one with these hops, after so many others, goes back to; made again where it is gone. Raises Refused."""
-        if not hops:
-            return queue
-        first = hops[-1][1]
-        check(first["queue"], first["address"])
-        target = self._state.post_office.queues.get(first["queue"])
-        if target is not None:
-            return target
-        try:
-            return self._resources.make_queue_for(first["queue"], first["address"], first["routing_type"])
-        except Refused as refusal:
-            why = f"after {sent} messages: queue {first['queue']} is gone and cannot be made again ({refusal.message})"
-            raise Refused(refusal.code, why, f"{refusal.fix}, then redrive what is left") from None
-
-    def _send(self, reference: MessageReference, target: Queue | None) -> bool:
-        if target is None or self._resources.full(target):
-            return False
-        count = reference.delivery_count if target is reference.queue else deliveries_at(reference.hops, target) if reference.hops else 0
-        self._move(reference, target, "redriven", count, back=True)
-        return True
-
-    def move(self, reference: MessageReference, target: Queue) -> None:
-        """By hand, failed count at 0, whatever it is and why. Raises Refused where the queue is full."""
-        if self._resources.full(target):
-            raise Refused("queue-full", f"queue {target.name} is full", "make room in it, or raise its max-length")
-        back = reference.hops is not None and any(hop.detail["queue"] == target.name for hop in reference.hops)
-        self._move(reference, target, "moved", reference.delivery_count, back)
-
-    def _move(self, reference: MessageReference, target: Queue, outcome: str, delivery_count: int, back: bool) -> None:
-        references, faults = self._state.references, self._state.recorder.faults
-        arrived = references.enter(
-            reference.message,
-            [target],
-            QueueStat.MOVED_IN,
-            # Even if there are none: by them the journal finds one that has another number than its message.
-            hops=reference.hops or [],
-            delivery_count=delivery_count,
-            cause=faults.goes_on(reference, target, back),
-            key=message_key(reference) if reference.cause and not back else None,
-        )
-        references.leave(reference, outcome, targets=(target,), arrived=arrived)
-        target.expect(1, reference.message.size)
-        self._state.arrive_when_safe(arrived)
-        self.trim_when_safe([target])
 
 
 def _dead_lettered(queue: Queue) -> None:

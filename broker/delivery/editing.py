@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from homing.journal.contract import EditRecord, QueueStat, ReferenceRecord
+from homing.journal.contract import EditRecord, ReferenceRecord
 
-from ..core.counts import EDITED
 from ..core.edit import Edit, Edits
 from ..core.letter_filter import Filter
 from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, PropertyValue
@@ -19,8 +18,7 @@ from ..errors import Refused
 from ..paging.choosing import choose, in_place
 from ..properties import checked, measured
 from ..steps import Steps
-from ..topology.resources import Resources
-from .dead_lettering import DeadLetterOffice
+from .by_hand import ByHand, would_go_back
 from .state import BrokerState
 
 _MOST_PAGES: Final = 1 << 30
@@ -29,15 +27,15 @@ _MOST_PAGES: Final = 1 << 30
 class Editing:
     """``most_properties``: bytes that properties may take."""
 
-    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, most_properties: int) -> None:
+    def __init__(self, state: BrokerState, hand: ByHand, most_properties: int) -> None:
         self._state = state
-        self._resources = resources
-        self._office = office
+        self._hand = hand
         self._most_properties = most_properties
         #: Body and properties of a message that can be delivered (set by the server).
         self.largest = 16 * 1024 * 1024
-        #: Gives AMQP's own account of a message the same changes (set by the server), names without a value being gone.
-        self.rewrite: Callable[[bytes, Mapping[str, PropertyValue]], bytes] = lambda origin, changes: origin
+        #: Gives AMQP's own account of a message the same changes (set by the server), names without a value being gone; and whether it
+        #: keeps its expiration.
+        self.rewrite: Callable[[bytes, Mapping[str, PropertyValue], bool], bytes] = lambda origin, changes, expires: origin
 
     def edit(self, queue: Queue, edits: Edits, check: Callable[[str, str], None]) -> Steps[dict[int, int | Refused]]:
         """The number of what took each one's place, or why nothing did; what is not there is left out. ``check``: refuses a queue (by name
@@ -77,24 +75,18 @@ class Editing:
         if not edits.signed and (named := self.signatures_of(original)):
             fix = "whoever checks it may refuse it: --yes (signed) edits it all the same"
             raise Refused("message-signed", f"message {original.message_id} carries {', '.join(named)}, a signature", fix)
-        copy = self._copy(original, edits.by_number[original.message_id])
-        target = edits.target or self._office.redrive_target(reference.queue, reference.hops, 0, check)
-        if target is None or self._resources.full(target):
-            raise Refused("queue-full", f"queue {target.name if target else '?'} is full", "make room in it, or raise its max-length")
+        copy = self._copy(original, edits.by_number[original.message_id], expires=not would_go_back(reference))
+        target = edits.target or self._hand.home_of(reference.queue, reference.hops, 0, check)
+        if target is None:
+            raise Refused("no-such-address", "its queue is gone, and is not made again", "create the queue, or name another one")
         copy.message_id = state.recorder.next_id()
-        cause = state.recorder.faults.goes_on(reference, target, back=True)
-        arrived = state.references.enter(copy, [target], QueueStat.MOVED_IN, cause=cause)
+        self._hand.replace(reference, copy, target, edits.keep)
         if target.durable:
             state.recorder.batch.edit(EditRecord(copy.message_id, original.message_id, target.queue_id, copy.sent_at_ms))
-        if not edits.keep:
-            state.references.leave(reference, "edited", targets=(target,))
-            reference.queue.counts[EDITED] += 1
-        target.expect(1, copy.size)
-        state.arrive_when_safe(arrived)
-        self._office.trim_when_safe([target])
         return copy.message_id
 
-    def _copy(self, original: Message, edit: Edit) -> Message:
+    def _copy(self, original: Message, edit: Edit, expires: bool) -> Message:
+        """``expires``: nothing has cleared its expiration."""
         body = original.body if edit.body is None else edit.body
         changes: dict[str, PropertyValue] = {**dict.fromkeys(edit.unset), **edit.set}
         checked(changes, self._most_properties)
@@ -103,7 +95,7 @@ class Editing:
             properties.pop(name, None)
         origin = properties.get(AMQP_ORIGIN)
         if isinstance(origin, bytes):
-            properties[AMQP_ORIGIN] = self.rewrite(origin, changes)
+            properties[AMQP_ORIGIN] = self.rewrite(origin, changes, expires)
         size, extra = measured(properties)
         if size > max(self._most_properties, original.properties_size):
             raise Refused("properties-too-large", f"the properties would hold {size} bytes", "put large data into the body")

@@ -16,10 +16,11 @@ from ..paging.browsing import as_it_is
 from ..paging.choosing import ROWS, ask, choice, in_memory
 from ..paging.in_memory import InMemory
 from ..paging.page_reads import Asked
+from ..properties import measured
 from ..recording.fault_groups import goes_back
+from ..steps import Steps
 from ..topology.resources import Resources
-from .dead_lettering import DeadLetterOffice
-from .references import expires_when_moved
+from .by_hand import MAKE_ROOM, ByHand, Room, due_by_hand
 from .state import BrokerState
 
 #: Where a rate is slow, so often something is sent.
@@ -44,14 +45,14 @@ class Rights(Protocol):
 
 
 class Redriving:
-    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, rights: Rights) -> None:
+    def __init__(self, state: BrokerState, resources: Resources, hand: ByHand, rights: Rights) -> None:
         self._state = state
         self._resources = resources
-        self._office = office
+        self._hand = hand
         self._rights = rights
         self._tally = state.recorder.redrives
         self._tally.changed = state.wake
-        #: Called with a job that is done or has stopped.
+        #: Called with a job that is done or has stopped, and that nobody waits for.
         self.ended: Callable[[RedriveJob], None] = lambda job: None
         #: Pages that jobs wait for.
         self._reading: dict[int, Asked] = {}
@@ -63,6 +64,10 @@ class Redriving:
         self._by_disk: set[int] = set()
         #: Jobs that wait for their rate.
         self._next_ms: int | None = None
+        #: When one that waits for room looks again.
+        self._room_ms: dict[int, int] = {}
+        #: Jobs that somebody waits for (``at_once``), and what has stopped them.
+        self._awaited: dict[int, Refused | None] = {}
 
     # -- by hand -----------------------------------------------------------------------------------------------------
 
@@ -96,35 +101,39 @@ class Redriving:
     def _change(self, job: RedriveJob, state: str) -> None:
         if not job.active:
             raise Refused("redrive-ended", f"redrive {job.job_id} is {job.state}", "start another one")
-        job.state = state
+        job.state, job.waits_for = state, ""
         self._tally.note(job)
 
     def _end(self, job: RedriveJob, state: str, why: str = "") -> None:
         self._forget(job)
         job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
         self._tally.note(job)
-        self.ended(job)
+        if job.job_id not in self._awaited:
+            self.ended(job)
 
     def _forget(self, job: RedriveJob) -> None:
+        job.waits_for = ""
         self._reading.pop(job.job_id, None)
         self._others.pop(job.job_id, None)
         self._unfinished.discard(job.job_id)
         self._by_disk.discard(job.job_id)
+        self._room_ms.pop(job.job_id, None)
 
-    def in_the_way(self, target: str, number: int) -> dict[str, int]:
-        """What would keep so many messages sent back to the queue of this name from being dealt with there (codes: docs/protocol.md, 2.7),
-        and how many of them."""
-        queue = self._state.post_office.queues.get(target)
-        if queue is None:
-            return {"queue-gone" if self._resources.may_make_queues(target) else "no-such-address": number}
-        room = self._resources.room(queue)
-        codes = {
-            "queue-paused": number * queue.paused,
-            "no-consumer": number * (not queue.consumers),
-            "queue-full": 0 if room is None else max(0, number - room),
-            "policy": number * (expires_when_moved(queue, 0) is not None),
-        }
-        return {code: kept for code, kept in codes.items() if kept}
+    def at_once(self, job: RedriveJob) -> Steps[int]:
+        """Starts it, and is through when it has ended; returns how many went. Raises Refused where it could not send all that it was to,
+        also for want of room that it would wait for: what went before that stays there."""
+        self.start(job)
+        self._awaited[job.job_id] = None
+        while True:
+            yield True
+            if job.waits_for:
+                self._end(job, STOPPED, _without_room(job.waits_for))
+            if not job.active:
+                break
+        refusal = self._awaited.pop(job.job_id)
+        if job.state == STOPPED:
+            raise refusal or Refused("queue-full", f"after {job.sent} messages: {job.why}", MAKE_ROOM)
+        return job.sent
 
     # -- at work -----------------------------------------------------------------------------------------------------
 
@@ -139,6 +148,8 @@ class Redriving:
             try:
                 self._step(job)
             except Refused as refusal:
+                if job.job_id in self._awaited:
+                    self._awaited[job.job_id] = refusal
                 self._end(job, STOPPED, f"{refusal.message}: {refusal.fix}")
 
     def _step(self, job: RedriveJob) -> None:
@@ -148,7 +159,7 @@ class Redriving:
                 return
             del self._reading[job.job_id]
             if not asked.more() and job.job_id not in self._unfinished and job.active:
-                self._end(job, DONE)
+                self._end(job, STOPPED if job.why else DONE, job.why)
         if job.state != RUNNING:
             return
         why = job.verdict()
@@ -161,6 +172,9 @@ class Redriving:
 
     def _read(self, job: RedriveJob) -> None:
         now_ms = self._state.now_ms()
+        if (room_ms := self._room_ms.get(job.job_id, 0)) > now_ms:
+            self._next_ms = min(self._next_ms or room_ms, room_ms)
+            return
         most = job.allowance(now_ms)
         if not most:
             if job.rate and not (job.in_canary and job.sent >= job.canary):
@@ -197,6 +211,7 @@ class Redriving:
         if job.state != RUNNING:
             return True
         going: dict[Queue, list[ReferenceRecord]] = {}
+        job.waits_for = ""
         try:
             self._choose(job, queue, wanted, most, records, going)
             if not records or job.after == records[-1].sequence:
@@ -204,10 +219,12 @@ class Redriving:
                 self._unfinished.discard(job.job_id)
         finally:
             for target, chosen in going.items():
-                sent, by_disk = self._office.send_back(queue, chosen, target, job.job_id)
+                sent, by_disk = self._hand.send_back(queue, chosen, target, job.job_id)
                 (self._by_disk.add if by_disk else self._by_disk.discard)(job.job_id)
                 job.sent += sent
                 job.left += len(chosen) - sent
+            if job.waits_for:
+                self._room_ms[job.job_id] = self._state.now_ms() + _EVERY_MS
             self._tally.note(job)
         return True
 
@@ -220,8 +237,8 @@ class Redriving:
         records: list[ReferenceRecord],
         going: dict[Queue, list[ReferenceRecord]],
     ) -> None:
-        """Up to ``most`` of them join ``going``, by where they go. Raises Refused where one may not."""
-        targets: dict[tuple[str, str], Queue | None] = {}
+        """Up to ``most`` of them join ``going``, by where they go, until one is to wait for room. Raises Refused where one may not."""
+        targets: dict[tuple[str, str], Room | None] = {}
         scans, number = wanted.scans, 0
         last: object = targets
         for record in records:
@@ -231,26 +248,32 @@ class Redriving:
                 # What died together shares what is said of its first death.
                 first = record.hops[-1][1] if record.hops else None
                 if first is not last:
-                    last, target = first, self._target_of(job, queue, record, targets)
-                if target is None or not (job.target or goes_back(record.cause, record.hops, record.state & _PARKED)):
+                    last, room = first, self._room_for(job, queue, record, targets)
+                if room is None or not (job.target or goes_back(record.cause, record.hops, record.state & _PARKED)):
                     job.left += 1
-                else:
-                    going.setdefault(target, []).append(record)
+                elif self._fits(room, record):
+                    going.setdefault(room.queue, []).append(record)
                     number += 1
+                elif room.may_come(_size(record)):
+                    job.waits_for = room.queue.name
+                    return
+                else:
+                    job.left += 1
+                    job.why = _without_room(room.queue.name)
             job.after = record.sequence
 
-    def _target_of(
-        self, job: RedriveJob, queue: Queue, record: ReferenceRecord, targets: dict[tuple[str, str], Queue | None]
-    ) -> Queue | None:
+    @staticmethod
+    def _fits(room: Room, record: ReferenceRecord) -> bool:
+        """Whether there is room for one of that record. What waits for its time does not count there."""
+        return not room.limited or due_by_hand(record.failed, record.due_at_ms) is not None or room.take(_size(record))
+
+    def _room_for(self, job: RedriveJob, queue: Queue, record: ReferenceRecord, targets: dict[tuple[str, str], Room | None]) -> Room | None:
         """``targets``: those of this page, by the queue and address of the first death. Raises Refused where there can be none."""
         first = record.hops[-1][1] if record.hops else None
         key = (first["queue"], first["address"]) if first is not None and job.target is None else ("", "")
         if key not in targets:
-            targets[key] = (
-                self._target(job)
-                if job.target is not None
-                else self._office.redrive_target(queue, record.hops, job.sent, self._may_send(job))
-            )
+            target = self._target(job) if job.target is not None else self._hand.home_of(queue, record.hops, job.sent, self._may_send(job))
+            targets[key] = None if target is None else Room(target)
         return targets[key]
 
     def _target(self, job: RedriveJob) -> Queue:
@@ -262,3 +285,13 @@ class Redriving:
 
     def _may_send(self, job: RedriveJob) -> Callable[[str, str], None]:
         return partial(self._rights.may_send_back, job)
+
+
+def _size(record: ReferenceRecord) -> int:
+    """Body and properties."""
+    return len(record.message.body) + measured(record.message.properties)[0]
+
+
+def _without_room(queue: str) -> str:
+    """Why it has left some."""
+    return f"queue {queue} has no room for what was left"

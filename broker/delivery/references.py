@@ -24,7 +24,7 @@ from ..recording.recorder import Recorder
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
 #: A reference that ends, and the way of its message from here on.
 Moved = tuple[MessageReference, list[Hop]]
-#: Gives one that goes back what it is to have of the one that it was.
+#: Gives one that goes by hand what it is to have of the one that it was.
 Back = Callable[[MessageReference, MessageReference], None]
 
 
@@ -162,14 +162,14 @@ class References:
             if column is QueueStat.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
-                reference.expires_at_ms = expires_when_moved(queue, now_ms)
+                reference.expires_at_ms = sooner(expires_when_moved(queue, now_ms), expires_at_ms)
             references.append(reference)
             self.restore(reference)
         self._recorder.entered(references, column, key)
         return references
 
     def move(self, queues: list[Queue], moved: list[Moved], back: Back | None = None) -> list[MessageReference]:
-        """Those of messages dead-lettered elsewhere, or, with ``back``, sent back, many at a time. What they were is still to leave."""
+        """Those of messages dead-lettered elsewhere, or, with ``back``, moved by hand, many at a time. What they were is still to leave."""
         if len(queues) > 1:
             return [new for old, hops in moved for new in self._enter_all(old, queues, hops)]
         queue, now_ms = queues[0], self._now_ms()
@@ -182,20 +182,20 @@ class References:
                 self._keep(message)
             reference = MessageReference(message, queue, sequence, now_ms)
             reference.hops = hops
+            reference.expires_at_ms = expires_at_ms
             if back is None:
                 first = old.hops is None and queue is not old.queue
                 reference.cause = old.cause if first else self._recorder.faults.cause_in(old, queue)
             else:
                 back(old, reference)
             dead += reference.cause & DEATH_BITS > 0
-            reference.expires_at_ms = expires_at_ms
             contents[sequence] = reference
             message.references += 1
             durable += message.kept
             weight += message.weight
             hops_made += len(hops)
             references.append(reference)
-            if expires_at_ms is not None:
+            if reference.expires_at_ms is not None:
                 self.expiries.add(reference)
         queue.dead += dead
         self.durable_bytes += REFERENCE_BYTES * durable
@@ -359,7 +359,11 @@ def _hops_bytes(hops: list[Hop] | None) -> int:
 def expires_when_moved(queue: Queue, now_ms: int) -> int | None:
     """A death clears the expiration: only what the dead-letter queue itself was declared with, or its policy, counts now."""
     own = "message_ttl_ms" in queue.options or (queue.policy is not None and "message-ttl" in queue.policy.definition)
-    return _after(now_ms, queue.settings.message_ttl_ms) if own else None
+    return _after(now_ms, queue.settings.message_ttl_ms) if own and not queue.settings.no_expiry else None
+
+
+def sooner(one_ms: int | None, other_ms: int | None) -> int | None:
+    return min(one_ms, other_ms) if one_ms is not None and other_ms is not None else one_ms if other_ms is None else other_ms
 
 
 def expires_at(settings: AddressSettings, now_ms: int, wanted_ms: int | None) -> int | None:

@@ -93,7 +93,7 @@ def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[st
 def move(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Into queue ``to``, failures at 0."""
     read.only(arguments, "queue", "filter", "after", "to")
-    _check_filter(arguments, "homing redrives start QUEUE --to TARGET moves all of a queue")
+    _check_filter(arguments, "homing redrive QUEUE --to TARGET moves all of a queue")
     source, target = read.queue(broker, arguments), read.queue(broker, {"queue": arguments.get("to")})
     if source is target:
         raise Refused("invalid-argument", f"the messages are in queue {target.name} already", "name another queue")

@@ -74,10 +74,13 @@ def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
 
 @asks("fault_fixed")
 def fixed(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is reported."""
-    read.only(arguments, "fault", "version")
+    """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is reported.
+    With ``fixed`` false that is taken back."""
+    read.only(arguments, "fault", "version", "fixed")
     groups = _named(broker, who, arguments, "fault-fixed")
-    version = read.text(arguments, "version") if arguments.get("version") is not None else ""
+    version: str | None = read.text(arguments, "version") if arguments.get("version") is not None else ""
+    if not read.flag({"fixed": True, **arguments}, "fixed"):
+        version = None
     broker.fault_fixed(who, groups, version)
     return {"fault": groups[0].fingerprint, "fixed_in": version}
 

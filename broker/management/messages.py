@@ -87,5 +87,5 @@ def redrive(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[s
     wanted = arguments.get("message_ids")
     if wanted is not None and (type(wanted) is not list or any(type(each) is not int or not 0 <= each <= read.MOST for each in wanted)):
         raise Refused("invalid-argument", "message_ids must be a list of message numbers", "leave it out for all")
-    sent = yield from broker.redrive(who, read.queue(broker, arguments), None if wanted is None else set(wanted))
+    sent = yield from broker.redrive(who, read.queue(broker, arguments), wanted)
     return {"messages": sent}

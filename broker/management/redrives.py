@@ -107,7 +107,8 @@ def _read(broker: Broker, who: Who, arguments: dict[str, Any]) -> tuple[Queue, Q
 
 @needs((Right.BROWSE, of_queue), action="reckon-redrive")
 async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
-    """What a job would do: how many, from where to where, some of them, and what would most likely come back, by why. Nothing is changed.
+    """What a job would do: how many, from where to where, some of them, what at most so many would lose, and what would most likely come
+    back, by why. Nothing is changed.
 
     Where each message has to be looked at, ``messages`` is how many there are to look at, and ``exact`` false. With a limit each of the
     parts is at most that.
@@ -137,16 +138,20 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         # Of those that were folded into one it is not known of each.
         if group is not None and group.queue and not (fault_id in lives and lives[fault_id].succeeded):
             bounces["never-succeeded-since", to, fault] += number
+    # Of each message it is not known before it is read.
+    size = -(-queue.ready_bytes // max(1, queue.ready))
     of_each: Counter[str] = Counter()
     for (to, _), number in parts.items():
         if to is not None:
             of_each[to] += number
     for to, together in of_each.items():
         bounces.update(
-            {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together)).items()}
+            {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together), size).items()}
         )
     found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first))
     total = min(counts.total(), job.limit or counts.total())
+    # To another queue go messages that are not dead, too; what was sent with a delay keeps that.
+    delayed = min(total, queue.waiting - queue.held_back) if target is not None else 0
     return {
         "queue": queue.name,
         "messages": total,
@@ -154,6 +159,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         "exact": not wanted.scans,
         "to": [{"queue": to, "fault": fault, "messages": number} for (to, fault), number in parts.most_common()],
         "samples": [_sample(each, target, broker.fault_group(each)) for each in found if target is not None or broker.goes_back(each)],
+        "drops": [{"code": "redelivery-delay", "messages": delayed}] if delayed else [],
         "would_bounce": [
             {"code": code, "queue": to, "fault": fault, "messages": number} for (code, to, fault), number in bounces.most_common() if number
         ],
@@ -174,7 +180,7 @@ def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup
     }
 
 
-def _in_the_way(broker: Broker, who: Who, target: str, number: int) -> dict[str, int]:
+def _in_the_way(broker: Broker, who: Who, target: str, number: int, size: int) -> dict[str, int]:
     queue = broker.find_queue(target)
     allowed = broker.may(who, Right.SEND, place_named(target, queue.address if queue is not None else target))
-    return broker.in_the_way(target, number) | ({} if allowed else {"access-refused": number})
+    return broker.in_the_way(target, number, size) | ({} if allowed else {"access-refused": number})

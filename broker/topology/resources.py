@@ -270,13 +270,6 @@ class Resources:
         """A queue that takes nothing more. Overflow drop-head makes room, except where what it drops would come back to it."""
         return takes_nothing(queue)
 
-    def room(self, queue: Queue) -> int | None:
-        """How many messages more it takes; None: any number, as far as it is known without their sizes."""
-        if self.full(queue):
-            return 0
-        most = queue.settings.max_length
-        return None if most is None or makes_room(queue) else most - queue.ready - queue.arriving
-
     def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
         """What is in force for a queue under these settings and its policy, which it is given. Raises Refused."""
         queue.policy = self._policies.for_queue(queue.name)

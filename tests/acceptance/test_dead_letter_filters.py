@@ -197,8 +197,8 @@ async def test_a_wrong_filter_is_told_what_to_give(connection: Connection, serve
     assert "fault is empty → give the number of a fault, which homing faults lists" in refused("peek", dead, "--fault", "")
     assert "give a selector, such as region = 'eu'" in refused("peek", dead, "--where", "")
     assert "homing queue purge removes all of a queue" in refused("dead", "delete", dead, "--yes")
-    assert "homing redrives start QUEUE --to TARGET moves all of a queue" in refused("dead", "move", dead, held)
-    assert command("redrives", "start", dead, "--to", held, "--wait", url=server.url).returncode == 0
+    assert "homing redrive QUEUE --to TARGET moves all of a queue" in refused("dead", "move", dead, held)
+    assert command("redrive", dead, "--to", held, "--wait", url=server.url).returncode == 0
     await holds(connection, held, messages=COUNT)
 
 

@@ -157,7 +157,7 @@ async def test_a_filter_a_limit_an_order_and_another_target(connection: Connecti
 async def test_a_dry_run_and_the_command_line(connection: Connection, server: Server, tmp_path: Path) -> None:
     queue, command = name(), HomingCommand(tmp_path)
     dead = await die(connection, queue)
-    plan = command.json("redrives", "start", dead, "--dry-run", url=server.url)
+    plan = command.json("redrive", dead, "--dry-run", url=server.url)
     (to,) = plan["to"]
     assert (plan["messages"], plan["exact"], to["queue"], to["messages"]) == (COUNT, True, queue, COUNT)
     assert [(each["died_in"], each["to"], each["reason"], each["fault"]) for each in plan["samples"]] == [
@@ -165,14 +165,14 @@ async def test_a_dry_run_and_the_command_line(connection: Connection, server: Se
     ] * 5
     first = (await connection.call("peek", queue=dead, limit=1))["messages"][0]
     assert plan["samples"][0]["message_id"] == first["message_id"]
-    shown = command("redrives", "start", dead, "--dry-run", url=server.url).stdout
+    shown = command("redrive", dead, "--dry-run", url=server.url).stdout
     assert f"such as {first['message_id']} to {queue}, not-retryable" in shown
     assert f"{COUNT} would wait: nobody consumes from the queue ({queue})" in shown
     assert f"{COUNT} may come back: nothing that failed so has succeeded since ({queue}, {to['fault']})" in shown
-    plan = command.json("redrives", "start", dead, "--dry-run", "--body-contains", "1", "--limit", "7", url=server.url)
+    plan = command.json("redrive", dead, "--dry-run", "--body-contains", "1", "--limit", "7", url=server.url)
     assert (plan["messages"], plan["exact"]) == (7, False)
     await holds(connection, dead, messages=COUNT)
-    job = command.json("redrives", "start", dead, "--error-type", "ValueError", "--wait", url=server.url)
+    job = command.json("redrive", dead, "--error-type", "ValueError", "--wait", url=server.url)
     assert (job["state"], job["sent"], job["waiting"]) == ("done", COUNT, COUNT)
     assert command.json("redrives", "status", str(job["job_id"]), url=server.url) == job
     assert command.json("redrives", url=server.url)[0] == job

@@ -225,11 +225,13 @@ def test_redrive_sends_back_with_failures_at_0(shell: HomingCommand) -> None:
         (failed,) = receive(shell, "orders", "--fail", "again")
         other = failed["message_id"]
     wait_until("both are dead", lambda: queue(shell, "DLQ.orders").get("messages") == 2)
-    assert shell.json("redrive", "DLQ.orders", "--id", str(number)) == {"messages": 1}
+    job = shell.json("redrive", "DLQ.orders", "--id", str(number))
+    assert (job["state"], job["sent"]) == ("done", 1)
     (back,) = shell.json_lines("peek", "orders")
     assert (back["message_id"], back["failed"]) == (number, 0)
     assert [each["message_id"] for each in shell.json_lines("peek", "DLQ.orders")] == [other]
-    assert "1 message sent back from DLQ.orders" in shell("redrive", "DLQ.orders").stdout
+    said = shell("redrive", "DLQ.orders").stdout
+    assert re.match(r"redrive \d+ of DLQ.orders is done, from .*\n  1 sent, ", said), said
     reported = shell("history", str(number)).stdout
     assert "sent back to orders" in reported
     assert "will most likely fail" not in reported

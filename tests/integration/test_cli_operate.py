@@ -202,7 +202,7 @@ def test_who_waits_for_a_redrive_may_leave_it(shell: HomingCommand, broker: Serv
     shell("send", "left.alone", "--body", "x", "--count", "2")
     shell("receive", "left.alone", "--count", "4", "--fail", "no", "--timeout", "5s")
     wait_until("both are dead", lambda: queue(shell, "DLQ.left.alone").get("messages") == 2)
-    code, shown = on_a_terminal(broker.url, ["redrives", "start", "DLQ.left.alone", "--canary", "1", "--wait"], until="1 sent")
+    code, shown = on_a_terminal(broker.url, ["redrive", "DLQ.left.alone", "--canary", "1"], until="1 sent")
     (job,) = [each for each in shell.json("redrives") if each["queue"] == "DLQ.left.alone"]
     assert (code, f"redrive {job['job_id']} goes on by itself" in shown, job["state"]) == (130, True, "running")
     number = str(job["job_id"])

@@ -61,6 +61,7 @@ MASKS = (
     (r"^(memory|disk|journal|log)  .*", r"\1  …"),
     (r"^ +(?:(?:queues|connections) [\d.]+|[\d,]+ commits?).*", "  …"),
     (r"  [0-9a-f]{8}  homing-python(?: \S+)?  \S+  native", "  CLIENT  homing-python VERSION  HOST  native"),
+    (r"(\d sent), [\d,]+ a second", r"\1, RATE a second"),
     (r"^(homing \S+) \(compiled\)", r"\1"),
 )
 #: In a table of counts: a rate, or nothing.

@@ -328,8 +328,8 @@ def test_faults_are_grouped_as_the_broker_showed_them_and_as_attempts_are(export
 def test_redrives(exported: tuple[Path, Account]) -> None:
     dump, account = exported
     check(
-        one(rows_of(dump, "redrives")),
-        redrive=1, queue="DLQ.orders", target=None, filter_json='{"message_ids": [7]}', state="done", why=None, started_at=account.during,
+        one(rows_of(dump, "redrives"), filter_json='{"message_ids": [7]}'),
+        redrive=2, queue="DLQ.orders", target=None, filter_json='{"message_ids": [7]}', state="done", why=None, started_at=account.during,
         ended_at=account.during, sent=0, left=0, succeeded=0, died=0, gone=0, bounced=0,
     )  # fmt: skip
 

@@ -224,7 +224,7 @@ def test_redriving_some_leaves_the_others_where_they_are() -> None:
     life = LongLife({"max-delivery-attempts": 1}, window_messages=6)
     die(life, 12, prefetch=4)
     home, dead = life.queue("a"), life.queue("DLQ.a")
-    wanted = {record.message.message_id for record in life.world.journal.references.values() if record.message.body in (b"m1", b"m10")}
+    wanted = [record.message.message_id for record in life.world.journal.references.values() if record.message.body in (b"m1", b"m10")]
     assert life.run(life.world.broker.redrive(ANYBODY, dead, wanted)) == 2
     life.world.check_balance()
     assert (home.count, dead.count) == (2, 10)
@@ -388,7 +388,7 @@ def test_a_call_that_cannot_read_is_refused_and_everything_stays_as_it_was() -> 
     queue, broker = life.queue("a"), life.world.broker
     works: dict[str, Callable[[], Steps[Any]]] = {
         "peek": lambda: peek(broker, ANYBODY, {"queue": "a", "limit": 9}),
-        "redrive": lambda: broker.redrive(ANYBODY, queue, {-1}),
+        "redrive": lambda: broker.redrive(ANYBODY, queue, [-1]),
         "delete": lambda: delete(broker, ANYBODY, {"queue": "a"}),
     }
     for name, work in works.items():

@@ -8,7 +8,6 @@ import pytest
 
 from homing.broker.core.amqp.vhost import local_name, prefix_of
 from homing.broker.core.dead_letter import Target
-from homing.broker.steps import at_once
 from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_methods import TEN_MS, published
 from tests.unit.test_amqp_session import Peer
@@ -116,7 +115,7 @@ def test_what_the_shared_queue_holds_outlives_a_crash_and_goes_home() -> None:
     assert dead.selector is not None
     (reference,) = dead.pending
     assert dead.selector.matches(reference.lookup())
-    assert at_once(broker.redrive(ANYBODY, dead, None)) == 1
+    assert life.world.run(broker.redrive(ANYBODY, dead, None)) == 1
     life.world.commit()
     assert (dead.count, broker.state.post_office.queues["goes"].count) == (0, 1)
 

@@ -68,8 +68,9 @@ def way_of(message: Message) -> Way:
 
 
 def last_way(reference: MessageReference) -> Way:
-    """How the message came into the queue it stands in: by its last death, where a dead-letter exchange took part in that."""
-    for hop in reference.hops or ():
+    """How the message came into the queue it stands in: by its last death, where a dead-letter exchange took part in that; what a redrive
+    sent back, as it was published."""
+    for hop in reference.hops or () if not reference.redrive else ():
         detail = hop.detail
         if "to_exchange" in detail:
             return Way(detail["to_exchange"], tuple(map(key_of, detail["to_keys"])), tuple(map(key_of, detail.get("to_hidden", ()))))

@@ -6,7 +6,7 @@ in), ``to_exchange``, ``to_keys`` and ``to_hidden`` (how it went on), ``count`` 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from ..dead_letter import NOT_RETRYABLE, POISON, REJECTED
 from ..message import Hop, HopDetail
@@ -14,6 +14,7 @@ from .keys import kept, key_of
 from .origin import Way
 from .vhost import local_name
 
+_WAY: Final = ("to_exchange", "to_keys", "to_hidden")
 #: Our reasons in RabbitMQ's four words.
 _REASONS: Final = {POISON: REJECTED, NOT_RETRYABLE: REJECTED}
 
@@ -27,6 +28,13 @@ class Death(NamedTuple):
     exchange: str
     routing_keys: list[str]
     time_ms: int
+
+
+def without_way(hops: list[Hop]) -> list[Hop]:
+    """The same, but not how it went on: of a message that came back by hand, under the keys that it was published with."""
+    if not any("to_exchange" in hop.detail for hop in hops):
+        return hops
+    return [Hop(hop.sequence, cast(HopDetail, {key: value for key, value in hop.detail.items() if key not in _WAY})) for hop in hops]
 
 
 def reason_of(hop: Hop) -> str:

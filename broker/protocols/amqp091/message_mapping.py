@@ -114,8 +114,9 @@ def message_properties(
     return kept
 
 
-def rewritten(origin: bytes, changes: Mapping[str, PropertyValue]) -> bytes:
-    """The origin of a message that takes the place of another: with these headers, those without a value being gone, and no expiration."""
+def rewritten(origin: bytes, changes: Mapping[str, PropertyValue], expires: bool) -> bytes:
+    """The origin of a message that takes the place of another: with these headers, those without a value being gone. ``expires``: with its
+    expiration."""
     raw = unpacked(origin)[1]
     properties = read_properties(raw)
     fields, own = split_table(properties.headers or b""), dict[str, Any]()
@@ -127,7 +128,9 @@ def rewritten(origin: bytes, changes: Mapping[str, PropertyValue]) -> bytes:
         elif len(name.encode()) <= _LONGEST_NAME:
             fields[name] = write_value(value)
     headers = join_table(fields) if fields else None
-    return origin[: len(origin) - len(raw)] + write_properties(properties._replace(headers=headers, expiration=None, **own))
+    return origin[: len(origin) - len(raw)] + write_properties(
+        properties._replace(headers=headers, expiration=properties.expiration if expires else None, **own)
+    )
 
 
 def _storable(value: Any) -> bool:
