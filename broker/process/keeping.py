@@ -68,7 +68,8 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
     found = Kept(dict(kept), dict(not_kept))
     if found.any:
         broker.recorder.batch.declare(DeclarationRecord(_KIND, _NAME, found._asdict()))
-        log.log(logging.WARNING if not_kept else logging.INFO, "kept-at-stop: messages that were not durable: %s", found.said())
+        say = log.warning if not_kept else log.info
+        say("kept-at-stop: messages that were not durable: %s", found.said())
     return found
 
 

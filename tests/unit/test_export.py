@@ -162,7 +162,7 @@ def test_messages_here_and_settled(journal: sqlite3.Connection, tmp_path: Path) 
 
 
 def test_attempts_by_day_and_tracebacks_only_when_asked(journal: sqlite3.Connection, tmp_path: Path) -> None:
-    add_attempt(journal, 10, 100, 1, T0, error_type="Timeout", error_text="slow", traceback="Traceback…", fingerprint="2-f1")
+    add_attempt(journal, 10, 100, 1, T0, error_type="Timeout", error_text="slow", traceback="Traceback…", fingerprint="3-f1")
     add_attempt(journal, 10, 100, 2, T0 + DAY_MS)
     export(tmp_path / "data", tmp_path / "out")
     export(tmp_path / "data", tmp_path / "full", with_tracebacks=True)
@@ -170,7 +170,7 @@ def test_attempts_by_day_and_tracebacks_only_when_asked(journal: sqlite3.Connect
     days = sorted(path.name for path in (tmp_path / "out" / "attempts").iterdir())
     assert days == [f"day={at(T0):%Y-%m-%d}", f"day={at(T0 + DAY_MS):%Y-%m-%d}"]
     first, second = sorted(table(tmp_path / "out", "attempts"), key=lambda row: row["attempt"])
-    assert (first["error_class"], first["error_text"], first["fingerprint"], first["traceback"]) == ("Timeout", "slow", "2-f1", None)
+    assert (first["error_class"], first["error_text"], first["fingerprint"], first["traceback"]) == ("Timeout", "slow", "3-f1", None)
     assert (second["error_class"], second["error_type"]) == ("listener", None)
     assert (first["at"], first["due_at"], first["delay_ms"]) == (at(T0), at(T0 + 1000), 1000)
     assert {row["traceback"] for row in table(tmp_path / "full", "attempts")} == {"Traceback…", None}
