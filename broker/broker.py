@@ -39,7 +39,7 @@ FREE: Final[Mapping[str, str]] = {
     "of a consumer that was let in": "acknowledge fail poison without_too_large give_back client_saw_expire socket_resumed"
     " hold_acknowledgement",
     "of a transaction, whose parts were asked for": "commit roll_back begin_channel end_channel",
-    "of time and turns": "routes_version room wait_for_room has_room wake when_safe when_stored may_answer",
+    "of time and turns": "routes_version room wait_for_room has_room wake when_known when_safe when_stored may_answer",
 }
 
 
@@ -235,6 +235,11 @@ class Broker(Consuming):
 
     def when_safe(self, callback: Callable[[], None]) -> None:
         """Calls back once everything so far is on disk; at once when it is already."""
+        self.recorder.when_safe(callback)
+
+    def when_known(self, callback: Callable[[], None]) -> None:
+        """Calls back once the journal knows everything up to now, what was only counted, too."""
+        self.recorder.faults.put_on_record()
         self.recorder.when_safe(callback)
 
     def when_stored(self, callback: Callable[[], None]) -> None:

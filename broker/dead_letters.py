@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from . import places
@@ -20,14 +20,15 @@ from .delivery import chosen, retrying
 from .delivery.by_hand import would_go_back
 from .errors import Refused
 from .paging import counting, waiting
-from .paging.choosing import choice
+from .paging.choosing import choice, in_memory
+from .paging.in_memory import records as records_in_memory
 from .steps import Steps
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "answers to a front end, which asks before it shows them": "dead_in_memory waiting_in_memory redrives places_of_faults",
     "shows what may be browsed, or nothing": "faults fault_group fault_shown knows_fault signatures_of",
-    "of what the front end was allowed to see": "choice_of count_in_memory goes_back in_the_way",
+    "of what the front end was allowed to see": "choice_of chosen_in_memory count_in_memory records_in_memory goes_back in_the_way",
 }
 
 
@@ -134,6 +135,17 @@ class DeadLetters(Administration):
     def dead_in_memory(self) -> Steps[list[Any]]:
         """See counting.dead."""
         return counting.dead(self.state)
+
+    def chosen_in_memory(self, queue: Queue, wanted: Filter) -> Steps[list[int]]:
+        """The sequences of those that a filter takes and that stand on no page, in order."""
+        others = in_memory(self.state, queue, wanted, self.recorder.next_id())
+        while not others.looked():
+            yield
+        return others.sequences
+
+    def records_in_memory(self, queue: Queue, sequences: Iterable[int]) -> list[Any]:
+        """Of these the ones that are there and stand on no page, as the journal would have them (journal.contract.ReferenceRecord)."""
+        return records_in_memory(queue, sequences)
 
     def waiting_in_memory(self) -> Mapping[int, int]:
         """See FaultGroups.in_memory."""

@@ -372,7 +372,7 @@ class FaultLife(NamedTuple):
 
 
 class DeadLetters(NamedTuple):
-    """Those in one queue that share a cause; all of them are gone with the process, or none."""
+    """Those in one queue that share a cause, and when they came; all of them are gone with the process, or none."""
 
     queue_id: int
     #: OTHER_FAULT, where its group was folded.
@@ -382,7 +382,6 @@ class DeadLetters(NamedTuple):
     reason: str
     sent_back: bool
     messages: int
-    #: When they came.
     oldest_ms: int
     newest_ms: int
     transient: bool = False

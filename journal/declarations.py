@@ -127,6 +127,7 @@ class RedriveContent(TypedDict):
     gone: int
     bounced: int
     judged: int
+    transient: int
 
 
 class NoContent(TypedDict):

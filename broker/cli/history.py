@@ -92,7 +92,8 @@ def _from_journal(data: Path, message_id: int) -> _Life:
         raise CommandError(
             ExitCode.NOT_FOUND,
             f"the journal knows nothing of a message {message_id}",
-            "first-try successes leave only counts, and history ends after history-retention; history: full keeps everything",
+            "first-try successes and transient messages leave only counts, and history ends after history-retention; history: full keeps"
+            " everything that is durable",
             code="no-such-message",
         )
     return found, _sources(found)

@@ -283,6 +283,7 @@ def _progress(job: dict[str, Any]) -> str:
 _COUNTS: Final = (
     ("succeeded", "succeeded"),
     ("waiting", "not settled yet"),
+    ("transient", "of these transient"),
     ("died", "dead again"),
     ("gone", "gone otherwise"),
     ("bounced", "failed again as before"),

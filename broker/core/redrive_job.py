@@ -51,6 +51,8 @@ class RedriveJob:
     #: Failed, at their first attempt, as they had before; and how many have shown how they fare, so or by their end.
     bounced: int = 0
     judged: int = 0
+    #: Of those waiting: they are gone with the process.
+    transient: int = 0
     #: Not kept: the queue in which it waits for room.
     waits_for: str = ""
     #: Nor are these: when the rate began to count, and what was sent by then.

@@ -217,10 +217,12 @@ class ByHand:
             new.expires_at_ms = sooner(new.expires_at_ms, expires_at_ms)
             new.cause = faults.goes_on(old, target, back)
             new.redrive = job_id
+            if new.in_memory_only:
+                state.recorder.redrives.sent_in_memory(job_id)
             new.delivery_count = deliveries_at(old.hops, target) if back and old.hops else old.delivery_count
             if old.hops and (back or old.redrive) and not job_id:
                 new.hops = without_way(old.hops)
-            if old.cause and not back:
+            if old.cause and not back and new.durable:
                 keys[new.sequence] = message_key(old)
 
         keys: dict[int, str | None] = {}

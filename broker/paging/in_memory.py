@@ -6,7 +6,7 @@ A queue is looked through once for all pages of a call, or of a job; whoever joi
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from homing.journal.contract import ReferenceRecord
@@ -34,8 +34,13 @@ def in_memory_only(queue: Queue, fits: Fits) -> Steps[list[MessageReference]]:
 def parts(queue: Queue) -> Iterator[list[MessageReference]]:
     """What is in memory of a queue, as much at a time as may be looked at in one step. Of what is durable it is no more than a window."""
     references = list(queue.references.values())
-    for start in range(0, len(references), LOOK_STEP):
-        yield references[start : start + LOOK_STEP]
+    # From the end, so that what was looked at is let go a part at a time, too.
+    references.reverse()
+    while references:
+        part = references[-LOOK_STEP:]
+        del references[-LOOK_STEP:]
+        part.reverse()
+        yield part
 
 
 def meant(wanted: Filter, key_of: Callable[[MessageReference], str | None]) -> Fits:
@@ -55,18 +60,25 @@ def meant(wanted: Filter, key_of: Callable[[MessageReference], str | None]) -> F
     return fits
 
 
+def records(queue: Queue, sequences: Iterable[int], fits: Fits = lambda reference: True) -> list[ReferenceRecord]:
+    """Those of them that are there, as the journal would have them; without what has left meanwhile, or does not fit any more."""
+    there = [queue.references.get(sequence) for sequence in sequences]
+    found = [each for each in there if each is not None and each.in_memory_only and fits(each)]
+    return [reference_record(each, message_record(each.message)) for each in found]
+
+
 class InMemory:
     """Those of one queue that ``fits``, for a walk through pages of all that is chosen (journal.read.choosing.Choice)."""
 
     def __init__(self, queue: Queue, fits: Fits) -> None:
         self.queue = queue
         self._fits = fits
-        #: In order. Whoever is named may leave meanwhile.
-        self._sequences: list[int] = []
+        #: In order, once all were ``looked`` at. Whoever is named may leave meanwhile.
+        self.sequences: list[int] = []
         self._steps = self._look(parts(queue))
 
     def _look(self, parts: Iterator[list[MessageReference]]) -> Steps[None]:
-        sequences, in_order = self._sequences, True
+        sequences, in_order = self.sequences, True
         for part in parts:
             found = sorted([each.sequence for each in part if each.in_memory_only and self._fits(each)])
             in_order = in_order and not (found and sequences and found[0] < sequences[-1])
@@ -84,30 +96,22 @@ class InMemory:
         here = self._between(after, page.last if page.more else 0, rows + 1, newest_first)
         if not here:
             return page
-        records, last, more = page.records, page.last, page.more
+        stored, last, more = page.records, page.last, page.more
         if len(here) > rows:
             here, more = here[:rows], True
             last = here[-1]
-            records = [each for each in records if (each.sequence > last if newest_first else each.sequence < last)]
+            stored = [each for each in stored if (each.sequence > last if newest_first else each.sequence < last)]
         elif not more:
             last = (min if newest_first else max)(last or here[-1], here[-1])
-        found = [self._record(sequence) for sequence in here]
-        joined = [*records, *(each for each in found if each is not None)]
+        joined = [*stored, *records(self.queue, here, self._fits)]
         joined.sort(key=lambda each: each.sequence, reverse=newest_first)
         return page._replace(records=joined, last=last, more=more)
 
     def _between(self, after: int, last: int, most: int, newest_first: bool) -> list[int]:
         """The first so many of their sequences beyond ``after``, 0 being before the first, up to ``last``, 0 being behind all."""
-        there = self._sequences
+        there = self.sequences
         if newest_first:
             begin, end = bisect_left(there, last), bisect_left(there, after) if after else len(there)
             return there[max(begin, end - most) : end][::-1]
         begin, end = bisect_right(there, after), bisect_right(there, last) if last else len(there)
         return there[begin : min(end, begin + most)]
-
-    def _record(self, sequence: int) -> ReferenceRecord | None:
-        """As the journal would have it; None where it has left, or is not meant any more."""
-        reference = self.queue.references.get(sequence)
-        if reference is None or not reference.in_memory_only or not self._fits(reference):
-            return None
-        return reference_record(reference, message_record(reference.message))

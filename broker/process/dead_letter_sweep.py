@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,8 @@ _EVERY_S: Final = 2.0
 _TIMES: Final = 30
 #: Removed, and written into one archive, at a time.
 _BATCH: Final = 5_000
+#: The same where some are in memory alone: those are handed to who archives with their bodies.
+_IN_MEMORY: Final = 250
 #: What cannot be archived is logged so often.
 _WARN_EVERY_S: Final = 600.0
 
@@ -84,9 +87,10 @@ class DeadLetterSweep:
         reader, now_ms = self._reader(), self._broker.now_ms()
         began = time.monotonic()
         faults = await asyncio.to_thread(reader.faults_now, now_ms)
+        dead = faults.dead + await in_turns(self._broker.dead_in_memory())
         self._counting_s = time.monotonic() - began
         queues = self._broker.state.post_office.queues_by_id
-        found = list(excess(faults.dead, self._broker.settings_of, now_ms))
+        found = list(excess(dead, self._broker.settings_of, now_ms))
         removed = 0
         for each in found:
             if (queue := queues.get(each.queue_id)) is not None:
@@ -98,11 +102,15 @@ class DeadLetterSweep:
 
     async def _take(self, queue: Queue, over: Excess) -> int:
         """A batch after the other, the oldest first."""
-        which = self._broker.choice_of(Filter(from_queue=over.source, until_ms=over.until_ms))
+        meant = Filter(from_queue=over.source, until_ms=over.until_ms)
+        which, others = self._broker.choice_of(meant), await in_turns(self._broker.chosen_in_memory(queue, meant))
         removed, after, left = 0, 0, over.number
         while left is None or left > 0:
-            wanted = _BATCH if left is None else min(_BATCH, left)
+            most = _IN_MEMORY if others else _BATCH
+            wanted = most if left is None else min(most, left)
             sequences = await asyncio.to_thread(self._reader().chosen, queue.queue_id, which, after, wanted)
+            sequences = sorted([*sequences, *others[:wanted]])[:wanted]
+            others = others[bisect_right(others, sequences[-1]) :] if sequences else []
             going = [sequence for sequence in sequences if not _is_held(queue, sequence)]
             if going:
                 removed += await self._remove(queue, over, going)
@@ -113,14 +121,16 @@ class DeadLetterSweep:
 
     async def _remove(self, queue: Queue, over: Excess, sequences: list[int]) -> int:
         now_ms, where = self._broker.now_ms(), "not archived, as dead-letter-archive says"
+        in_memory = [(queue.name, record) for record in self._broker.records_in_memory(queue, sequences)]
         if over.archived:
             # What was archived before the process ended is so again, under another name.
             self._number += 1
             name = f"{time.strftime('%Y-%m-%dT%H-%M-%S', time.gmtime(now_ms / 1000))}-{os.getpid()}-{self._number}"
-            out, entries = await self._archiver.archive(name, sequences, over.why, now_ms)
+            out, entries = await self._archiver.archive(name, sequences, over.why, now_ms, in_memory)
             where = f"archived in {out}"
         else:
             entries = await asyncio.to_thread(self._reader().message_ids, sequences)
+            entries |= {record.sequence: record.message.message_id for _, record in in_memory}
         number = await in_turns(chosen.drop(self._broker.state, queue, entries, over.why))
         await self._on_disk()
         self._broker.events.removed(over.source, queue.name, number, over.why)

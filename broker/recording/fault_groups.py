@@ -14,6 +14,7 @@ from itertools import groupby, islice, takewhile
 from operator import attrgetter
 from typing import Final
 
+from homing.journal.commit.fault_changes import FaultChanges
 from homing.journal.contract import DEATH_BITS, OTHER_FAULT, SENT_BACK, FaultRecord, FaultStat, Program, RecoveredFault, cause, fault_of
 from homing.journal.fingerprint import fingerprint
 
@@ -70,9 +71,10 @@ class FaultGroups:
         #: (fingerprint, queue) -> group, the least recent first.
         self._groups: dict[tuple[str, str], FaultGroup] = {}
         self._next_id = OTHER + 1
-        #: Of what is not durable: how many that failed wait, by group. It ends with the process, as they do; whatever else is counted of
-        #: them stays.
+        #: Of what is not durable: how many that failed wait, by group. It ends with the process, as they do.
         self.in_memory: Counter[int] = Counter()
+        #: What else is counted of them, which stays: on record within a second, for no commit is made for it.
+        self._later = FaultChanges()
         #: Groups of which something was seen that is not on record, and since when: the longest first.
         self._unrecorded: dict[int, int] = {}
         #: Called with a message that a redrive job sent, when it fails as it had before.
@@ -126,7 +128,7 @@ class FaultGroups:
         if grown := group.grown(len(references), now_ms):
             self.report(FAULT_GROWING, group, grown)
         fault_id = group.fault_id
-        counts = self._journal.batch.faults().counts(fault_id, now_ms)
+        counts = self._changes(any(reference.durable for reference in references)).counts(fault_id, now_ms)
         counts[FaultStat.FAILURES] += len(references)
         fresh = fault_id << 4
         for reference in references:
@@ -170,7 +172,7 @@ class FaultGroups:
         for (before, durable), number in numbers.items():
             if before and not before & DEATH_BITS:
                 self._wait(before, durable, -number, now_ms)
-            self._count(after[before], _DIED, number, now_ms)
+            self._count(after[before], durable, _DIED, number, now_ms)
 
     def _dead_letter_cause(self, queue: str, reference: MessageReference, reason: str, now_ms: int) -> int:
         """The cause that it has from now on."""
@@ -192,7 +194,7 @@ class FaultGroups:
         group.message_ids = [message_id, *group.message_ids][:_SAMPLES]
         self._note(group)
         why = cause(group.fault_id, reason)
-        self._count(why, _DIED, 1, at_ms)
+        self._count(why, True, _DIED, 1, at_ms)
         return why
 
     def ended(self, reference: MessageReference, succeeded: bool) -> None:
@@ -201,7 +203,7 @@ class FaultGroups:
             now_ms = self._now_ms()
             self._wait(reference.cause, reference.durable, -1, now_ms)
             if succeeded:
-                self._count(reference.cause, _SUCCEEDED, 1, now_ms)
+                self._count(reference.cause, reference.durable, _SUCCEEDED, 1, now_ms)
 
     def goes_on(self, reference: MessageReference, queue: Queue, back: bool) -> int:
         """The cause that its message has in another queue; ``back``: it is sent back to where it came from, to be tried again."""
@@ -210,8 +212,9 @@ class FaultGroups:
             return 0
         after = cause_when_back(before) if back else before
         if not after & DEATH_BITS:
-            self._wait(after, is_durable(reference.message, queue), 1, now_ms)
-            self._count(after, FaultStat.REDRIVEN, int(back), now_ms)
+            durable = is_durable(reference.message, queue)
+            self._wait(after, durable, 1, now_ms)
+            self._count(after, durable, FaultStat.REDRIVEN, int(back), now_ms)
         return after
 
     def cause_in(self, reference: MessageReference, queue: Queue) -> int:
@@ -232,12 +235,21 @@ class FaultGroups:
     def _wait(self, cause: int, durable: bool, number: int, now_ms: int) -> None:
         """So many more wait that failed so."""
         if durable:
-            self._count(cause, _WAITING, number, now_ms)
+            self._count(cause, True, _WAITING, number, now_ms)
         else:
             self.in_memory[self._there(cause)] += number
 
-    def _count(self, cause: int, column: int, number: int, now_ms: int) -> None:
-        self._journal.batch.faults().counts(self._there(cause), now_ms)[column] += number
+    def _count(self, cause: int, durable: bool, column: int, number: int, now_ms: int) -> None:
+        self._changes(durable).counts(self._there(cause), now_ms)[column] += number
+
+    def _changes(self, durable: bool) -> FaultChanges:
+        return self._journal.batch.faults() if durable else self._later
+
+    def put_on_record(self) -> None:
+        """What was counted of messages that are not durable."""
+        if self._later:
+            self._journal.batch.faults().absorb(self._later)
+            self._later = FaultChanges()
 
     def _there(self, cause: int) -> int:
         fault_id = fault_of(cause)
@@ -307,7 +319,9 @@ class FaultGroups:
             self._unrecorded.setdefault(group.fault_id, now_ms)
 
     def record_seen(self, now_ms: int, waited_ms: int = _NOTE_EVERY_MS) -> None:
-        """Puts on record what was seen of groups so long ago: when they were met last, by whom, and with which messages."""
+        """Puts on record what was counted, and what was seen of groups so long ago: when they were met last, by whom, and with which
+        messages."""
+        self.put_on_record()
         for fault_id in list(takewhile(lambda each: now_ms - self._unrecorded[each] >= waited_ms, self._unrecorded)):
             self._note(self.by_id[fault_id])
 
@@ -331,6 +345,7 @@ class FaultGroups:
                 self._fold(group)
 
     def _fold(self, group: FaultGroup) -> None:
+        self.put_on_record()
         if OTHER not in self.by_id:
             self._add(FaultGroup(OTHER, "other", "", "other", "", group.first_ms, group.last_ms))
         other = self.by_id[OTHER]

@@ -38,6 +38,10 @@ class RedriveTally:
                 except TypeError as error:
                     log.error("declaration-unreadable: redrive %s in the journal is not understood any more (%s)", record.name, error)
                 else:
+                    # What it sent that was not durable is gone with the process.
+                    job.gone += job.transient
+                    job.judged = min(job.sent, job.judged + job.transient)
+                    job.transient = 0
                     self.jobs[job.job_id] = job
         self.jobs = dict(sorted(self.jobs.items()))
         self.active = {number: job for number, job in self.jobs.items() if job.active}
@@ -59,6 +63,12 @@ class RedriveTally:
             self.active.pop(job.job_id, None)
         self._journal.batch.declare(DeclarationRecord(_KIND, str(job.job_id), content_of(job)))
 
+    def sent_in_memory(self, job_id: int) -> None:
+        """One of those that a job sends is not durable where it goes."""
+        job = self.jobs.get(job_id)
+        if job is not None:
+            job.transient += 1
+
     def bounced(self, reference: MessageReference) -> None:
         """It failed as it had before it was sent back."""
         job = self.jobs.get(reference.redrive)
@@ -73,6 +83,7 @@ class RedriveTally:
         job = self.jobs.get(abs(reference.redrive))
         if job is not None:
             job.judged += reference.redrive > 0
+            job.transient -= reference.in_memory_only
             job.succeeded += outcome == "succeeded"
             job.died += outcome == "dead-lettered"
             job.gone += outcome not in ("succeeded", "dead-lettered")
@@ -110,4 +121,5 @@ def content_of(job: RedriveJob) -> RedriveContent:
         gone=job.gone,
         bounced=job.bounced,
         judged=job.judged,
+        transient=job.transient,
     )

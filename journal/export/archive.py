@@ -43,10 +43,16 @@ _DEATHS = (
 _BODIES = "message_id:int64 sequence:int64 queue_id:int64 queue:string address:string properties_json:string body:binary"
 
 
-def archive(directory: Path, place: Path, name: str, sequences: Sequence[int], why: str, at_ms: int) -> tuple[Path, dict[int, int]]:
+#: One that stands in no row of the journal: the name of its queue, and what ``_LETTER`` would select.
+Letter = tuple[str, Sequence[Any]]
+
+
+def archive(
+    directory: Path, place: Path, name: str, sequences: Sequence[int], why: str, at_ms: int, letters: Sequence[Letter] = ()
+) -> tuple[Path, dict[int, int]]:
     """Writes those of ``sequences`` that are there to the new directory ``place/name``; returns it, and sequence -> message id of each.
 
-    ``why`` they are removed, and ``at_ms`` when, by the broker's clock.
+    ``why`` they are removed, and ``at_ms`` when, by the broker's clock; ``letters``: of them those that are in memory alone.
     Raises ExportError (``no-analytics``, ``export-io``) and JournalError; then there is nothing under that name.
     """
     parquet.require_pyarrow(ExportError)
@@ -54,7 +60,7 @@ def archive(directory: Path, place: Path, name: str, sequences: Sequence[int], w
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         with building(out, "*") as partial, snapshot_of(directory, with_tracebacks=True, at_ms=at_ms) as snapshot:
-            archived = _Archive(snapshot, sequences, why)
+            archived = _Archive(snapshot, sequences, why, letters)
             written = {table.name: _write(table, partial, snapshot, read) for table, read in archived.tables()}
             # Whatever an export says of them, or of all the others, goes before.
             write_manifest(partial, snapshot, written, archived.oldest_ms * 1000 + secrets.randbelow(1000))
@@ -71,10 +77,13 @@ def archive(directory: Path, place: Path, name: str, sequences: Sequence[int], w
 class _Archive:
     """What each table has of the chosen ones; the others have no row."""
 
-    def __init__(self, snapshot: Snapshot, sequences: Sequence[int], why: str) -> None:
+    def __init__(self, snapshot: Snapshot, sequences: Sequence[int], why: str, letters: Sequence[Letter]) -> None:
         self._snapshot = snapshot
         self._why = why
         self._sequences = sequences
+        self._in_memory = {row[2]: row for _, row in letters}
+        for queue, row in letters:
+            snapshot.queue_names.setdefault(row[0], queue)
         #: sequence -> message id of those that are there; filled by the first table.
         self.found: dict[int, int] = {}
         #: When the first of them came to where they lie.
@@ -93,7 +102,8 @@ class _Archive:
 
     def _letters(self) -> Iterator[tuple[Any, ...]]:
         for sequence in self._sequences:
-            yield from self._snapshot.select(_LETTER, sequence)
+            here = self._in_memory.get(sequence)
+            yield from self._snapshot.select(_LETTER, sequence) if here is None else [tuple(here)]
 
     def _messages(self) -> Iterator[Row]:
         """As they are once they are removed."""

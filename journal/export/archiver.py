@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -13,7 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import apart
+from ..contract import ReferenceRecord
 from ..errors import JournalError
+from ..store.packing import pack, pack_hops, pack_message, unpack
 
 #: The process ends when nothing was archived for so long.
 _IDLE_S: Final = 60.0
@@ -28,12 +32,16 @@ class Archiver:
         self._child: Process | None = None
         self._used_at = 0.0
 
-    async def archive(self, name: str, sequences: Sequence[int], why: str, at_ms: int) -> tuple[Path, dict[int, int]]:
-        """As archive.archive; JournalError also ``export-io``, where the process ended early."""
+    async def archive(
+        self, name: str, sequences: Sequence[int], why: str, at_ms: int, in_memory: Sequence[tuple[str, ReferenceRecord]] = ()
+    ) -> tuple[Path, dict[int, int]]:
+        """As archive.archive; JournalError also ``export-io``, where the process ended early. ``in_memory``: those that stand in no row,
+        each with the name of its queue."""
         if self._child is None or self._child.returncode is not None:
             self._child = await apart.start("homing.journal.export.archiver", str(self._directory), str(self._place))
         try:
-            answer = await _ask(self._child, {"name": name, "sequences": sequences, "why": why, "at_ms": at_ms})
+            order = {"name": name, "sequences": sequences, "why": why, "at_ms": at_ms}
+            answer = await _ask(self._child, await asyncio.to_thread(_written, order, in_memory))
         except BaseException:
             # What it would answer is of no use to the next order.
             await self.close()
@@ -54,10 +62,22 @@ class Archiver:
             await apart.end(child)
 
 
-async def _ask(child: Process, order: dict[str, Any]) -> dict[str, Any]:
+def _written(order: dict[str, Any], in_memory: Sequence[tuple[str, ReferenceRecord]]) -> bytes:
+    letters = pack([_letter(queue, record) for queue, record in in_memory])
+    return json.dumps({**order, "letters": base64.b64encode(letters).decode()}).encode() + b"\n"
+
+
+def _letter(queue: str, record: ReferenceRecord) -> tuple[Any, ...]:
+    """See archive.Letter."""
+    overlay = None if record.hops is None else pack_hops(record.hops, record.sequence, pack)
+    entry = (record.queue_id, 9 - record.priority, record.sequence, record.message.message_id)
+    return queue, (*entry, record.delivery_count, record.failed, record.entered_at_ms, overlay, *pack_message(record.message))
+
+
+async def _ask(child: Process, order: bytes) -> dict[str, Any]:
     assert child.stdin is not None
     assert child.stdout is not None
-    child.stdin.write(json.dumps(order).encode() + b"\n")
+    child.stdin.write(order)
     with contextlib.suppress(ConnectionError):
         await child.stdin.drain()
     line = await child.stdout.readline()
@@ -76,7 +96,8 @@ def main() -> int:
     for line in sys.stdin:
         order = json.loads(line)
         try:
-            out, entries = archive(directory, place, order["name"], order["sequences"], order["why"], order["at_ms"])
+            letters = unpack(base64.b64decode(order.pop("letters")))
+            out, entries = archive(directory, place, **order, letters=letters)
             answer: dict[str, Any] = {"out": str(out), "entries": list(entries.items())}
         except JournalError as error:
             answer = {"code": error.code, "message": error.message, "fix": error.fix}

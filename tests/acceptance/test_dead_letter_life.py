@@ -23,9 +23,13 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-async def die(connection: Connection, queue: str, number: int) -> list[int]:
+#: Messages that were not durable.
+TRANSIENT: set[int] = set()
+
+
+async def die(connection: Connection, queue: str, number: int, durable: bool = True) -> list[int]:
     """So many messages, the bodies 0, 1, …, are dead letters of it. Their numbers."""
-    await send(connection, queue, *range(number), properties={"k": 1})
+    await send(connection, queue, *range(number), properties={"k": 1}, durable=durable)
     async with connection.session(AckMode.INDIVIDUAL) as session:
         consumer = session.consumer(queue)
         died = []
@@ -46,7 +50,9 @@ def archived(server: Server) -> list[dict[str, Any]]:
         tables = {table: pq.read_table(manifest.parent / table).to_pylist() for table in read.rows}
         assert {table: len(rows) for table, rows in tables.items()} == read.rows
         assert [row["sequence"] for row in tables["dead_letters"]] == [row["hops"][0]["sequence"] for row in tables["dead_letters"]]
-        assert {row["message_id"] for row in tables["attempts"]} == {row["message_id"] for row in tables["messages"]}
+        # Of what is not durable there are none.
+        durable = {row["message_id"] for row in tables["messages"]} - TRANSIENT
+        assert {row["message_id"] for row in tables["attempts"]} == durable
         found += tables["bodies"]
     return found
 
@@ -73,6 +79,21 @@ async def test_beyond_its_quota_the_oldest_of_a_source_are_archived_and_go(conne
     assert (lying[f"DLQ.{few}"]["owners"], lying[f"DLQ.{few}"]["runbooks"]) == (["team-few"], ["https://wiki.example/few"])
     assert "team-few, https://wiki.example/few" in command("queues", url=server.url).stdout
     assert "one of too many dead letters" in command("history", str(died[0]), url=server.url).stdout
+
+
+async def test_what_is_not_durable_counts_and_is_archived_too(connection: Connection, server: Server) -> None:
+    few = name("few")
+    dead = f"DLQ.{few}"
+    await connection.call("set-settings", layers={few: {"dead-letter-quota": None}})
+    died = [(await die(connection, few, 1, durable=number % 2 == 0))[0] for number in range(8)]
+    TRANSIENT.update(died[1::2])
+    await holds(connection, dead, messages=8)
+    assert [each["messages"] for each in await connection.call("dead-letters") if each["queue"] == dead] == [8]
+    await connection.call("unset-settings", pattern=few)
+    await holds(connection, dead, messages=3)
+    assert [each["message_id"] for each in (await connection.call("peek", queue=dead))["messages"]] == died[5:]
+    bodies = [(each["message_id"], each["body"]) for each in archived(server) if each["queue"] == dead]
+    assert bodies == [(number, b"0") for number in died[:5]]
 
 
 async def test_what_is_too_old_goes_and_what_cannot_be_archived_stays(connection: Connection, server: Server) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.acceptance.semantics_support import name
+from tests.acceptance.semantics_support import name, running
 from tests.amqp_support import AMQP, PERSISTENT, channel, get, wait_for_count
 from tests.process import HomingCommand, Server, wait_until
 
-OPTIONS: dict[str, Any] = AMQP
+OPTIONS: dict[str, Any] = {**AMQP, "http": {"port": 0}}
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
@@ -66,7 +68,7 @@ def fault_of(shell: HomingCommand, queue: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable queues", "queues that are not"])
-def test_three_of_nine_rejected_are_seen_and_sent_back(ch: BlockingChannel, shell: HomingCommand, durable: bool) -> None:
+def test_three_of_nine_rejected_are_seen_and_sent_back(server: Server, ch: BlockingChannel, shell: HomingCommand, durable: bool) -> None:
     queue, dead = declare(ch, durable)
     publish(ch, queue, *range(9))
     reject(ch, queue, 3)
@@ -85,6 +87,10 @@ def test_three_of_nine_rejected_are_seen_and_sent_back(ch: BlockingChannel, shel
     plan = shell.json("redrives", "start", dead, "--dry-run")
     assert (plan["messages"], plan["transient"], plan["exact"]) == (3, 3, True)
     assert [(each["queue"], each["messages"]) for each in plan["to"]] == [(queue, 3)]
+
+    metrics = urllib.request.urlopen(f"http://{server.ready['http']}/metrics", timeout=20).read().decode()
+    assert any(dead in line and 'state="dead"' in line and line.endswith(" 3.0") for line in metrics.splitlines())
+    assert fault["fault"] in {each["subject"] for each in shell.json("events", "--since", "1h", "--kind", "fault.new")}
 
     # In text as in JSON; nothing claims that there was no failure.
     for command in (["dead", "list"], ["peek", dead], ["redrives", "start", dead, "--dry-run"], ["why", str(shown[0]["message_id"])]):
@@ -134,3 +140,27 @@ def test_of_both_kinds_each_has_its_place(ch: BlockingChannel, shell: HomingComm
     assert shell.json("dead", "move", dead, f"{dead}.more", "--reason", "rejected")["messages"] == 7
     assert bodies(shell.json_lines("peek", f"{dead}.more")) == [*range(7)]
     assert shell.json("faults", "delete", fault_of(shell, queue)["fault"], "--yes")["queues"][f"{dead}.more"] == 7
+
+
+def test_after_a_kill_what_was_in_memory_is_neither_waited_for_nor_counted_as_there(tmp_path: Path) -> None:
+    with running(tmp_path, **AMQP) as server:
+        command = HomingCommand(tmp_path)
+        with channel(server) as ch:
+            queue, dead = declare(ch)
+            publish(ch, queue, *range(4))
+            publish(ch, queue, 4, properties=PERSISTENT)
+            reject(ch, queue, 5)
+            wait_for_count(ch, dead, 5)
+            command.url = server.url
+            job = command.json("redrives", "start", dead, "--canary", "3", "--no-stop")
+            wait_for_count(ch, queue, 3)
+            wait_until("they are sent", lambda: command.json("redrives", "status", str(job["job_id"]))["transient"] == 3)
+        assert fault_of(command, queue)["redriven"] == 3
+        server.kill()
+        server.start()
+        command.url = server.url
+        wait_until("the rest is sent", lambda: command.json("redrives", "status", str(job["job_id"]))["state"] == "done")
+        job = command.json("redrives", "status", str(job["job_id"]))
+        assert [job[key] for key in ("sent", "gone", "waiting", "transient")] == [4, 3, 1, 0]
+        fault = fault_of(command, queue)
+        assert [fault[key] for key in ("failures", "died", "redriven", "waiting", "dead", "transient")] == [5, 5, 4, 1, 0, 0]
