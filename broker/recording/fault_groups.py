@@ -197,6 +197,13 @@ class FaultGroups:
         self._count(why, True, _DIED, 1, at_ms)
         return why
 
+    def kept(self, reference: MessageReference) -> None:
+        """One in trouble that was in memory alone is durable from here on."""
+        if not reference.cause & DEATH_BITS:
+            now_ms = self._now_ms()
+            self._wait(reference.cause, False, -1, now_ms)
+            self._wait(reference.cause, True, 1, now_ms)
+
     def ended(self, reference: MessageReference, succeeded: bool) -> None:
         """One in trouble leaves its queue for good, acknowledged or otherwise. Dead letters are counted where they are."""
         if not reference.cause & DEATH_BITS:

@@ -218,6 +218,10 @@ class Recorder:
                 batch.add_message(record)
             message.stored += 1
             batch.add(reference_record(reference, record))
+            if reference.cause:
+                self.faults.kept(reference)
+            if reference.redrive:
+                self.redrives.kept(reference)
             batch.counts(reference.queue.queue_id, minute)[QueueStat.MOVED_IN if reference.hops else QueueStat.SENT] += 1
 
     def keyed(self, keys: dict[int, str | None]) -> None:

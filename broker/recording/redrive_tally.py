@@ -69,6 +69,13 @@ class RedriveTally:
         if job is not None:
             job.transient += 1
 
+    def kept(self, reference: MessageReference) -> None:
+        """One that was in memory alone is durable from here on."""
+        job = self.jobs.get(abs(reference.redrive))
+        if job is not None:
+            job.transient -= 1
+            self.note(job)
+
     def bounced(self, reference: MessageReference) -> None:
         """It failed as it had before it was sent back."""
         job = self.jobs.get(reference.redrive)

@@ -142,7 +142,7 @@ def test_of_both_kinds_each_has_its_place(ch: BlockingChannel, shell: HomingComm
     assert shell.json("faults", "delete", fault_of(shell, queue)["fault"], "--yes")["queues"][f"{dead}.more"] == 7
 
 
-def test_after_a_kill_what_was_in_memory_is_neither_waited_for_nor_counted_as_there(tmp_path: Path) -> None:
+def test_a_kill_ends_what_was_in_memory_and_an_orderly_stop_keeps_it(tmp_path: Path) -> None:
     with running(tmp_path, **AMQP) as server:
         command = HomingCommand(tmp_path)
         with channel(server) as ch:
@@ -164,3 +164,19 @@ def test_after_a_kill_what_was_in_memory_is_neither_waited_for_nor_counted_as_th
         assert [job[key] for key in ("sent", "gone", "waiting", "transient")] == [4, 3, 1, 0]
         fault = fault_of(command, queue)
         assert [fault[key] for key in ("failures", "died", "redriven", "waiting", "dead", "transient")] == [5, 5, 4, 1, 0, 0]
+        # In order nothing of it ends, and what is counted of it goes on.
+        with channel(server) as ch:
+            publish(ch, queue, 5)
+            reject(ch, queue, 2)
+            wait_for_count(ch, dead, 2)
+            job = command.json("redrives", "start", dead, "--no-stop", "--wait")
+            assert [job[key] for key in ("sent", "waiting", "transient")] == [2, 2, 1]
+        server.restart()
+        job = command.json("redrives", "status", str(job["job_id"]))
+        assert [job[key] for key in ("sent", "gone", "waiting", "transient")] == [2, 0, 2, 0]
+        fault = fault_of(command, queue)
+        assert [fault[key] for key in ("failures", "waiting", "dead", "transient")] == [7, 2, 0, 0]
+        with channel(server) as ch:
+            assert [get(ch, queue)[2] for _ in range(2)] == [b'{"n": 4}', b'{"n": 5}']
+        wait_until("both have succeeded", lambda: command.json("redrives", "status", str(job["job_id"]))["succeeded"] == 2)
+        assert [fault_of(command, queue)[key] for key in ("waiting", "succeeded")] == [0, 2]
