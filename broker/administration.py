@@ -28,7 +28,7 @@ from .engine import Engine
 from .paging import browsing
 from .paging.by_number import QueueEntry, act_on, find, find_in_memory_only
 from .steps import Steps
-from .topology.amqp.exchanges import Exchanges
+from .topology.amqp.exchanges import ALTERNATE, Exchanges
 from .topology.commanded_settings import Layers
 from .topology.explain import Explained, explain
 
@@ -257,6 +257,8 @@ class Administration(Engine):
     ) -> None:
         """See Exchanges.declare."""
         self._exchanges(connection).declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
+        what = f"exchange '{name}' in vhost '{connection.virtual_host}'"
+        self.declared_queues.report_ignored(what, [each for each in arguments if each != ALTERNATE], "the ")
 
     @needs((Right.MANAGE, places.at_exchange), audited=True)
     def delete_exchange(self, connection: Connection, name: str, if_unused: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from .auth.access import needs
 from .connection import Connection
+from .core.amqp.declared import NO_ARGUMENTS, ConsumerArguments
 from .core.consumer import Consumer, SharedWindow
 from .core.dead_letter import EXPIRED
 from .core.message import MessageReference, Where
@@ -20,7 +21,8 @@ from .places import at_new_queue, at_queue_of_name, consumed, same_queue
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
-    "of a consumer that was let in": "unsubscribe release pull delivered touch offer_room check_get when_read serve",
+    "of a consumer that was let in": "unsubscribe release pull delivered touch offer_room check_get when_read serve"
+    " read_consumer_arguments",
 }
 
 
@@ -78,20 +80,24 @@ class Consuming(DeadLetters):
         *,
         holds_nothing: bool = False,
         exclusive: bool = False,
-        priority: int = 0,
+        arguments: ConsumerArguments = NO_ARGUMENTS,
     ) -> Consumer:
         """A consumer as AMQP has them: one of several that share a window, perhaps alone, perhaps waiting until those before it are gone.
 
-        Raises Refused.
+        ``arguments``: see ``read_consumer_arguments``. Raises Refused.
         """
         self.declared_queues.check_consume(queue, exclusive)
         consumer = self._subscribe(connection, number, queue.name, {"prefetch": prefetch})
-        consumer.priority = priority
+        self.declared_queues.with_arguments(consumer, arguments)
         window.join(consumer, holds_nothing)
         if exclusive:
             self.declared_queues.take(queue, consumer)
         self.declared_queues.stand_by(queue, consumer)
         return consumer
+
+    def read_consumer_arguments(self, connection: Connection, queue: str, arguments: Mapping[str, Any]) -> ConsumerArguments:
+        """What a consumer of the queue is asked for with. Raises Refused."""
+        return self.declared_queues.read_consumer_arguments(connection, queue, arguments)
 
     def offer_room(self, window: SharedWindow) -> None:
         """A shared window has room again: whoever holds least first."""

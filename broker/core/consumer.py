@@ -134,6 +134,7 @@ class Consumer:
         "extension",
         "follows",
         "held_bytes",
+        "ignored",
         "kept",
         "name",
         "next_tag",
@@ -155,6 +156,7 @@ class Consumer:
         "sink",
         "stats_name",
         "tag",
+        "timeout_ms",
         "too_large",
         "transacted",
         "unsettled",
@@ -197,6 +199,10 @@ class Consumer:
         self.open = True
         #: Of the consumers that want messages the higher ones are served first.
         self.priority = 0
+        #: After so long what it was delivered comes back; None: as its queue says.
+        self.timeout_ms: int | None = None
+        #: Names of arguments that it was asked for with and that have no effect.
+        self.ignored: tuple[str, ...] = ()
         self.extension = 0
         self.pulls = 0
         #: Messages that were not handed to it, because its client takes none of their size.
@@ -213,7 +219,7 @@ class Consumer:
         self.returning = 0
         #: Meanwhile: so many that it gave back before stand in their places, and it may have as many.
         self.back = 0
-        #: Those that were a queue's single active one before it: what they gave back is to stand in its place before it gets anything.
+        #: Those that were a queue's single active one before it: what they held is to be settled, or in its place, before it gets anything.
         self.follows: tuple[Consumer, ...] = ()
         #: What it holds takes in memory.
         self.held_bytes = 0
@@ -237,8 +243,13 @@ class Consumer:
 
     @property
     def able(self) -> bool:
-        """Its socket takes something, and nothing would be overtaken that those it follows gave back."""
-        return self.open and self.sink.writable and not (self.follows and any(each.returning for each in self.follows))
+        """Its socket takes something, and nothing would be overtaken that those it follows hold, or gave back."""
+        return self.open and self.sink.writable and not (self.follows and any(map(self._is_behind, self.follows)))
+
+    def _is_behind(self, other: Consumer) -> bool:
+        """What its own channel still holds is with its client already, which may wait for more before it settles that."""
+        same_channel = self.shared is not None and other.shared is self.shared
+        return other.returning > 0 or (bool(other.unsettled) and not same_channel)
 
     @property
     def wants(self) -> bool:

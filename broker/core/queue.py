@@ -134,9 +134,8 @@ class Queue:
         self.lowest_priority, self.highest_priority = priorities
         # What the journal kept of a queue may have any of the ten that every queue once had.
         self.pending = Pending(max(PRIORITIES, self.highest_priority + 1))
-        #: References the next connection loss would dead-letter; each goes alone. By sequence.
+        #: By sequence; and the connections that are given nothing more until then, for one of them: see suspects.py.
         self.suspects: dict[int, MessageReference] = {}
-        #: Connections that are given nothing more until then, for one of them: see suspects.py.
         self.apart: dict[str, int] = {}
         self.parked: dict[int, MessageReference] = {}
         #: Every reference in memory, in whatever state, by sequence. ``count`` has those on disk too.
@@ -164,11 +163,8 @@ class Queue:
         #: Since when the queue has been unused; None while it is in use or not looked at yet.
         self.idle_since_ms: int | None = None
         self.used_at_ms = created_at_ms
-        self._turn = 0
-        #: What the selectors of this dispatch have cost so far.
-        self._cost = 0
-        #: Where the next look at the suspects goes on, after one that cost too much.
-        self._suspects_asked = 0
+        #: Who is next; what the selectors of this dispatch have cost; where the look at the suspects goes on that cost too much.
+        self._turn = self._cost = self._suspects_asked = 0
 
     @property
     def priority_bounds(self) -> tuple[int, int]:

@@ -192,8 +192,8 @@ class Settlement:
         return by_queue
 
     def time_out(self, consumer: Consumer, now_ms: int) -> list[MessageReference]:
-        """Messages delivered longer ago than ``consumer-timeout`` fail by themselves; the rest stays with the consumer."""
-        timeout_ms = consumer.queue.settings.consumer_timeout_ms
+        """Messages delivered longer ago than the consumer's time, or ``consumer-timeout``, fail by themselves; the rest stays with it."""
+        timeout_ms = consumer.queue.settings.consumer_timeout_ms if consumer.timeout_ms is None else consumer.timeout_ms
         if consumer.oldest_delivered_ms is None or now_ms - consumer.oldest_delivered_ms < timeout_ms:
             return []
         late: list[MessageReference] = []

@@ -228,5 +228,5 @@ def _in_the_way(queue: Queue, consumer: Consumer, reference: MessageReference, n
     if consumer.credit <= 0:
         return "window-full"
     if not consumer.able:
-        return "waits-for-what-was-given-back"
+        return "waits-for-the-one-before-it" if any(each.unsettled for each in consumer.follows) else "waits-for-what-was-given-back"
     return None

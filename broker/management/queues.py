@@ -118,6 +118,7 @@ def _describe_consumer(connections: Mapping[str, Connection], consumer: Consumer
         "selector": consumer.selector.text if consumer.selector else None,
         "slow": consumer.slow,
         "too_large": consumer.too_large,
+        "ignored_arguments": list(consumer.ignored),
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pika
 import pika.exceptions
@@ -135,6 +136,24 @@ def test_a_single_active_consumer_is_followed_by_the_next(broker: Server, ch: Bl
     ch.basic_publish("", "single", b"x")
     wait_until_seen(ch, seen, 6)
     assert seen[-1] == "second"
+
+
+def test_a_single_active_consumer_that_closes_hands_over_in_order(broker: Server, ch: BlockingChannel) -> None:
+    """pika cancels, waits for the answer, and closes the channel then."""
+    ch.queue_declare("handed", durable=True, arguments={"x-single-active-consumer": True})
+    for body in (b"1", b"2", b"3", b"4"):
+        ch.basic_publish("", "handed", body, PERSISTENT)
+    with connection(broker) as first, connection(broker) as second:
+        one, two = first.channel(), second.channel()
+        held: list[Any] = []
+        seen: list[bytes] = []
+        one.basic_qos(prefetch_count=2)
+        one.basic_consume("handed", lambda *_: held.append(1))
+        wait_until_seen(one, held, 2)
+        two.basic_consume("handed", lambda _, method, __, body: seen.append(body))
+        one.close()
+        wait_until_seen(two, seen, 4)
+    assert seen == [b"1", b"2", b"3", b"4"]
 
 
 def test_a_full_queue_that_blocks_stops_its_publishers(start_server: Callable[..., Server]) -> None:

@@ -285,6 +285,46 @@ def test_the_next_single_active_consumer_waits_for_what_the_last_one_gave_back(l
     assert life.keys() == ["A", "B", "C", "D", "E", "F"]
 
 
+def test_it_waits_for_what_a_cancelled_one_still_holds_whether_that_is_settled_or_comes_back() -> None:
+    life = Single()
+    life.keys()
+    holder, broker = life.holders[0], life.world.broker
+    assert holder.connection is not None
+    cancelled = holder.consumers[1]
+    cancelled.delivered(3, life.world.time_ms)
+    broker.unsubscribe(holder.connection, cancelled, keep_delivered=True)
+    life.declared.promote([life.queue("q")])
+    life.world.commit()
+    assert life.keys() == [], "the channel holds them still"
+    broker.acknowledge(cancelled, [cancelled.unsettled[2]])
+    life.world.commit()
+    assert life.keys() == []
+    broker.release(holder.connection, [cancelled])
+    life.world.turn()
+    assert life.keys() == []
+    life.world.commit()
+    assert life.keys() == ["A", "C", "D", "E", "F"]
+
+
+def test_but_not_for_what_its_own_channel_holds() -> None:
+    """A program that stops its consumer for a while, and settles several together, would wait for itself."""
+    life = Single()
+    life.keys()
+    holder, broker = life.holders[0], life.world.broker
+    assert holder.connection is not None
+    for other in life.holders[1:]:
+        life.goes(other, lost=False)
+    cancelled, window = holder.consumers[1], SharedWindow()
+    cancelled.delivered(3, life.world.time_ms)
+    window.join(cancelled)
+    broker.unsubscribe(holder.connection, cancelled, keep_delivered=True)
+    again = life.subscribe(holder, "q", prefetch=10)
+    window.join(again)
+    life.declared.stand_by(life.queue("q"), again)
+    life.world.commit()
+    assert life.keys() == ["D", "E", "F"]
+
+
 def test_nor_does_one_that_comes_when_all_are_gone_overtake_anything() -> None:
     life = Single()
     life.keys()

@@ -254,3 +254,70 @@ def test_a_binding_of_an_older_journal_which_tells_no_types_can_be_undone(world:
     assert peer.call(1, "queue.unbind", 0, "q", "x", "", {"at": Timestamp(7)}) == [("queue.unbind-ok", [])]
     peer.send(published("", properties=at_seven, exchange="x"))
     assert counted(peer, "q") == 1
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------------
+
+
+def consumed(peer: Peer, queue: str, tag: str, arguments: dict[str, Any]) -> list[tuple[str, list[Any]]]:
+    return [
+        each for each in peer.call(1, "basic.consume", 0, queue, tag, False, False, False, False, arguments) if "basic.d" not in each[0]
+    ]
+
+
+@pytest.mark.parametrize(("of_queue", "of_consumer", "comes_back_ms"), [(None, 1000, 1000), (60_000, 1000, 1000), (1000, 60_000, 60_000)])
+def test_the_timeout_of_a_consumer_goes_before_that_of_its_queue(
+    world: World, of_queue: int | None, of_consumer: int, comes_back_ms: int
+) -> None:
+    peer = opened(world)
+    declared(peer, "q", {} if of_queue is None else {"x-consumer-timeout": of_queue})
+    assert consumed(peer, "q", "c", {"x-consumer-timeout": of_consumer}) == [("basic.consume-ok", ["c"])]
+    peer.send(published("q", properties=b"\x10\x00\x02"))
+    (reference,) = world.broker.state.post_office.queues["q"].references.values()
+    began_ms = world.time_ms
+    while not reference.failed:
+        world.time_ms += 500
+        world.broker.tick()
+        assert world.time_ms < began_ms + 100_000
+    assert comes_back_ms <= world.time_ms - began_ms <= comes_back_ms + 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"x-priority": "5"}, "'x-priority'"),
+        ({"x-priority": True}, "'x-priority'"),
+        ({"x-consumer-timeout": 0}, "'x-consumer-timeout'"),
+        ({"x-consumer-timeout": "1s"}, "'x-consumer-timeout'"),
+        ({"x-consumer-timeout": 1 << 60}, "'x-consumer-timeout'"),
+        ({"x-stream-offset": "first"}, "'x-stream-offset'"),
+        ({"x-stream-filter": "a"}, "'x-stream-filter'"),
+        ({"x-stream-match-unfiltered": True}, "'x-stream-match-unfiltered'"),
+    ],
+)
+def test_arguments_of_consumers_that_make_no_sense_here_are_refused(world: World, arguments: dict[str, Any], text: str) -> None:
+    peer = opened(world)
+    declared(peer, "q")
+    ((answer, values),) = consumed(peer, "q", "c", arguments)
+    assert (answer, values[0]) == ("channel.close", 406)
+    assert values[1].startswith(f"PRECONDITION_FAILED - invalid arg {text} for queue 'q' in vhost '/'")
+
+
+def test_arguments_without_effect_are_named_once_for_each_kind(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "homing")
+    peer = opened(world)
+    for _ in range(2):
+        declared(peer, "q", {"x-odd": 1})
+        peer.call(
+            1, "basic.consume", 0, "q", "", False, False, False, False, {"x-odd": 1, "x-cancel-on-ha-failover": True, "x-priority": 3}
+        )
+        peer.call(1, "exchange.declare", 0, "e", "fanout", False, False, False, False, False, {"x-odd": 1, "alternate-exchange": "a"})
+    named = [record.getMessage().removesuffix(" has no effect here (docs/interoperability.md)") for record in caplog.records]
+    assert [each for each in named if each.startswith("argument-ignored")] == [
+        "argument-ignored: queue 'q' in vhost '/': the argument x-odd",
+        "argument-ignored: a consumer of queue 'q' in vhost '/': the argument x-odd",
+        "argument-ignored: a consumer of queue 'q' in vhost '/': the argument x-cancel-on-ha-failover",
+        "argument-ignored: the exchange 'e' in vhost '/': the argument x-odd",
+    ]
+    (consumer, _) = world.broker.state.post_office.queues["q"].consumers
+    assert (consumer.ignored, consumer.priority) == (("x-odd", "x-cancel-on-ha-failover"), 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..queue import Queue
 from ..queue_options import QueueOptions
@@ -30,6 +30,17 @@ HEEDED: Final = (
     "x-single-active-consumer",
     "x-queue-type",
 )
+
+
+class ConsumerArguments(NamedTuple):
+    """What a consumer was asked for with. ``timeout_ms`` None: the queue's holds. ``ignored``: names of those that have no effect."""
+
+    priority: int = 0
+    timeout_ms: int | None = None
+    ignored: tuple[str, ...] = ()
+
+
+NO_ARGUMENTS: Final = ConsumerArguments()
 
 
 def arguments_of(queue: Queue) -> dict[str, Any]:

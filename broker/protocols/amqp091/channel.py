@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ...core.amqp.declared import counts_deliveries
+from ...core.amqp.declared import ConsumerArguments, counts_deliveries
 from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.consumer import Consumer, SharedWindow
 from ...core.dead_letter import REJECTED
@@ -201,7 +201,7 @@ class Channel(Confirming):
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
-    def consume(self, queue: Queue, tag: str, no_ack: bool, exclusive: bool, priority: int) -> str:
+    def consume(self, queue: Queue, tag: str, no_ack: bool, exclusive: bool, arguments: ConsumerArguments) -> str:
         session = self.session
         if tag in self.subscriptions:
             raise AmqpError(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", NUMBER["basic.consume"])
@@ -215,7 +215,7 @@ class Channel(Confirming):
             self.window,
             holds_nothing=no_ack,
             exclusive=exclusive,
-            priority=priority,
+            arguments=arguments,
         )
         consumer.tag = tag
         self.subscriptions[tag] = session.subscribers[consumer.number] = Subscription(self, consumer, tag, no_ack)

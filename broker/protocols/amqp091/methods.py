@@ -199,10 +199,9 @@ def _qos(channel: Channel, values: _Values) -> None:
 
 def _consume(channel: Channel, values: _Values) -> None:
     _, name, tag, _, no_ack, exclusive, no_wait, arguments = values
-    priority = arguments.get("x-priority", 0)
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        raise precondition_failed("the consumer argument x-priority must be an integer", NUMBER["basic.consume"])
-    tag = channel.consume(_reply_queue(channel, no_ack) if name == REPLY_TO else _queue(channel, name), tag, no_ack, exclusive, priority)
+    session = channel.session
+    asked = session.broker.read_consumer_arguments(session.connection, name or channel.last_queue, _arguments(arguments))
+    tag = channel.consume(_reply_queue(channel, no_ack) if name == REPLY_TO else _queue(channel, name), tag, no_ack, exclusive, asked)
     if not no_wait:
         channel.write("basic.consume-ok", tag)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-from ...core.amqp.declared import AMQP, HEEDED, MOST_PRIORITY, arguments_of, declared_arguments
+from ...core.amqp.declared import AMQP, HEEDED, MOST_PRIORITY, ConsumerArguments, arguments_of, declared_arguments
 from ...core.amqp.policy import DELAYED_RETRY_KEYS, RETRIES
 from ...core.amqp.vhost import DEFAULT, local_name, virtual_host_of
 from ...core.message import DEFAULT_PRIORITY
@@ -52,6 +52,9 @@ _REFUSED: Final = (
     "x-cache-ttl",
     "x-deduplication-header",
 )
+#: The same of consumers: where in a stream, and what of it.
+_REFUSED_OF_CONSUMERS: Final = ("x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered")
+_PRIORITY, _TIMEOUT = "x-priority", "x-consumer-timeout"
 
 
 def priorities(options: QueueOptions) -> tuple[int, int]:
@@ -121,6 +124,17 @@ def options_for(
         options["exclusive"] = True
     options["amqp"] = AmqpDeclaration(arguments=arguments, durable=durable and not exclusive, auto_delete=auto_delete, exclusive=exclusive)
     return options
+
+
+def consumer_arguments(queue: str, arguments: Mapping[str, Any], virtual_host: str) -> ConsumerArguments:
+    """Those of ``basic.consume``. Raises Refused with RabbitMQ's sentence."""
+    name = f"queue '{queue}' in vhost '{virtual_host}'"
+    for argument in _REFUSED_OF_CONSUMERS:
+        if argument in arguments:
+            raise _invalid(name, argument, "unsupported", "consume the queue without it")
+    priority = _number(name, _PRIORITY, arguments[_PRIORITY], -_MOST) if _PRIORITY in arguments else 0
+    timeout_ms = _number(name, _TIMEOUT, arguments[_TIMEOUT], 1) if _TIMEOUT in arguments else None
+    return ConsumerArguments(priority, timeout_ms, tuple(each for each in arguments if each not in (_PRIORITY, _TIMEOUT)))
 
 
 def _check_delayed_retries(name: str, arguments: dict[str, Any]) -> None:

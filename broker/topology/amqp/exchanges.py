@@ -44,7 +44,7 @@ from .policies import Policies
 DEFAULT_EXCHANGE: Final = ""
 _EXCHANGE: Final = "exchange"
 _BINDING: Final = "binding"
-_ALTERNATE: Final = "alternate-exchange"
+ALTERNATE: Final = "alternate-exchange"
 #: name -> kind of the exchanges that are always there.
 _PREDECLARED: Final = {
     "amq.direct": DIRECT,
@@ -92,8 +92,8 @@ class Exchanges:
         """Makes an exchange; the same declaration again is no error, another one is."""
         if kind not in KINDS:
             raise Refused("command-invalid", f"unknown exchange type '{kind}'", "use direct, topic, fanout or headers")
-        if not isinstance(arguments.get(_ALTERNATE, ""), str):
-            raise Refused("precondition-failed", f"invalid arg '{_ALTERNATE}' for exchange '{name}': it is no text", "name an exchange")
+        if not isinstance(arguments.get(ALTERNATE, ""), str):
+            raise Refused("precondition-failed", f"invalid arg '{ALTERNATE}' for exchange '{name}': it is no text", "name an exchange")
         existing = self.exchanges.get(name)
         if existing is not None:
             _check_same(existing, kind, durable, auto_delete, internal, arguments, self._virtual_host)
@@ -120,8 +120,8 @@ class Exchanges:
     def _set_alternate(self, exchange: Exchange) -> None:
         """The alternate exchange it was declared with, else that of its policy."""
         policy = self.policy(exchange)
-        named = exchange.arguments.get(_ALTERNATE)
-        alternate = named if isinstance(named, str) else policy.definition.get(_ALTERNATE) if policy is not None else None
+        named = exchange.arguments.get(ALTERNATE)
+        alternate = named if isinstance(named, str) else policy.definition.get(ALTERNATE) if policy is not None else None
         exchange.alternate = None if alternate is not None and alternate.startswith(RESERVED) else alternate
 
     def delete(self, name: str, if_unused: bool = False) -> None:
@@ -320,7 +320,7 @@ def _check_same(
     check_equal(what, "durable", durable, exchange.durable)
     check_equal(what, "auto_delete", auto_delete, exchange.auto_delete)
     check_equal(what, "internal", internal, exchange.internal)
-    check_equal(what, _ALTERNATE, arguments.get(_ALTERNATE), exchange.arguments.get(_ALTERNATE))
+    check_equal(what, ALTERNATE, arguments.get(ALTERNATE), exchange.arguments.get(ALTERNATE))
 
 
 def no_such_exchange(name: str, virtual_host: str) -> Refused:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from ...connection import Connection
-from ...core.amqp.declared import AMQP, arguments_of, ignored
+from ...core.amqp.declared import AMQP, ConsumerArguments, arguments_of, ignored
 from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
 from ...core.consumer import Consumer
 from ...core.queue import Queue
@@ -17,7 +17,7 @@ from ...core.routing import ANYCAST, RoutingTypes
 from ...delivery.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources, check_name
-from .arguments import GENERATED, check_same, keeps_all, options_for
+from .arguments import GENERATED, check_same, consumer_arguments, keeps_all, options_for
 
 log = logging.getLogger("homing")
 
@@ -92,17 +92,17 @@ class DeclaredQueues:
         queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
         if exclusive:
             self._own(connection, queue)
-        self._report_ignored(queue)
+        self.report_ignored(_shown(queue), ignored(queue))
         if keeps_all(options) and not queue.durable:
             self._report_not_kept(queue)
         return queue
 
-    def _report_ignored(self, queue: Queue) -> None:
-        """Each argument's name once, while there are not too many."""
-        for argument in ignored(queue):
-            if argument not in self._reported and len(self._reported) < _MOST_REPORTED:
-                self._reported.add(argument)
-                log.info("argument-ignored: %s: the argument %s has no effect here (docs/interoperability.md)", _shown(queue), argument)
+    def report_ignored(self, what: str, arguments: Iterable[str], kind: str = "") -> None:
+        """Each argument's name once, for each ``kind`` of what is asked for with it, while there are not too many."""
+        for argument in arguments:
+            if (name := f"{kind}{argument}") not in self._reported and len(self._reported) < _MOST_REPORTED:
+                self._reported.add(name)
+                log.info("argument-ignored: %s%s: the argument %s has no effect here (docs/interoperability.md)", kind, what, argument)
 
     def _report_not_kept(self, queue: Queue) -> None:
         """A quorum queue that ends with its connection or the broker, which RabbitMQ refuses: each once, those without a name together."""
@@ -170,6 +170,15 @@ class DeclaredQueues:
         if (taken is not None and taken.open) or (exclusive and queue.consumers):
             raise Refused("access-refused", f"{_shown(queue)} in exclusive use", "wait until the other consumer is cancelled")
 
+    def read_consumer_arguments(self, connection: Connection, queue: str, arguments: Mapping[str, Any]) -> ConsumerArguments:
+        """See arguments.consumer_arguments."""
+        return consumer_arguments(queue, arguments, connection.virtual_host)
+
+    def with_arguments(self, consumer: Consumer, arguments: ConsumerArguments) -> None:
+        """The consumer is as it was asked for."""
+        consumer.priority, consumer.timeout_ms, consumer.ignored = arguments
+        self.report_ignored(_shown(consumer.queue), arguments.ignored, "a consumer of ")
+
     def take(self, queue: Queue, consumer: Consumer) -> None:
         self._taken[queue] = consumer
 
@@ -184,9 +193,9 @@ class DeclaredQueues:
             self._activate(queue, consumer)
 
     def _activate(self, queue: Queue, consumer: Consumer) -> None:
-        """What those before it gave back is to stand in its place before it gets anything.
+        """What those before it held is to be settled, or in its place, before it gets anything.
 
-        What the channel of a cancelled one still holds is not waited for, as with RabbitMQ.
+        Also what the channel of a cancelled one keeps: clients cancel before they close.
         """
         last = self._active.get(queue)
         if last is not None:
