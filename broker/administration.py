@@ -111,7 +111,7 @@ class Administration(Engine):
         """See Resources.declare."""
         return self.resources.declare(arguments)
 
-    @needs((Right.MANAGE, at_queue), audited=True)
+    @needs((Right.MANAGE, at_queue), audited=True, tells=places.whether_paused)
     def pause(self, who: Who, queue: Queue, paused: bool) -> None:
         """Whether it hands anything out."""
         if queue.paused is not paused:
@@ -119,7 +119,7 @@ class Administration(Engine):
             self.recorder.queue_changed(queue)
             self.state.mark_ready(queue)
 
-    @needs((Right.MANAGE, at_queue), audited=True)
+    @needs((Right.MANAGE, at_queue), audited=True, counts=int)
     def purge(self, who: Who, queue: Queue) -> Steps[int]:
         """Removes all messages that nobody holds; returns how many went."""
         return self.resources.purge_steps(queue)
@@ -158,7 +158,7 @@ class Administration(Engine):
         """The open ones, those that stand by included."""
         return self.declared_queues.all_consumers(queue)
 
-    @needs((Right.MANAGE, at_queue), audited=True, action="delete-queue")
+    @needs((Right.MANAGE, at_queue), audited=True, action="delete-queue", counts=int)
     def remove_queue(self, who: Who, queue: Queue) -> Steps[int]:
         """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before."""
         return self._remove_queue(queue)
@@ -300,13 +300,19 @@ class Administration(Engine):
         """See Policies.all."""
         return self.policies.all()
 
-    @needs((Right.MANAGE, places.policy_set), (Right.CONSUME, places.policy_source), (Right.SEND, places.policy_target), audited=True)
+    @needs(
+        (Right.MANAGE, places.policy_set),
+        (Right.CONSUME, places.policy_source),
+        (Right.SEND, places.policy_target),
+        audited=True,
+        tells=places.policy_named,
+    )
     def set_policy(self, who: Who, policy: Policy) -> None:
         """See Policies.set. Raises Refused, also where there is no such virtual host."""
         self.virtual_hosts.find(policy.virtual_host)
         self.policies.set(policy)
 
-    @needs((Right.MANAGE, places.policy_cleared), audited=True)
+    @needs((Right.MANAGE, places.policy_cleared), audited=True, tells=places.policy_cleared_named)
     def clear_policy(self, who: Who, virtual_host: str, name: str) -> None:
         """See Policies.clear."""
         self.policies.clear(virtual_host, name)

@@ -7,6 +7,7 @@ It decides nothing itself; it knows whom to ask, and in which order. Nothing her
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -23,10 +24,13 @@ from .core.queue import Queue
 from .core.redelivery import Failure, PolicyMap
 from .core.rights import Right
 from .core.routing import Route
+from .core.seldom import APART
 from .core.transaction import Send, Transaction
 from .errors import Refused
 from .places import at_address, at_new_address, published_to, same_route
 from .shares import Share
+
+log = logging.getLogger("homing")
 
 _UNBOUNDED: Final = 1 << 62
 #: An acknowledgement "expired" is believed when the message expires within this time: clocks differ.
@@ -118,6 +122,8 @@ class Broker(Consuming):
             self.settlement.closed([each for each in consumers if not each.transacted], connection if counts else None)
 
     def _end(self, connection: Connection, code: str, message: str) -> None:
+        by = f"{connection.name} ({connection.peer}) of user {connection.user}"
+        log.warning("connection-closed: connection %s is ended: %s", by, message, extra=APART)
         connection.front_end.end(code, message, "connect again, or ask an administrator")
         self.disconnect(connection, lost=False)
 

@@ -41,6 +41,10 @@ def _done(done: tuple[int, Any, Any]) -> int:
     return done[0]
 
 
+def _edited(done: dict[int, int | Refused]) -> int:
+    return sum(isinstance(each, int) for each in done.values())
+
+
 class DeadLetters(Administration):
     @needs((Right.CONSUME, at_queue), audited=True, counts=int)
     def redrive(self, who: Who, queue: Queue, message_ids: list[int] | None) -> Steps[int]:
@@ -115,7 +119,7 @@ class DeadLetters(Administration):
         """See retrying.retry."""
         return retrying.retry(self.state, queue, wanted, due_at_ms, release, after)
 
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.edited_to), audited=True)
+    @needs((Right.CONSUME, at_queue), (Right.SEND, places.edited_to), audited=True, counts=_edited)
     def edit(self, who: Who, queue: Queue, edits: Edits) -> Steps[dict[int, int | Refused]]:
         """See Editing.edit; the right to send is asked of each queue that something goes back to."""
 

@@ -236,6 +236,8 @@ class Engine:
             self.flow.relieve()
         self.flow.look(now_ms)
         self.events.disk(self._disk_low())
+        self.office.notes.came_back(self.state.returns)
+        self.state.returns.clear()
         self.office.notes.look(now_ms)
 
     def _look_at_staying(self, queue: Queue, outcome: str) -> None:

@@ -103,6 +103,18 @@ def at_all(_: Engine, __: object, references: Sequence[MessageReference]) -> Ite
     return dict.fromkeys(queue_place(each.queue) for each in references)
 
 
+def policy_named(_: Engine, __: object, policy: Policy) -> dict[str, Any]:
+    return {"policy": policy.name}
+
+
+def policy_cleared_named(_: Engine, __: object, ___: str, name: str) -> dict[str, Any]:
+    return {"policy": name}
+
+
+def whether_paused(_: Engine, __: object, ___: Queue, paused: bool) -> dict[str, Any]:
+    return {"paused": paused}
+
+
 def chosen(_: Engine, __: object, ___: Queue, wanted: Filter, *____: object) -> dict[str, Any]:
     """What else the audit says of it."""
     return {"filter": wanted.said()}

@@ -88,7 +88,7 @@ ALLOWED: dict[str, set[str]] = {
         *("broker/http", "broker/logs", "broker/management", "broker/protocols", "broker/recording", "broker/server", "broker/shares"),
         *("broker/tls", "broker/topology", "codec"),
         *_CONTRACT,
-        *("journal", "journal/errors", "journal/export", "journal/options", "journal/read", "journal/store"),
+        *("journal", "journal/errors", "journal/export", "journal/migrations", "journal/options", "journal/read", "journal/store"),
     },
     "broker/server": {
         *_ENGINE,

@@ -7,6 +7,7 @@ right makes routes anew and ends connections that have open what their user may 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Sequence
 from functools import wraps
 from inspect import iscoroutine
@@ -15,9 +16,12 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from ..core.amqp.vhost import split
 from ..core.queue import Queue
 from ..core.rights import Place, Right, command_for, shown
+from ..core.seldom import APART
 from ..core.settings.wildcard import ANY_WORDS, ONE_WORD
 from ..errors import Refused
 from .users import Users
+
+log = logging.getLogger("homing")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,6 +29,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MOST_NAMES: Final = 20
 _MOST_CHARACTERS: Final = 128
 _REMEMBERED: Final = 10_000
+#: Of a line of the log: names, and what else it tells.
+_MOST_SHOWN: Final = 5
+_TOLD: Final = ("paused", "policy", "to", "messages")
 #: Called like the verb; says for what its right is asked.
 Find = Callable[..., Iterable[Place]]
 #: One line of the audit: see Access.record.
@@ -143,6 +150,7 @@ def needs(
     def declare(verb: F) -> F:
         name = action or verb.__name__.replace("_", "-")
         # Room to make more is asked for where there are no users, too.
+        acts = any(right not in (Right.BROWSE, Right.MONITOR) for right, _ in asks)
         users_alone = not audited and Right.CREATE not in [right for right, _ in asks]
 
         @wraps(verb)
@@ -162,10 +170,12 @@ def needs(
                 access.remember(known)
             if not audited:
                 return verb(owner, who, *arguments, **named)
-            told = tells(owner, who, *arguments, **named) if tells is not None and access.users.hashes else {}
+            told = tells(owner, who, *arguments, **named) if tells is not None else {}
 
             def record(result: str, **more: Any) -> None:
                 access.record(who, name, places, result, **told, **more)
+                if acts and result == "done":
+                    _log_action(who, name, places, {**told, **more})
 
             try:
                 value = verb(owner, who, *arguments, **named)
@@ -184,6 +194,15 @@ def needs(
         return _declares(guarded, Needs(asks, audited, action=name))  # type: ignore[return-value]
 
     return declare
+
+
+def _log_action(who: Who, action: str, places: Iterable[Place], told: dict[str, Any]) -> None:
+    """What was done by hand, and by whom; of what else there is to tell only what has no message's content in it."""
+    on = list(dict.fromkeys(name for place in places for name in place.names[:1]))
+    names = ", ".join(on[:_MOST_SHOWN]) + (f" and {len(on) - _MOST_SHOWN} more" if len(on) > _MOST_SHOWN else "")
+    by = f"{who.user} ({who.peer})" if who.user and who.peer else who.user or who.peer
+    more = "".join(f", {name.replace('_', ' ')} {told[name]}" for name in _TOLD if name in told)
+    log.info("action: %s%s by %s%s", action, f" of {names}" if names else "", by or "the broker", more, extra=APART)
 
 
 def asks(verb: str) -> Callable[[F], F]:

@@ -7,6 +7,8 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
+#: ``extra`` of a line of the log that has a limit of its own, and is not counted with others of its kind.
+APART: Final = {"apart": True}
 #: Things of which this is remembered; one more is said whenever it happens.
 _MOST: Final = 10_000
 

@@ -7,6 +7,7 @@ Of each kind a few are made of one queue in ten minutes (core/event.py), none of
 from __future__ import annotations
 
 import json
+import logging
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from ..core.event import (
     DEAD_REMOVED,
     DISK_LOW,
     FAULT_GROWING,
+    FAULT_NEW,
     FAULT_REGRESSED,
     FIRST_DEAD,
     KINDS,
@@ -34,6 +36,7 @@ from ..core.message import AMQP_ORIGIN, DEFAULT_PRIORITY, Message, Properties, l
 from ..core.queue import Queue
 from ..core.redrive_job import DONE, RedriveJob
 from ..core.reserved import EVENTS
+from ..core.seldom import APART
 from ..core.settings.address_settings import AddressSettings
 from ..properties import measured
 from ..topology.amqp.exchanges import Exchanges
@@ -41,6 +44,8 @@ from ..topology.resources import makes_room, over_length
 from .dead_lettering import DeadLetterOffice
 from .publish import Intake
 from .state import BrokerState
+
+log = logging.getLogger("homing")
 
 #: Queues that a line of the log names.
 _MOST_NAMES: Final = 5
@@ -79,7 +84,8 @@ class Events:
                 fields["failures"] = failures
             elif name == FAULT_REGRESSED:
                 fields["fixed_in"] = group.fixed_in or "all versions"
-            self._report(name, group.fingerprint, group.queue, fields)
+            if self._report(name, group.fingerprint, group.queue, fields):
+                _log_fault(name, group, failures)
 
     def dead_lettering(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
         """So many of a queue's messages are about to join these."""
@@ -109,9 +115,12 @@ class Events:
         # A dead-letter queue that made itself has no settings of its own; whose it is, those of the address that it is named after say.
         source = next((each.source for each in targets_named(job.queue, self._state.settings)), job.queue)
         self._report(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why}, whose=source)
+        why = f": {job.why}" if job.why else ""
+        log.info("redrive-ended: redrive %d of queue %s is %s, %d sent%s", job.job_id, job.queue, job.state, job.sent, why, extra=APART)
 
     def queue_full(self, queue: Queue) -> None:
-        self._report(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready})
+        if self._report(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready}):
+            log.warning("queue-full: queue %s is full with %d ready: what is sent is refused, or producers wait", queue.name, queue.ready)
 
     def disk(self, low: bool) -> None:
         """Called about every second."""
@@ -119,13 +128,13 @@ class Events:
             self._report(DISK_LOW, self._broker, "", {})
         self._disk_low = low
 
-    def _report(self, name: str, subject: str, queue: str, fields: dict[str, Any], whose: str | None = None) -> None:
-        """``whose``: the queue whose owner is named with it, if that is another one."""
+    def _report(self, name: str, subject: str, queue: str, fields: dict[str, Any], whose: str | None = None) -> bool:
+        """Whether there are not too many. ``whose``: the queue whose owner is named with it, if that is another one."""
         if self._takes_events(queue):
-            return
+            return False
         if not self._rates.allow(name, queue, self._state.now_ms()):
             self.left_out[name] += 1
-            return
+            return False
         self.made[name] += 1
         if queue:
             fields["queue"] = queue
@@ -139,6 +148,7 @@ class Events:
         if self._bound:
             self.waiting.append((name, content))
             self._state.wake()
+        return True
 
     def _settings_of(self, name: str) -> AddressSettings:
         found = self._state.post_office.queues.get(name)
@@ -185,3 +195,14 @@ class Events:
             return False
         self._office.dead_letter(oldest, MAX_LENGTH)
         return True
+
+
+def _log_fault(name: str, group: FaultGroup, failures: int) -> None:
+    """Without its text, which its program wrote; one that is back the groups tell of."""
+    what = group.error_class or "no error named"
+    if name == FAULT_NEW:
+        log.warning("fault-new: fault %s of queue %s: %s", group.fingerprint, group.queue, what, extra=APART)
+    elif name == FAULT_GROWING:
+        log.warning(
+            "fault-growing: fault %s of queue %s: %s, %d failures this hour", group.fingerprint, group.queue, what, failures, extra=APART
+        )

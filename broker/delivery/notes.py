@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..core.queue import Queue
-from ..core.seldom import Seldom
+from ..core.seldom import APART, Seldom
 from ..core.settings.units import counted
 
 log = logging.getLogger("homing")
@@ -61,28 +61,33 @@ class Notes:
 
 
 def _dead_letters(queue: str, number: int, what: str) -> None:
-    log.warning("dead-letters: queue %s: %s dead-lettered to %s", queue, counted(number, "message"), what)
+    log.warning("dead-letters: queue %s: %s dead-lettered to %s", queue, counted(number, "message"), what, extra=APART)
 
 
 def _moved_on(queue: str, number: int, what: str) -> None:
-    log.info("dead-letters: queue %s: %s dead-lettered to %s", queue, counted(number, "message"), what)
+    log.info("dead-letters: queue %s: %s dead-lettered to %s", queue, counted(number, "message"), what, extra=APART)
 
 
 def _removed(queue: str, number: int, why: str) -> None:
-    log.warning("failed-removed: queue %s: %s removed: %s", queue, counted(number, "failed message"), why)
+    log.warning("failed-removed: queue %s: %s removed: %s", queue, counted(number, "failed message"), why, extra=APART)
 
 
 def _no_way(queue: str, _: int, why: str) -> None:
-    log.warning("dead-letter-way: queue %s: %s", queue, why)
+    log.warning("dead-letter-way: queue %s: %s", queue, why, extra=APART)
 
 
 def _parked(queue: str, number: int, why: str) -> None:
-    log.warning("parked: queue %s: %s parked in it: %s", queue, counted(number, "dead letter"), why)
+    log.warning("parked: queue %s: %s parked in it: %s", queue, counted(number, "dead letter"), why, extra=APART)
 
 
 def _stays(queue: str, _: int, __: str) -> None:
-    log.warning("queue-stays: queue %s was to end and stays: what is parked in it has nowhere to go (set its dead-letter-address)", queue)
+    log.warning("queue-stays: queue %s was to end and stays: what is parked in it has nowhere to go", queue, extra=APART)
 
 
 def _loop(queue: str, number: int, _: str) -> None:
-    log.warning("requeue-loop: queue %s: %d messages came back within a second, to be delivered again at once", queue, number)
+    log.warning(
+        "requeue-loop: queue %s: %d messages came back, more than 100 within a second, to be delivered again at once",
+        queue,
+        number,
+        extra=APART,
+    )

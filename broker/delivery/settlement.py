@@ -25,6 +25,8 @@ COUNTED: Final = Failure()
 _TIMED_OUT: Final = Failure(returned=True)
 UNCOUNTED: Final = Failure(counts=False)
 _CLOSED: Final = Failure(delay_ms=0)
+#: Of consumers that end: not returned by a program, over and over.
+_NOT_RETURNED: Final = ("closed", "connection-lost")
 _REDELIVER: Final = Action.REDELIVER
 _DROP: Final = Action.DROP
 #: Those that one rule has a say in, or none.
@@ -124,6 +126,8 @@ class Settlement:
         if failure.counts:
             queue.counts[RETRIED] += len(again)
         state.recorder.changed(again)
+        if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
+            state.returns[queue] = state.returns.get(queue, 0) + soon
         state.take_back(consumer, again)
         state.mark_ready(queue)
 

@@ -47,6 +47,8 @@ class SharedState:
         self.with_room: dict[Queue, None] = {}
         #: Queues that may have something to dispatch, in the order they became so.
         self.ready: dict[Queue, None] = {}
+        #: Messages that consumers gave back within this second, to be delivered again at once.
+        self.returns: dict[Queue, int] = {}
         self.wake = wake
         self.throttle = Throttle(recorder, wake, lambda: memory.full)
 

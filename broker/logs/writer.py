@@ -32,6 +32,8 @@ _MOST_ALIKE: Final = 20
 _WINDOW_S: Final = 10.0
 #: Kinds that are counted at a time.
 _MOST_KINDS: Final = 500
+#: Lines of all kinds in one second.
+_MOST_A_SECOND: Final = 100
 #: The logger of lines of which none is left out for being like others.
 AUDIT: Final = "homing.audit"
 #: How long the end of the process waits for what is not written yet.
@@ -93,6 +95,17 @@ class Sparing:
         self._kinds: dict[str, tuple[float, int, int]] = {}
         #: Of kinds that there was no room to count apart.
         self._others = 0
+        #: When this second began, the lines that were said in it, and all that were one too many for theirs.
+        self._second_s = -_WINDOW_S
+        self._said = self._too_many = 0
+
+    def admits(self, now_s: float) -> bool:
+        """Whether there is room for one more in this second, whatever its kind."""
+        if now_s - self._second_s >= 1.0:
+            self._second_s, self._said = now_s, 0
+        self._said += 1
+        self._too_many += self._said > _MOST_A_SECOND
+        return self._said <= _MOST_A_SECOND
 
     def allows(self, kind: str, now_s: float) -> bool:
         known = self._kinds.get(kind)
@@ -115,7 +128,7 @@ class Sparing:
         return len(self._kinds) < _MOST_KINDS
 
     def left_out(self) -> bool:
-        return self._others > 0 or any(left for _, _, left in self._kinds.values())
+        return self._others > 0 or self._too_many > 0 or any(left for _, _, left in self._kinds.values())
 
     def summaries(self, now_s: float, *, everything: bool = False) -> list[str]:
         """What was left out in windows that are over; from here on these kinds may be said again."""
@@ -127,6 +140,9 @@ class Sparing:
         if self._others:
             lines.append(f"{self._others} more of other kinds were left out")
             self._others = 0
+        if self._too_many and (everything or now_s - self._second_s >= 1.0):
+            lines.append(f"{self._too_many} lines beyond {_MOST_A_SECOND} a second were left out")
+            self._too_many = 0
         return lines
 
 
@@ -204,7 +220,7 @@ class LogWriter(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Under the handler's lock, as ``summaries``."""
         spared = record.levelno < logging.CRITICAL and record.name != AUDIT
-        if spared and not self._sparing.allows(str(record.msg), self._now_s()):
+        if spared and not self._allows(record, self._now_s()):
             if not self._spares:
                 self._spares = True
                 self._lines.put("")  # from here on the thread looks at the clock
@@ -216,6 +232,10 @@ class LogWriter(logging.Handler):
             self._lines.put(self.format(record))
         except Exception as error:
             self._lines.put(self._own_line(f"line-failed: a line could not be made: {record.msg!s} ({type(error).__name__})"))
+
+    def _allows(self, record: logging.LogRecord, now_s: float) -> bool:
+        kept_apart = getattr(record, "apart", False)
+        return (kept_apart or self._sparing.allows(str(record.msg), now_s)) and self._sparing.admits(now_s)
 
     def close(self) -> None:
         """What waits is written, if somebody takes it within ``flush_s``."""

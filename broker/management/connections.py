@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -14,8 +13,6 @@ from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
 from .pages import Listed, listed
-
-log = logging.getLogger("homing")
 
 
 class Socket(Protocol):
@@ -100,5 +97,4 @@ def close(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]
     if connection is None:
         raise Refused("no-such-connection", f"there is no connection {name}", "homing connections lists all of them")
     given_back = broker.close_connection(who, connection)
-    log.info("connection-closed: connection %s was closed by an operator", name)
     return {"connection": name, "given_back": given_back}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -18,8 +17,6 @@ from ..core.settings.wildcard import pattern_problem
 from ..errors import Refused
 from . import arguments as read
 from .pages import Listed, listed
-
-log = logging.getLogger("homing")
 
 #: So many of an address's queues are named.
 SHOWN_QUEUES: Final = 100
@@ -141,7 +138,6 @@ def _change(broker: Broker, wanted: _Layers, patterns: list[str], act: Callable[
     shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
     if act is not None:
         act(wanted)
-        log.info("settings-changed: address settings were changed by command: %s", ", ".join(patterns[:SHOWN_QUEUES]))
     return {
         "dry_run": act is None,
         "set": {pattern: _by_key(wanted.get(pattern, {})) for pattern in patterns},

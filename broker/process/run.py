@@ -9,13 +9,16 @@ import logging
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Final
 
 from homing.journal.journal import Journal
+from homing.journal.migrations import VERSION
 
 from .. import __version__
 from ..clock import BrokerClock
 from ..config.config import Config
+from ..core.settings.units import counted, format_duration_ms
 from ..http.health import Health
 from ..logs.files import opened
 from ..logs.writer import LogWriter
@@ -23,6 +26,7 @@ from ..management.statistics import waiting
 from ..recording.old_deaths import are_left
 from ..server import Server, journal_options
 from ..tls.certificate import Certificate
+from ..version import BUILD, commit
 from . import preload
 from .keeping import Kept
 from .listeners import listen, place
@@ -71,7 +75,9 @@ async def _serve(
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, _stop, stop, signal.Signals(number).name)
+    log.info("starting: Homing %s, commit %s, configuration %s", BUILD.version, commit()[:12], config.source_path or "of the defaults")
+    began_s = time.monotonic()
     journal, recovered = await Journal.open(config.data_directory, journal_options(config), BrokerClock().now_ms())
     clock = BrokerClock(recovered.clock_ms)
     if clock.behind_ms:
@@ -84,6 +90,8 @@ async def _serve(
         server.listeners.watch_certificate()
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
         places = {name: place(each) for name, each in (listening | listening_for_http).items()}
+        _log_start(server, config, clean_stop, time.monotonic() - began_s)
+        log.info("ready: %s", " ".join(f"{name}={each}" for name, each in places.items()))
         print(_ready_line(config, places, server.kept, json_ready), flush=True)
         if http is not None:
             server.show_metrics(http)
@@ -99,11 +107,34 @@ async def _serve(
             server.look_for_damage()
         if old_deaths:
             server.name_old_deaths()
-        return await until_stopped(server, journal, list(listening.values()), stop, health)
+        exit_code = await until_stopped(server, journal, list(listening.values()), stop, health)
     finally:
         server.close()
         await close_in_time(journal)
         server.manager.close()
+    if exit_code == 0:
+        log.info("stopped: in order, after %s", format_duration_ms(round(time.monotonic() - began_s) * 1000))
+    return exit_code
+
+
+def _stop(stop: asyncio.Event, why: str) -> None:
+    if not stop.is_set():
+        log.info("stopping: %s: nothing more is handed out, what was asked for is answered", why)
+    stop.set()
+
+
+def _log_start(server: Server, config: Config, clean_stop: bool, took_s: float) -> None:
+    """What was recovered."""
+    queues = server.broker.queues().values()
+    log.info(
+        "recovered: the journal in %s, format %d: %s, %s, in %.1f s; the stop before was %s",
+        config.data_directory,
+        VERSION,
+        counted(len(queues), "queue"),
+        counted(sum(queue.count for queue in queues), "message"),
+        took_s,
+        "in order" if clean_stop else "none in order",
+    )
 
 
 def _ready_line(config: Config, places: dict[str, str], kept: Kept, as_json: bool) -> str:

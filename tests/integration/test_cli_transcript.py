@@ -37,6 +37,10 @@ FILES = {
 }
 MASKS = (
     (r"^(homing [\d.]+)(?: \(compiled\))?, commit [0-9a-f]{12}$", r"\1, commit COMMIT"),
+    (
+        r"\S+ INFO homing: starting: Homing [\w.]+, commit \w+, configuration \S+",
+        "TIME INFO homing: starting: Homing VERSION, commit COMMIT, configuration FILE",
+    ),
     (r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d\.\d{3})?(?: UTC)?", "DATE"),
     (r"\d\d:\d\d:\d\d\.\d{3}", "TIME"),
     # Another day, before midnight.

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from homing.broker.core.seldom import APART
 from homing.broker.logs.writer import EVENT, Lines, LogOptions, LogWriter, Sparing, _Descriptor, open_sink, visible
 
 ROOT = Path(__file__).parent.parent.parent
@@ -111,8 +113,10 @@ def test_times_have_their_zone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_of_its_size_is_set_aside_and_few_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "broker.log"
-    writer = LogWriter(open_sink(LogOptions(path=path, max_bytes=4096, backup_count=2)))
+    clock = Clock()
+    writer = LogWriter(open_sink(LogOptions(path=path, max_bytes=4096, backup_count=2)), clock)
     for number in range(200):
+        clock.now_s += 0.01
         writer.handle(record(f"kind-{number}: %s", "x" * 60))
     writer.close()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["broker.log", "broker.log.1", "broker.log.2"]
@@ -121,14 +125,19 @@ def test_a_file_of_its_size_is_set_aside_and_few_are_kept(tmp_path: Path) -> Non
 
 
 def test_every_line_of_ours_names_its_event() -> None:
-    said, nameless = 0, []
+    said, nameless, names = 0, [], set[str]()
+    listed = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", (ROOT / "docs/operations.md").read_text()))
     for path in [path for room in ("broker", "client", "journal") for path in (ROOT / room).rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("log."):
                 said += 1
-                if not (isinstance(node.args[0], ast.Constant) and EVENT.match(str(node.args[0].value))):
+                text = node.args[ast.unparse(node.func) == "log.log"]
+                if not (isinstance(text, ast.Constant) and EVENT.match(str(text.value))):
                     nameless.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+                elif path.relative_to(ROOT).parts[0] != "client":
+                    names.add(str(text.value).partition(":")[0])
     assert said > 50
+    assert names <= listed, f"docs/operations.md lists the lines of the log; not {names - listed}"
     assert nameless == [], "a line of the log begins with the name of its event: disk-full: …"
 
 
@@ -156,6 +165,31 @@ def test_a_kind_is_said_again_when_its_window_is_over() -> None:
     assert not sparing.left_out()
     # Where nothing was left out the next window begins by itself.
     assert all(sparing.allows("b", 11.0 * number) for number in range(40))
+
+
+def test_there_are_a_hundred_lines_a_second_whatever_they_say(pipe: tuple[int, int]) -> None:
+    clock = Clock()
+    writer = LogWriter(_Descriptor(pipe[1]), clock)
+    for number in range(150):
+        line = record(f"kind {number % 50}: %s", number)
+        line.apart = number % 2 == 0
+        writer.handle(line)
+    clock.now_s += 1.0
+    writer.handle(record("next: second"))
+    writer.close()
+    lines = [line.partition("homing: ")[2] for line in written(pipe[0])]
+    assert lines[:100] == [f"homing: kind {number % 50}: {number}" for number in range(100)]
+    assert sorted(lines[100:]) == ["lines-left-out: 50 lines beyond 100 a second were left out", "next: second"]
+
+
+def test_lines_with_a_limit_of_their_own_are_not_counted_by_kind(pipe: tuple[int, int]) -> None:
+    writer = LogWriter(_Descriptor(pipe[1]), Clock())
+    for number in range(60):
+        line = record("action: %d", number)
+        line.__dict__.update(APART)
+        writer.handle(line)
+    writer.close()
+    assert len(written(pipe[0])) == 60
 
 
 def test_kinds_beyond_counting_are_told_of_together() -> None:

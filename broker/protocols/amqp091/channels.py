@@ -8,7 +8,7 @@ from typing import Final
 from ...shares import give_back, take
 from .channel import Channel
 from .codec import AmqpError, Event, MethodEvent, method_frame
-from .codec_methods import NUMBER
+from .codec_methods import NUMBER, named
 from .connection import AmqpConnection
 
 _OPEN: Final = NUMBER["channel.open"]
@@ -65,6 +65,7 @@ class Channels:
 
     def close_for(self, number: int, error: AmqpError, method: int) -> None:
         """We do; ``method`` caused it."""
+        self._session.exceptions.of_channel(self._session.shown, number, named(method), f"{error.code} {error.text}")
         self._forget(number, _Closed.BY_US)
         self._session.write(method_frame(number, "channel.close", error.code, error.text, method >> 16, method & 0xFFFF))
 

@@ -125,6 +125,12 @@ METHODS: Final = {method.number: method for method in _read(_TABLE)}
 NUMBER: Final = {method.name: method.number for method in METHODS.values()}
 
 
+def named(number: int) -> str:
+    """A method behind the channel that it came on, in a line of the log; empty where there is none."""
+    method = METHODS.get(number)
+    return "" if method is None else f", {method.name}"
+
+
 class Dialect:
     """What a client asks for by its protocol header: the version that connection.start names, and how methods are written."""
 

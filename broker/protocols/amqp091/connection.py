@@ -13,6 +13,8 @@ from ...core.message import MessageReference, Properties
 from ...core.producer import Producer
 from ...core.routing import Route
 from ...shares import Share
+from ..exceptions import Exceptions
+from ..output import PatientOutput
 from .batch import Turn
 from .codec import AmqpError, PublishEvent, PublishRun
 from .codec_methods import DIALECTS, PROTOCOL_HEADER
@@ -57,6 +59,7 @@ class AmqpConnection:
 
     connection: Connection
     producer: Producer
+    _output: PatientOutput
 
     def __init__(self, broker: Broker, options: AmqpOptions) -> None:
         self.broker = broker
@@ -64,6 +67,7 @@ class AmqpConnection:
         self.frame_max = options.frame_max
         self.dialect = DIALECTS[PROTOCOL_HEADER]
         self.login = ""
+        self.exceptions = Exceptions()
         self.notifies_cancels = False
         #: What its channels and queues count among.
         self.shares: Sequence[Share] = ()
@@ -75,6 +79,14 @@ class AmqpConnection:
         self.reports = broker.owner()
         self.turn = Turn(broker, self.settled)
         self._consumers = 0
+
+    @property
+    def shown(self) -> str:
+        """Which connection this is, for the log."""
+        opened: Connection | None = getattr(self, "connection", None)
+        if opened is None:
+            return f"connection from {self._output.place}, user {self.login or 'not logged in'}"
+        return f"connection {opened.name} ({self._output.place}), user {self.login}, vhost {opened.virtual_host}"
 
     def next_consumer(self) -> int:
         self._consumers += 1

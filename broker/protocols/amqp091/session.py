@@ -33,7 +33,7 @@ from .codec import (
     method_frame,
     method_of,
 )
-from .codec_methods import DIALECTS, METHODS, NUMBER, PROTOCOL_HEADER
+from .codec_methods import DIALECTS, METHODS, NUMBER, PROTOCOL_HEADER, named
 from .connection import AmqpConnection
 from .errors import ACCESS_REFUSED, error_of
 from .login import client, credentials, library, server_properties
@@ -141,6 +141,7 @@ class AmqpSession(AmqpConnection):
         head = self._header[:8]
         if not any(header.startswith(head) for header in DIALECTS):
             # As the specification says: the header we would understand, and the end.
+            self.exceptions.of_connection(self.shown, 0, "", f"the protocol header {head!r} is none that is understood")
             self._output.write(PROTOCOL_HEADER)
             self._end()
             return b""
@@ -356,6 +357,7 @@ class AmqpSession(AmqpConnection):
         queues = [subscriber.consumer.queue for subscriber in self.subscribers.values()]
         for channel in self._channels.open.values():
             channel.closed = True
+        self.exceptions.over(self.shown)
         self.broker.disconnect(self.connection, lost, counts)
         self.subscribers.clear()
         self.patterns.clear()
@@ -370,6 +372,7 @@ class AmqpSession(AmqpConnection):
         channel = self._channels.open.get(event.channel)
         number = error.method or (0 if self._expected else method_of(event))
         if error.hard or channel is None:
+            self.exceptions.of_connection(self.shown, event.channel, named(number), f"{error.code} {error.text}")
             self._close_connection(error, number)
             if type(event) is ErrorEvent:
                 # Nothing that comes behind it can be read, the answer neither.
