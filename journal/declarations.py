@@ -94,6 +94,8 @@ class FilterContent(TypedDict, total=False):
     since_ms: int
     until_ms: int
     key: str
+    amqp_message_id: str
+    app_id: str
     message_ids: list[int]
     #: Of messages, which have what names they like.
     properties: dict[str, PropertyValue]

@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..core.amqp.origin import ids_in
 from ..core.settings.rules import DROP, REDELIVER, reported_failure
 from ..core.settings.units import counted
 from ..logs.safe_text import safe
@@ -72,6 +73,8 @@ def _show(life: _Life, as_json: bool, body: bool, line: bool = False) -> None:
     if as_json:
         if found["message"] and isinstance(found["message"].get("body"), bytes):
             found["message"]["body"] = body_json(found["message"]["body"])
+        if found["message"]:
+            found["message"] |= ids_in(found["message"].get("properties"))._asdict()
         print_json({**found, "if_sent_back": prospects}, line=line)
         return
     now_ms = time.time_ns() // 1_000_000

@@ -59,6 +59,8 @@ OPTIONS: Final[dict[str, Any]] = {
     "since_ms": _option(int, "--since", "Came at this time or later: 2h ago, or 2026-11-23T09:00.", parser=time_given, metavar="TIME"),
     "until_ms": _option(int, "--until", "Came before this time.", parser=time_given, metavar="TIME"),
     "key": _option(str, "--key", "The property that message-key-property names is this."),
+    "amqp_message_id": _option(str, "--amqp-message-id", "The message-id that an AMQP client gave it is this. Looks at each."),
+    "app_id": _option(str, "--app-id", "The app-id that an AMQP client gave it is this. Looks at each."),
     "message_ids": _option(list[int], "--id", "This message. Repeatable."),
     "properties": _option(list[str], "--property", "This property is so: NAME=TEXT, or NAME:=JSON. Repeatable; looks at each."),
     "where": _option(str, "--where", "A selector holds: \"region = 'eu'\". Looks at each."),

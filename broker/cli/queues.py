@@ -28,6 +28,8 @@ from .values import Settings, settings_given
 
 app = typer.Typer(help="One queue: create, delete, purge, pause, resume.", no_args_is_help=True)
 
+#: By which programs know a message.
+_IDS: Final = {"amqp_message_id": "message-id", "app_id": "app-id"}
 #: Messages of one answer.
 _PAGE: Final = 100
 
@@ -78,6 +80,9 @@ def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
     fault = death.fault if death is not None else (message["fault"] or {}).get("fault")
     if fault is not None:
         parts.append(f"[dim]fault[/] {escape(fault)}")
+    for key, name in _IDS.items():
+        if message[key] is not None:
+            parts.append(f"[dim]{name}[/] {escape(message[key])}")
     if message["transient"]:
         parts.append("[yellow]transient[/]")
     stdout.print("  ".join(parts))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
+from .amqp.origin import ids_in
 from .fault import FaultGroup
 from .message import MessageReference, PropertyValue
 from .selector import Selector
@@ -25,6 +26,8 @@ class FilterContent(TypedDict, total=False):
     since_ms: int
     until_ms: int
     key: str
+    amqp_message_id: str
+    app_id: str
     message_ids: list[int]
     properties: dict[str, PropertyValue]
     where: str
@@ -45,6 +48,9 @@ class Filter:
     since_ms: int | None = None
     until_ms: int | None = None
     key: str | None = None
+    #: AMQP's, as its sender said it.
+    amqp_message_id: str | None = None
+    app_id: str | None = None
     message_ids: tuple[int, ...] | None = None
     properties: dict[str, PropertyValue] = field(default_factory=dict)
     where: Selector | None = None
@@ -74,7 +80,7 @@ class Filter:
     @property
     def scans(self) -> bool:
         """Whether each message has to be looked at."""
-        return bool(self.properties or self.where or self.body_contains)
+        return bool(self.properties or self.where or self.body_contains or self.amqp_message_id or self.app_id)
 
     def takes_group(self, group: FaultGroup | None, source: Callable[[], str | None]) -> bool:
         """``group``: their fault, None where it is not known any more; ``source``: where, as far as the group does not know."""
@@ -89,6 +95,10 @@ class Filter:
     def takes(self, reference: MessageReference) -> bool:
         """Of one that the rest chose."""
         lookup: Callable[[str], Any] | None = None
+        if self.amqp_message_id or self.app_id:
+            ids = ids_in(reference.message.properties)
+            if self.amqp_message_id not in (None, ids.amqp_message_id) or self.app_id not in (None, ids.app_id):
+                return False
         if self.properties:
             lookup = reference.lookup()
             if any(lookup(name) != value for name, value in self.properties.items()):

@@ -10,11 +10,11 @@ from ..core.letter_filter import Filter, FilterContent
 from ..errors import Refused
 from . import arguments as read
 
-_Text = Literal["fault", "error_type", "reason", "from_queue", "key", "where"]
+_Text = Literal["fault", "error_type", "reason", "from_queue", "key", "amqp_message_id", "app_id", "where"]
 _Time = Literal["since_ms", "until_ms"]
 _TEXTS: Final[tuple[_Text, ...]] = get_args(_Text)
 _TIMES: Final[tuple[_Time, ...]] = get_args(_Time)
-NAMES: Final = ("fault", "error_type", "reason", "from_queue", "key", *_TIMES, "message_ids", "properties", "where", "body_contains")
+NAMES: Final = (*_TEXTS, *_TIMES, "message_ids", "properties", "body_contains")
 _MOST_IDS: Final = 10_000
 #: Digits of a fault's number that have to be given: fewer are soon the beginning of many.
 _LEAST_OF_FAULT: Final = 4
@@ -25,6 +25,8 @@ _WHAT: Final[dict[_Text, str]] = {
     "reason": f"one of {', '.join(REASONS)}",
     "from_queue": "the name of the queue that they failed in",
     "key": "what the property has that message-key-property names",
+    "amqp_message_id": "the message-id that an AMQP client gave it",
+    "app_id": "the app-id that an AMQP client gave it",
     "where": "a selector, such as region = 'eu'",
 }
 

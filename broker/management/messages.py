@@ -7,6 +7,7 @@ from typing import Any, Final
 from ..auth.access import Who, asks
 from ..broker import Broker
 from ..core.amqp.declared import MOST_PRIORITY
+from ..core.amqp.origin import ids_in
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference, describe_hops
 from ..errors import Refused
@@ -23,6 +24,7 @@ def describe(reference: MessageReference) -> dict[str, Any]:
     message = reference.message
     return {
         "message_id": message.message_id,
+        **ids_in(message.properties)._asdict(),
         "address": message.address,
         "state": state_of(reference),
         "body": message.body,

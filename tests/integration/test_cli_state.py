@@ -128,3 +128,31 @@ def test_a_full_queue_is_named_to_whoever_has_logged_in_alone(shell: HomingComma
         assert "small" in reached["why"]
         (told,) = shell.json("health", "--url", f"http://{broker.ready['http']}")["producers_wait"]
         assert (told["limit"], told["why"], told["producers"]) == ("queue-full", None, 1)
+
+
+def test_the_ids_by_which_programs_know_a_message_are_shown_and_found(shell: HomingCommand, broker: Server) -> None:
+    with connected(broker, "shop@web-3") as connection:
+        channel = connection.channel()
+        channel.queue_declare("ids", durable=True)
+        for number in range(3):
+            headers = {"traced": True} if number else None
+            said = pika.BasicProperties(
+                content_type="text/plain", headers=headers, delivery_mode=2, priority=3, correlation_id="c", reply_to="r",
+                message_id=f"m-{number}", timestamp=1_700_000_000, type="t", app_id="shop" if number < 2 else "cart",
+            )  # fmt: skip
+            channel.basic_publish("", "ids", b"x", said)
+        channel.basic_publish("", "ids", b"x")
+    shown = [(each["amqp_message_id"], each["app_id"]) for each in shell.json_lines("peek", "ids")]
+    assert shown == [("m-0", "shop"), ("m-1", "shop"), ("m-2", "cart"), (None, None)]
+    assert "message-id m-2  app-id cart" in shell("peek", "ids").stdout
+    (found,) = shell.json_lines("peek", "ids", "--amqp-message-id", "m-1")
+    assert found["app_id"] == "shop"
+    assert [each["amqp_message_id"] for each in shell.json_lines("peek", "ids", "--app-id", "cart")] == ["m-2"]
+    life = shell.json("history", str(found["message_id"]))["message"]
+    assert (life["amqp_message_id"], life["app_id"]) == ("m-1", "shop")
+    told = shell("history", str(found["message_id"])).stdout
+    assert "=m-1" in told
+    assert "=shop" in told
+    for message_id in ("--amqp-message-id", "m-0"), ("--app-id", "nobody"):
+        shell("dead", "delete", "ids", *message_id, "--yes")
+    assert [each["amqp_message_id"] for each in shell.json_lines("peek", "ids")] == ["m-1", "m-2", None]

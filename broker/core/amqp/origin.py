@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ..message import AMQP_ORIGIN as ORIGIN
-from ..message import Message, MessageReference
+from ..message import Message, MessageReference, Properties
 from .keys import key_of
 from .vhost import local_name
 
@@ -59,6 +59,42 @@ def unpacked(origin: bytes) -> tuple[Way, bytes]:
                 at += 2
     shown = len(texts) - hidden
     return Way(texts[0], tuple(texts[1:shown]), tuple(texts[shown:])), origin[at:]
+
+
+class Ids(NamedTuple):
+    """By which programs know a message, and log it: AMQP's message-id and app-id. None: it came with none, or another way."""
+
+    amqp_message_id: str | None = None
+    app_id: str | None = None
+
+
+#: Kinds of the properties in the order of their flags, from the highest bit: short string, table, octet, 64 bits.
+_KINDS: Final = "sstoosss" + "sqssss"
+_MESSAGE_ID, _APP_ID = 8, 12
+_TABLE_LENGTH, _WIDTHS = 4, {"o": 1, "q": 8}
+
+
+def ids_in(properties: Properties | None) -> Ids:
+    """Of a message with these properties. They are looked for where the sender's own stand, so that no message pays for it on its way."""
+    origin = (properties or {}).get(ORIGIN)
+    if not isinstance(origin, bytes):
+        return Ids()
+    raw = unpacked(origin)[1]
+    flags, at = int.from_bytes(raw[:2], "big"), 2
+    found: dict[int, str] = {}
+    for number, kind in enumerate(_KINDS):
+        if not flags & 1 << 15 - number:
+            continue
+        start = at
+        if kind == "s":
+            at += 1 + raw[at]
+        elif kind == "t":
+            at += _TABLE_LENGTH + int.from_bytes(raw[at : at + _TABLE_LENGTH], "big")
+        else:
+            at += _WIDTHS[kind]
+        if number in (_MESSAGE_ID, _APP_ID):
+            found[number] = raw[start + 1 : at].decode("utf-8", "replace")
+    return Ids(found.get(_MESSAGE_ID), found.get(_APP_ID))
 
 
 def way_of(message: Message) -> Way:
