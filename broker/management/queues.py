@@ -16,6 +16,7 @@ from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..core.rights import Place, Right
 from ..core.settings.units import counted
+from ..core.suspects import UNTIL_FREE
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -97,18 +98,18 @@ def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
         shown(queue_place(queue))
         of = broker.consumers_of(queue)
     found = {f"{each.connection}/{each.number:010}": each for each in of}
-    show = partial(_describe_consumer, broker.open_connections())
+    show = partial(_describe_consumer, broker.open_connections(), broker.now_ms())
     return listed(broker, arguments, found, show, shown, lambda each: queue_place(each.queue))
 
 
-def _describe_consumer(connections: Mapping[str, Connection], consumer: Consumer) -> dict[str, Any]:
+def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consumer: Consumer) -> dict[str, Any]:
     """``consumer_tag``: AMQP's; ``blocked``: why it is given nothing whatever waits, None where it would be."""
     return {
         "consumer": consumer.name,
         "connection": consumer.connection,
         "consumer_tag": consumer.tag or None,
         **described(connections.get(consumer.connection)),
-        "blocked": _why_blocked(consumer),
+        "blocked": _why_blocked(consumer, now_ms),
         "queue": consumer.queue.name,
         "prefetch": consumer.prefetch,
         "credit": consumer.credit,
@@ -122,14 +123,16 @@ def _describe_consumer(connections: Mapping[str, Connection], consumer: Consumer
     }
 
 
-def _why_blocked(consumer: Consumer) -> str | None:
+def _why_blocked(consumer: Consumer, now_ms: int) -> str | None:
     if consumer.queue.paused:
         return "the queue is paused"
     if not consumer.sink.writable:
         return "its client takes nothing from its socket"
+    if (until_ms := consumer.queue.apart.get(consumer.connection, 0)) > now_ms:
+        return "it makes room for a suspect" if until_ms == UNTIL_FREE else "its connection works on a suspect"
     if consumer.prefetch and consumer.credit <= 0:
         return "it holds as many as it may" if not consumer.returning else "what it gave back is on its way to the disk"
-    return None
+    return None if consumer.able else "what the one before it held is not settled, or not in its place"
 
 
 @asks("create_queue")

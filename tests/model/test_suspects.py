@@ -9,6 +9,7 @@ from homing.broker.core.consumer import Consumer
 from homing.broker.core.redelivery import Failure
 from homing.broker.core.suspects import UNTIL_FREE
 from homing.broker.management.one_message import why
+from homing.broker.management.queues import consumers
 from homing.broker.management.retries import peek
 from tests.model.life import Life
 from tests.model.world import ANYBODY, Client
@@ -251,6 +252,7 @@ def test_why_and_retrying_tell_what_it_waits_for() -> None:
     assert [(each["message_id"], each["suspect"], each["waits_for"]["unsettled"]) for each in shown] == [
         (each.message.message_id, True, 5) for each in sorted(life.queue("a").suspects.values())
     ]
+    assert blocked(life)[few.name] == "it makes room for a suspect"
     for _ in range(5):
         life.settles(few)
     suspect = min(life.queue("a").suspects.values())
@@ -258,3 +260,9 @@ def test_why_and_retrying_tell_what_it_waits_for() -> None:
     assert first["waits_for"] == {"connection": few.connection, "unsettled": 1, "has_suspect": True}
     assert [each["code"] for each in others] == ["holds-others", "works-on-a-suspect"]
     assert sentence(first, 0).endswith(f"; connection {few.connection} works on another such message")
+    assert blocked(life) == {many.name: "it holds as many as it may", few.name: "its connection works on a suspect"}
+
+
+def blocked(life: Life) -> dict[str, Any]:
+    listed = life.world.run(consumers(life.world.broker, ANYBODY, {}))
+    return {each["consumer"]: each["blocked"] for each in listed}
