@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .output import ExitCode, Json, SparkMaster, SparkMemory, escape, note, print_json, progress_bar, stdout, write_privately
+from .times import in_utc
 
 
 class OnDamage(Enum):
@@ -44,6 +45,7 @@ def analyze(
     from homing.analytics.input.export import ADD_AN_EXPORT
 
     write_privately()
+    since, until = (text and in_utc(text) for text in (since, until))
     if compare:
         with progress_bar(counted=False) as waiting:
             waiting.add_task("comparing")

@@ -20,6 +20,10 @@ T = TypeVar("T")
 _AGAIN_S: Final = 1.0
 #: What accepts a connection and says nothing is given up after this.
 _ANSWERS_MS: Final = 3_000
+#: How the broker says it (management/arguments.py).
+_NO_QUEUE: Final = "there is no queue "
+#: Queues among which the one that was meant is looked for.
+_LOOKED_AT: Final = 1_000
 _NOT_BACK_YET: Final = ("no-broker", "connect-timeout")
 
 
@@ -49,9 +53,52 @@ def talk(url: str, conversation: Callable[[homing.Connection], Awaitable[T]]) ->
 
     async def run() -> T:
         async with connected(url) as connection:
-            return await conversation(connection)
+            try:
+                return await conversation(connection)
+            except homing.HomingError as error:
+                name = error.message.removeprefix(_NO_QUEUE).partition(" and auto-create")[0]
+                if name != error.message and (meant := await _meant(connection, name)):
+                    error.fix = f"{meant} {error.fix}".rstrip()
+                raise
 
     return asyncio.run(run())
+
+
+@asynccontextmanager
+async def made_by(connection: homing.Connection, name: str, of_queues: bool = False) -> AsyncIterator[None]:
+    """Says, once what is done within went well, that there was no such address, or queue with ``of_queues``, and that it was made."""
+    missing = await _is_missing(connection, name, of_queues)
+    yield
+    if missing:
+        note(f"there was no {'queue' if of_queues else 'address'} {name}: it was made. {await _meant(connection, name)}".rstrip())
+
+
+async def _is_missing(connection: homing.Connection, name: str, of_queues: bool) -> bool:
+    """False also where whoever asks is not told."""
+    try:
+        if not of_queues:
+            return bool((await connection.call("explain", address=name))["queues"] is None)
+        await connection.call("queue", queue=name)
+    except homing.HomingError as error:
+        return error.message == f"{_NO_QUEUE}{name}"
+    return False
+
+
+async def _meant(connection: homing.Connection, name: str) -> str:
+    """A question, or nothing where no queue that may be seen is called so."""
+    from difflib import get_close_matches
+
+    names: list[str] = []
+    after: dict[str, str] | None = {}
+    try:
+        while after is not None and len(names) < _LOOKED_AT:
+            page = await connection.call("queues", limit=_LOOKED_AT, **after)
+            names += [each["queue"] for each in page["items"] if each["queue"] != name]
+            after = {"after": page["next"]} if page["next"] is not None else None
+    except homing.HomingError:
+        return ""
+    near = get_close_matches(name, names, n=2, cutoff=0.75)
+    return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
 def talk_on(url: str, conversation: Callable[[homing.Connection], Awaitable[T]]) -> T:

@@ -32,7 +32,9 @@ class Order(StrEnum):
 
 
 def connections(
-    by: Annotated[Order, typer.Option("--by", help="What to sort by: those with the most come first.")] = Order.NAME,
+    sort: Annotated[Order, typer.Option("--sort", help="Those with the most come first.")] = Order.NAME,
+    # What it was called before.
+    by: Annotated[Order | None, typer.Option("--by", hidden=True)] = None,
     watch: Watch = False,
     wide: Wide = False,
     url: Url = DEFAULT_URL,
@@ -42,7 +44,7 @@ def connections(
 
     def in_order(each: dict[str, Any]) -> Any:
         number = int(each["connection"].removeprefix("c"))
-        return {Order.NAME: number, Order.MEMORY: -each["memory_bytes"], Order.UNSETTLED: -each["unsettled"]}[by], number
+        return {Order.NAME: number, Order.MEMORY: -each["memory_bytes"], Order.UNSETTLED: -each["unsettled"]}[by or sort], number
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
         return sorted(await connection.listing("connections"), key=in_order)

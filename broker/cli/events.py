@@ -14,9 +14,9 @@ import typer
 
 from ..core.event import KINDS
 from ..core.reserved import EVENTS
-from .letter_filter import time_given
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, clock, escape, note, print_json, stdout
 from .tables import Column, Listing, Wide, amount, print_table
+from .times import time_given
 
 if TYPE_CHECKING:
     import homing
@@ -29,7 +29,8 @@ _STYLES: Final = {"fault": "yellow", "dead-letters": "red", "queue": "red", "dis
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Each event from now on, until Ctrl-C; JSON lines to a pipe or with --json.")]
 Since = Annotated[
-    int | None, typer.Option("--since", parser=time_given, metavar="TIME", help="Those at this time or later: 1h ago, or 2026-11-23T09:00.")
+    int | None,
+    typer.Option("--since", parser=time_given, metavar="TIME", help="Those at this time or later: 1h ago, 01:30, or 2026-11-23T09:00."),
 ]
 KindOption = Annotated[
     list[str] | None, typer.Option("--kind", metavar="KIND", help="Those of this kind: queue.full, or 'dead-letters.*'. Repeatable.")

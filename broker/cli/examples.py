@@ -30,7 +30,7 @@ EXAMPLES: Final = {
         "homing queues --json | jq '.[] | select(.parked > 0)'",
     ],
     "consumers": ["homing consumers orders"],
-    "connections": ["homing connections --by memory --watch"],
+    "connections": ["homing connections --sort memory --watch"],
     "status": ["homing status --watch"],
     "events": ["homing events --follow", "homing events --follow | jq -r 'select(.event == \"fault.new\") | .command'"],
     "history": [

@@ -7,7 +7,6 @@ import functools
 import inspect
 import re
 import shlex
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import nullcontext
 from datetime import datetime
@@ -20,27 +19,11 @@ from homing.journal import json_text
 
 from ..core.settings.units import counted
 from .output import ExitCode, as_command_error, note, progress_bar
+from .times import time_given
 from .values import property_given
 
 T = TypeVar("T")
 _POSITIONAL: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
-
-
-def time_given(text: str | int) -> int:
-    """``2h`` ago, or a date and time of the reader's zone where it names none."""
-    from ..core.settings.units import parse_duration_ms
-
-    if isinstance(text, int):
-        return text
-    if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text):
-        try:
-            return time.time_ns() // 1_000_000 - parse_duration_ms(text)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
-    try:
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a duration, such as 2h, nor a time, such as 2026-11-23T09:00") from None
 
 
 def _option(kind: Any, name: str, help_text: str, **more: Any) -> Any:
@@ -56,7 +39,9 @@ OPTIONS: Final[dict[str, Any]] = {
     "error_type": _option(str, "--error-type", "Failed last with an error of this type, such as ValueError."),
     "reason": _option(str, "--reason", "Dead for this reason: delivery_limit, poison, not-retryable, expired, maxlen or rejected."),
     "from_queue": _option(str, "--from-queue", "Dead-lettered from this queue."),
-    "since_ms": _option(int, "--since", "Came at this time or later: 2h ago, or 2026-11-23T09:00.", parser=time_given, metavar="TIME"),
+    "since_ms": _option(
+        int, "--since", "Came at this time or later: 2h ago, 01:30, or 2026-11-23T09:00.", parser=time_given, metavar="TIME"
+    ),
     "until_ms": _option(int, "--until", "Came before this time.", parser=time_given, metavar="TIME"),
     "key": _option(str, "--key", "The property that message-key-property names is this."),
     "amqp_message_id": _option(str, "--amqp-message-id", "The message-id that an AMQP client gave it is this. Looks at each."),

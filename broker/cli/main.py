@@ -35,6 +35,7 @@ from . import queue_list as cli_queue_list
 from . import queues as cli_queues
 from . import redrives as cli_redrives
 from . import retries as cli_retries
+from . import sending as cli_sending
 from . import settings as cli_settings
 from . import simulate as cli_simulate
 from . import status as cli_status
@@ -104,7 +105,7 @@ def serve(
 
 app.command(rich_help_panel=BROKER)(cli_settings.reload)
 app.command(rich_help_panel=BROKER)(cli_health.health)
-app.command(rich_help_panel=MESSAGES)(cli_messages.send)
+app.command(rich_help_panel=MESSAGES)(cli_sending.send)
 app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
 app.command(rich_help_panel=MESSAGES)(cli_queues.peek)
 app.command(rich_help_panel=MESSAGES)(cli_redrives.redrive)

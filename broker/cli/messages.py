@@ -1,16 +1,12 @@
-"""``homing send`` and ``homing receive``."""
+"""``homing receive``."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -23,19 +19,17 @@ from .output import (
     ExitCode,
     Json,
     Url,
+    Yes,
     body_json,
     body_text,
     clock,
+    confirm,
     escape,
     note,
     print_json,
-    progress_bar,
-    span,
-    stderr,
     stdout,
-    unreadable,
 )
-from .values import property_given
+from .times import duration
 
 if TYPE_CHECKING:
     import homing
@@ -64,118 +58,12 @@ class AckModeName(StrEnum):
 ACKNOWLEDGED_WHEN_GIVEN: Final = (AckModeName.AUTO, AckModeName.DUPS_OK)
 
 
-def _duration(text: str | int) -> int:
-    from ..core.settings.units import parse_duration_ms
-
-    try:
-        return parse_duration_ms(int(text) if isinstance(text, int) or text.isdecimal() else text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-Ttl = Annotated[int | None, typer.Option("--ttl", parser=_duration, metavar="DURATION", help="Expires after this: 250ms, 5s, 2h.")]
-Delay = Annotated[int | None, typer.Option("--delay", parser=_duration, metavar="DURATION", help="Delivered no earlier than in this.")]
-Properties = Annotated[
-    list[str] | None,
-    typer.Option("--property", "-p", metavar="NAME=TEXT", help="A property; NAME:=JSON for a number or boolean. Repeatable."),
-]
-
-
-def send(
-    address: Annotated[str, typer.Argument(help="Where to send; with auto-create, as shipped, it need not exist.")],
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="One message a line, the line's text its body; - is stdin.")] = None,
-    body: Annotated[str | None, typer.Option("--body", "-b", help="The body, as text.")] = None,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Send everything this many times.")] = 1,
-    property_: Properties = None,
-    priority: Annotated[int, typer.Option("--priority", min=0, max=9, help="9 goes first.")] = 4,
-    ttl: Ttl = None,
-    delay: Delay = None,
-    durable: Annotated[bool, typer.Option("--durable/--non-durable", help="Survives a crash, or lives in memory only.")] = True,
-    url: Url = DEFAULT_URL,
-    as_json: Json = False,
-) -> None:
-    """Send messages; returns when the broker has confirmed every one of them."""
-    from .client import talk
-
-    if (file is None) == (body is None):
-        raise typer.BadParameter("give either --file or --body")
-    options: dict[str, Any] = {"priority": priority, "durable": durable}
-    options |= {name: value for name, value in (("ttl_ms", ttl), ("delay_ms", delay)) if value is not None}
-    if ttl is not None and delay is not None and ttl <= delay:
-        stderr.print(
-            f"[yellow]warning[/]  --ttl {span(ttl)} ends before --delay {span(delay)} does: nobody gets it, and it leaves no dead letter"
-        )
-    if property_:
-        options["properties"] = dict(map(property_given, property_))
-
-    async def conversation(connection: homing.Connection) -> int:
-        return await _send_all(connection, address, file, body, count, options)
-
-    sent = talk(url, conversation)
-    if as_json:
-        print_json({"address": address, "sent": sent})
-    else:
-        stdout.print(f"sent [bold]{counted(sent, 'message')}[/] to [bold]{escape(address)}[/], confirmed")
-
-
-async def _send_all(
-    connection: homing.Connection, address: str, file: Path | None, body: str | None, count: int, options: dict[str, Any]
-) -> int:
-    import homing
-
-    sent = 0
-    async with connection.session(homing.AckMode.AUTO) as session:
-        producer = session.producer(address)
-        with progress_bar() as progress, _bodies(file, body, count) as bodies:
-            task = progress.add_task(f"sending to {escape(address)}", total=count if file is None else None)
-            watch = asyncio.create_task(_why_it_waits(producer))
-            try:
-                for each in bodies:
-                    producer.send_nowait(each, **options)
-                    await producer.drain()
-                    sent += 1
-                    if not sent % 100:
-                        progress.update(task, completed=sent)
-                        await asyncio.sleep(0)
-                await producer.flush()
-            finally:
-                watch.cancel()
-    return sent
-
-
-async def _why_it_waits(producer: homing.Producer) -> None:
-    """Says it once, where the broker holds it back for longer than a moment."""
-    waits = False
-    while not (waits and producer.blocked_reason):
-        waits = producer.blocked_reason is not None
-        await asyncio.sleep(_A_MOMENT_S)
-    note(f"not sent yet: {producer.blocked_reason}")
-
-
-@contextmanager
-def _bodies(file: Path | None, body: str | None, count: int) -> Iterator[Iterator[bytes]]:
-    if file is None:
-        yield ((body or "").encode() for _ in range(count))
-    elif str(file) == "-":
-        lines = [line for line in sys.stdin.buffer.read().splitlines() if line.strip()]
-        yield (line for _ in range(count) for line in lines)
-    else:
-        yield _lines(file, count)
-
-
-def _lines(file: Path, count: int) -> Iterator[bytes]:
-    try:
-        for _ in range(count):
-            with file.open("rb") as lines:
-                yield from (line.rstrip(b"\r\n") for line in lines if line.strip())
-    except OSError as error:
-        raise unreadable(file, error, "name a readable file, or - for standard input") from None
-
-
 Timeout = Annotated[
-    int, typer.Option("--timeout", "-t", parser=_duration, metavar="DURATION", help="How long to wait for the next.", show_default="1s")
+    int, typer.Option("--timeout", "-t", parser=duration, metavar="DURATION", help="How long to wait for the next.", show_default="1s")
 ]
-Selector = Annotated[str | None, typer.Option("--selector", "-s", help="Only those it holds for: \"region = 'eu'\".")]
+Where = Annotated[str | None, typer.Option("--where", "-s", help="A selector holds: \"region = 'eu'\".")]
+#: What it was called before.
+Selector = Annotated[str | None, typer.Option("--selector", hidden=True)]
 Fail = Annotated[str | None, typer.Option("--fail", metavar="REASON", help="Fail them, with this reason, to see what follows.")]
 
 
@@ -184,32 +72,50 @@ def receive(
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="At most this many; 0 is all there are.")] = 1,
     ack_mode: Annotated[AckModeName, typer.Option("--ack-mode", "-a", help="When they are acknowledged.")] = AckModeName.INDIVIDUAL,
     timeout: Timeout = 1000,
+    where: Where = None,
     selector: Selector = None,
     fail: Fail = None,
+    yes: Yes = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Receive messages and acknowledge them. With [bold]--json[/], one JSON object a line.
+    """Receive messages and acknowledge them: they are gone from the queue. With [bold]--json[/], one JSON object a line.
 
     Into a pipe they are acknowledged when its reader has read them all; when it leaves before, as head does, all go back.
 
     To take so many and no more, say --count N.
     """
-    from .client import talk
+    from .client import made_by, talk
 
     if fail is not None and ack_mode is not AckModeName.INDIVIDUAL:
         raise typer.BadParameter("--fail works with --ack-mode individual, the default")
 
     async def conversation(connection: homing.Connection) -> tuple[int, int | None]:
-        return await _receive_all(connection, queue, count, ack_mode, timeout, selector, fail, as_json)
+        async with made_by(connection, queue, of_queues=True):
+            return await _receive_all(connection, queue, count, ack_mode, timeout, where or selector, fail, as_json)
 
+    dead = talk(url, lambda connection: _dead_in(connection, queue)) if fail is None else 0
+    if dead and sys.stdin.isatty():
+        confirm(f"{queue} has {counted(dead, 'dead letter')}, and what is received is gone (homing peek only looks)", yes)
     received, given_back = talk(url, conversation)
     if given_back is not None:
         pipe.leave()
         note(f"the reader of the pipe has gone: {given_back:,} of {counted(received, 'message')} given back; --count N takes N")
         raise typer.Exit(ExitCode.FAILED)
+    if dead and received:
+        note(f"taken away for good: {counted(received, 'message')} of {queue}, which has dead letters; homing peek only looks at them")
     if not as_json and received < max(count, 1):
         note(f"{received:,} came; nothing more within the timeout" if received else f"nothing came from {queue} within the timeout")
+
+
+async def _dead_in(connection: homing.Connection, queue: str) -> int:
+    """How many dead letters are in the queue; 0 also where whoever asks is not told."""
+    import homing
+
+    try:
+        return int((await connection.call("queue", queue=queue))["dead"])
+    except homing.HomingError:
+        return 0
 
 
 async def _receive_all(

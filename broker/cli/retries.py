@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -16,6 +14,7 @@ from . import letter_filter as of
 from .completion import queue_argument
 from .output import DEFAULT_URL, Json, Url, clock, escape, note, print_json, span, stdout
 from .tables import NOTHING, Column, Listing, Wide, amount
+from .times import time_to_come
 from .watch import Watch, show
 
 _filtered = partial(of.filtered, options=of.OF_WAITING)
@@ -31,20 +30,6 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _time(text: str | int) -> int:
-    """``2h`` from now, or a date and time of the reader's zone where it names none."""
-    from ..core.settings.units import parse_duration_ms
-
-    if isinstance(text, int):
-        return text
-    try:
-        if re.fullmatch(r"\d+(\.\d+)?\s*[a-z]+", text):
-            return _now_ms() + parse_duration_ms(text)
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither a duration, such as 2h, nor a time, such as 2026-11-23T09:00") from None
-
-
 @_filtered
 def retry(
     queue: Annotated[str, queue_argument("The queue in which they wait.")],
@@ -52,7 +37,8 @@ def retry(
     after: of.After = None,
     now: Annotated[bool, typer.Option("--now", help="Try them as soon as may be.")] = False,
     at: Annotated[
-        int | None, typer.Option("--at", parser=_time, metavar="TIME", help="Try them then: in 2h, or at 2026-11-23T09:00.")
+        int | None,
+        typer.Option("--at", parser=time_to_come, metavar="TIME", help="Try them then: in 2h, at 01:30, or at 2026-11-23T09:00."),
     ] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Do not try them before they are released; a time to live goes on.")] = False,
     release: Annotated[bool, typer.Option("--release", help="Let go what is on hold; it is tried as soon as may be.")] = False,

@@ -28,6 +28,8 @@ from .statistics import WHOLE, Meter, states
 def describe(queue: Queue) -> dict[str, Any]:
     """A queue as ``queues`` shows it. Counts are of messages in it now; times are ms since 1970."""
     return {
+        "queue": queue.name,
+        # What it was called before.
         "name": queue.name,
         "queue_id": queue.queue_id,
         "virtual_host": virtual_host_of(queue.name),

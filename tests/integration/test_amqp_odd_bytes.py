@@ -143,6 +143,15 @@ def test_what_json_has_no_word_for_says_what_it_is_and_goes_in_again(
     ]
     (received,) = lines(homing, "receive", "graves", "--json")
     assert received["properties"]["zero"] == told["zero"]
+    (homing.directory / "exported").write_text(json.dumps(exported) + "\n")
+    assert lines(homing, "send", "whole", "--file", "exported", "--json-lines", "--json")[-1] == {"address": "whole", "sent": 1}
+    with channel(server) as ch:
+        _, properties, body = get(ch, "whole")
+        assert ({name: properties.headers.get(name) for name in HEADERS}, body) == (HEADERS, b"\xff")
+        assert not [name for name in properties.headers if name.startswith(("_AMQ_", "_HOMING_"))]
+    assert homing("send", "whole", "--file", "broken", "--json-lines").returncode == 4
+    (homing.directory / "broken").write_text('{"no": "body"}\n')
+    assert "line 1 is no message" in homing("send", "whole", "--file", "broken", "--json-lines").stderr
     again = [word for name in told for word in ("-p", f"{name}:={json.dumps(received['properties'][name])}")]
     assert homing("send", "again", "--body", "x", *again).returncode == 0
     with channel(server) as ch:

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pika
 import pytest
 
 from tests import fork_server
-from tests.process import HomingCommand, Server, wait_until
+from tests.process import ROOT, HomingCommand, Server, wait_until
 
 SETTINGS = {"#": {"max-delivery-attempts": 3, "redelivery-delay": "200ms"}}
 
@@ -73,9 +74,46 @@ def test_what_is_sent_is_received(shell: HomingCommand) -> None:
 
 def test_each_line_of_a_file_is_a_message(shell: HomingCommand) -> None:
     (shell.directory / "events.jsonl").write_text('{"n": 1}\n\n{"n": 2}\r\n{"n": "é"}')
-    assert shell.json("send", "events", "--file", "events.jsonl", "--count", "2") == {"address": "events", "sent": 6}
+    *confirmed, last = shell.json_lines("send", "events", "--file", "events.jsonl", "--count", "2")
+    assert last == {"address": "events", "sent": 6}
+    assert confirmed == [{"line": line, "address": "events", "confirmed": True} for line in (1, 3, 4)] * 2
     bodies = [each["body"] for each in receive_all(shell, "events", 6)]
-    assert bodies == ['{"n": 1}', '{"n": 2}', '{"n": "é"}'] * 2
+    assert bodies == ['{"n": 1}', '{"n": 2}\r', '{"n": "é"}'] * 2, "lines end at a line feed, of which alone nothing is kept"
+
+
+def test_what_comes_through_a_pipe_is_sent_and_confirmed_as_it_comes(shell: HomingCommand) -> None:
+    assert shell.url is not None
+    command = [sys.executable, "-m", "homing", "send", "piped", "--file", "-", "--json", "--url", shell.url]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as sending:
+        assert sending.stdin is not None
+        assert sending.stdout is not None
+        for number, line in enumerate((b"one\n", b"two\rof it\x0b\xe2\x80\xa8\x85\n"), 1):
+            sending.stdin.write(line)
+            sending.stdin.flush()
+            assert json.loads(sending.stdout.readline()) == {"line": number, "address": "piped", "confirmed": True}
+        assert queue(shell, "piped")["pending"] == 2, "while the pipe is open"
+        sending.stdin.write(b"three, without an end")
+        sending.stdin.close()
+        assert json.loads(sending.stdout.readlines()[-1]) == {"address": "piped", "sent": 3}
+        assert sending.stderr is not None
+        assert sending.stderr.read() == b"there was no address piped: it was made.\n"
+    bodies = [each["body"] for each in receive_all(shell, "piped", 3)]
+    assert bodies == ["one", {"base64": "dHdvDW9mIGl0C+KAqIU="}, "three, without an end"]
+
+
+def test_what_is_made_or_not_there_is_told_and_what_may_be_meant(shell: HomingCommand) -> None:
+    shell("send", "invoices", "--body", "x")
+    assert shell("send", "invoices", "--body", "x").stderr == ""
+    made = shell("send", "invioces", "--body", "x")
+    assert (made.returncode, made.stderr) == (0, "there was no address invioces: it was made. Did you mean invoices?\n")
+    took = shell("receive", "invoicse", "--timeout", "50ms")
+    assert "there was no queue invoicse: it was made. Did you mean invoices or invioces?" in took.stderr
+    for words in (("peek", "invoice"), ("queue", "purge", "invoice", "--yes"), ("dead", "export", "invoice", "--out", "-")):
+        missing = shell(*words)
+        assert (missing.returncode, "Did you mean" in missing.stderr, "invoices" in missing.stderr) == (4, True, True), words
+    assert "Did you mean" not in shell("peek", "zebra").stderr
+    assert "--count" in shell("peek", "invoices", "--cuont", "1").stderr
+    assert "peek" in shell("peak", "invoices").stderr
 
 
 @pytest.mark.parametrize("arguments", [["peek", "orders"], ["peek", "orders", "--json"], ["queues"]])
@@ -124,8 +162,9 @@ def test_every_ack_mode_settles_what_it_received(shell: HomingCommand, mode: str
 def test_a_selector_receives_only_its_own(shell: HomingCommand) -> None:
     shell("send", "orders", "--body", "a", "-p", "region=us")
     shell("send", "orders", "--body", "b", "-p", "region=eu")
-    assert [each["body"] for each in receive(shell, "orders", "--selector", "region = 'eu'")] == ["b"]
-    wrong = shell("receive", "orders", "--selector", "region = ")
+    assert [each["body"] for each in receive(shell, "orders", "--where", "region = 'eu'")] == ["b"]
+    assert shell("receive", "orders", "--selector", "region = 'eu'", "--timeout", "50ms").returncode == 0, "what it was called before"
+    wrong = shell("receive", "orders", "--where", "region = ")
     assert wrong.returncode == 1
     assert "selector" in wrong.stderr
     assert "Traceback" not in wrong.stderr

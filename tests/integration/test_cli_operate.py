@@ -162,7 +162,7 @@ async def test_connections_tell_who_holds_what_and_one_can_be_closed(shell: Homi
         consumer = session.consumer("held", prefetch=10)
         read = await consumer.receive(timeout_ms=20_000)
         assert read is not None
-        first = shell.json("connections", "--by", "memory")[0]
+        first = shell.json("connections", "--sort", "memory")[0]
         assert first["memory_bytes"] > 15_000
         assert (first["protocol"], first["consumers"], first["unsettled"]) == ("native", 1, 3)
         assert re.fullmatch(r"127\.0\.0\.1:\d+", first["peer"])
@@ -411,6 +411,23 @@ def origin(shell: HomingCommand, address: str, key: str) -> dict[str, Any]:
     """What holds for an address, and where it came from."""
     found: dict[str, Any] = next(each for each in shell.json("explain", address)["settings"] if each["key"] == key)
     return found
+
+
+def test_dead_letters_are_not_received_by_mistake(shell: HomingCommand) -> None:
+    shell("send", "doomed", "--body", "x", "--count", "3")
+    assert shell.url is not None
+    for _ in range(2):
+        shell("receive", "doomed", "--count", "3", "--fail", "no")
+        time.sleep(0.05)
+    wait_until("all are dead", lambda: queue(shell, "DLQ.doomed").get("dead") == 3)
+    code, shown = on_a_terminal(shell.url, ["receive", "DLQ.doomed"], typed="n\n")
+    assert (code, "DLQ.doomed has 3 dead letters, and what is received is gone" in shown) == (1, True)
+    assert queue(shell, "DLQ.doomed")["dead"] == 3
+    assert on_a_terminal(shell.url, ["receive", "DLQ.doomed", "--yes"])[0] == 0
+    took = shell("receive", "DLQ.doomed")
+    assert (took.returncode, "taken away for good: 1 message of DLQ.doomed" in took.stderr) == (0, True)
+    assert queue(shell, "DLQ.doomed")["dead"] == 1
+    assert shell("receive", "doomed", "--timeout", "50ms").stderr == "nothing came from doomed within the timeout\n"
 
 
 def test_settings_change_while_the_broker_runs_and_stay(shell: HomingCommand, broker: Server) -> None:
