@@ -57,7 +57,7 @@ class Death:
         elif not reported and self.refused:
             reported = f"what it failed of is told to whoever may {self.refused} {self.queue}"
         elif not reported and self.attempts:
-            reported = "what it failed of is not known here"
+            reported = "nobody said why" if self.fault else "what it failed of is not known here"
         cause = f"{what}; {reported}" if reported else what
         return f"dead-lettered from {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {cause}"
 

@@ -240,7 +240,7 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
     fault = reference["fault"]
     what = [f"fault {fault['fault']}, {': '.join(filter(None, (fault['error_class'], fault['text'])))}"] if fault else []
     tries = [f"{counted(reference['failed'], 'failed attempt')} here so far"] if reference["failed"] else []
-    said = "transient: it is gone when the broker ends, and its attempts are counted, not kept"
+    said = "transient: a crash of the broker takes it, and its attempts are counted, not kept"
     return replace(event, details=[*event.details, *tries, *what, said])
 
 
