@@ -21,7 +21,7 @@ from ..core.memory import Kind
 from ..errors import Refused
 from ..logs.writer import visible
 from ..protocols.amqp091.message_mapping import headers_seen, rewritten
-from ..protocols.amqp091.options import AmqpOptions
+from ..protocols.amqp091.options import AmqpOptions, counts_sent_deaths
 from ..protocols.amqp091.session import AmqpSession
 from ..protocols.amqp091.transport import AmqpTransport
 from ..protocols.codec_foreign import answer, describe
@@ -56,7 +56,8 @@ class Listeners:
         self._config = config
         self._broker = broker
         broker.editing.rewrite = rewritten
-        broker.office.exchanges.headers_seen = headers_seen
+        self._goes_on = config.amqp is None or counts_sent_deaths(config.amqp.version)
+        broker.office.exchanges.headers_seen = partial(headers_seen, self._goes_on)
         broker.editing.largest = min(config.limits.max_message_bytes, largest_message(config.limits.max_frame_bytes))
         self._logins = logins
         self._certificate = certificate
@@ -122,6 +123,7 @@ class Listeners:
         options = AmqpOptions(
             product,
             version,
+            self._goes_on,
             broker_version=__version__,
             cluster_name=self._config.broker.name,
             max_message_bytes=limits.max_message_bytes,

@@ -13,12 +13,15 @@ from typing import Any
 
 import pika
 import pika.exceptions
+import pika.frame
+import pika.spec
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from prometheus_client.parser import text_string_to_metric_families
 
 from homing.client.blocking import connect as blocking
-from tests.amqp_support import AMQP, PERSISTENT, channel, connection, count, get, wait_for_count, wait_until_seen
+from tests.amqp_support import AMQP, PERSISTENT, amqp_port, channel, connection, count, get, wait_for_count, wait_until_seen
+from tests.amqp_wire import Ch, Wire
 from tests.process import Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
@@ -84,6 +87,50 @@ def test_dead_letters_of_a_queue_with_the_longest_name_are_where_amqp_can_name_i
     assert len(dead) == 255
     wait_for_count(ch, dead, 1)
     assert get(ch, dead)[2] == b"dead"
+
+
+def test_what_is_told_of_deaths_never_passes_the_clients_frames(broker: Server, ch: BlockingChannel) -> None:
+    """Six deaths are told whole where they fit, else without the oldest, else not at all; what the sender wrote comes as it is."""
+    for number in range(6):
+        declare(ch, f"narrow.{number}", "", f"narrow.{number + 1}")
+    ch.queue_declare("narrow.6", durable=True)
+    ch.queue_declare("narrow.counting", durable=True, arguments={"x-queue-type": "quorum"})
+    lengths = (10, 3300, 3700, 4096 - 8 - 12 - 16)
+    for length in lengths:
+        ch.basic_publish("", "narrow.0", b"body", pika.BasicProperties(delivery_mode=2, headers={"h": "x" * length}))
+        for number in range(6):
+            reject(ch, f"narrow.{number}")
+    ch.basic_publish("", "narrow.counting", b"body", pika.BasicProperties(delivery_mode=2, headers={"h": "x" * lengths[-1]}))
+    ch.basic_nack(get(ch, "narrow.counting", auto_ack=False)[0].delivery_tag, requeue=True)
+    wait_for_count(ch, "narrow.counting", 1)
+    wire = Wire(amqp_port(broker), frame_max=4096)
+    narrow = wire.channel()
+    told = [_narrow(narrow, "narrow.6") for _ in lengths]
+    assert [len(headers["h"]) for headers in told] == list(lengths)
+    deaths_told = [[death["queue"] for death in headers.get("x-death", ())] for headers in told]
+    assert deaths_told[0] == [f"narrow.{number}" for number in (5, 4, 3, 2, 1, 0)]
+    assert 0 < len(deaths_told[1]) < 6
+    assert deaths_told[1] == deaths_told[0][: len(deaths_told[1])]
+    assert [headers.get("x-death-left-out") for headers in told] == [None, 6 - len(deaths_told[1]), 6, None]
+    assert (deaths_told[2:], "x-first-death-queue" in told[2], [*told[3]]) == ([[], []], True, ["h"])
+    assert [*_narrow(narrow, "narrow.counting")] == ["h"]
+    wire.close()
+    lines = [line for line in broker.log_path.read_text().splitlines() if "death-headers-left-out: " in line]
+    assert len(lines) == 1, "once for the connection"
+    assert "takes frames of 4096 bytes" in lines[0]
+
+
+def _narrow(ch: Ch, queue: str) -> dict[str, Any]:
+    """The headers of the next message, none of whose frames is longer than was agreed."""
+    ch.send(pika.spec.Basic.Get(0, queue, no_ack=True))
+    data, headers = ch.wire.raw_until(b"body\xce"), {}
+    while data:
+        used, decoded = pika.frame.decode_frame(data)
+        assert used <= 4096, decoded
+        if isinstance(decoded, pika.frame.Header):
+            headers = decoded.properties.headers
+        data = data[used:]
+    return headers
 
 
 def test_a_routing_key_of_the_queue_replaces_all_keys(ch: BlockingChannel) -> None:

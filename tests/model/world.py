@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -303,7 +304,7 @@ class World:
 
     def _broker(self) -> Broker:
         broker = Broker(self.journal, AddressSettingsRepository(self.layers), self.now_ms, self.rng, self._wake, self.limits)
-        broker.office.exchanges.headers_seen = headers_seen
+        broker.office.exchanges.headers_seen = partial(headers_seen, True)
         return broker
 
     def _wake(self) -> None:

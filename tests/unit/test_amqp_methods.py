@@ -9,8 +9,10 @@ import pytest
 from homing.broker.connection import Connection
 from homing.broker.protocols.amqp091.codec import FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
-from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
+from homing.broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
 from homing.broker.protocols.amqp091.codec_tables import Timestamp, write_fields
+from homing.broker.protocols.amqp091.message_mapping import headers_of, wire_of
+from homing.broker.protocols.amqp091.options import counts_sent_deaths
 from homing.broker.steps import STEP
 from homing.journal.declarations import BindingContent, DeclarationRecord
 from tests.model.world import World
@@ -238,6 +240,23 @@ def test_a_connection_that_ends_with_a_queue_of_its_own_has_nobody_look_at_all_o
         peer.session.lost()
         assert sorted(world.broker.state.post_office.queues) == [f"own-{each}" for each in range(number + 1, len(peers))]
     assert not world.broker.connections
+
+
+@pytest.mark.parametrize(("version", "count"), [("3.13.7", 8), ("4.1.0", 1)])
+def test_deaths_that_a_program_sent_are_counted_on_as_the_announced_version_does(world: World, version: str, count: int) -> None:
+    peer = Peer(world, goes_on=counts_sent_deaths(version))
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    declared(peer, "dead")
+    declared(peer, "source", DIES)
+    sent = {"x-death": [{"count": 7, "reason": "rejected", "queue": "source"}]}
+    peer.send(published("source", properties=write_properties(ContentProperties(headers=write_fields(sent)))))
+    peer.call(1, "basic.get", 0, "source", False)
+    peer.call(1, "basic.reject", 1, False)
+    (reference,) = world.broker.state.post_office.queues["dead"].pending
+    _, properties = wire_of(reference, False, peer.session.view)
+    (death,) = headers_of(read_properties(properties))["x-death"]
+    assert death["count"] == count
 
 
 def test_a_binding_of_an_older_journal_which_tells_no_types_can_be_undone(world: World) -> None:

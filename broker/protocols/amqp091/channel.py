@@ -255,9 +255,9 @@ class Channel(Confirming):
         room, number, prefix, delivery = session.frame_max - FRAME_OVERHEAD, self.number, subscription.prefix, _DELIVERY.pack
         like: tuple[bytes, bytes] | None = None
         like_size, before, between = 0, b"", b""
-        counting = counts_deliveries(consumer.queue)
+        counting, view = counts_deliveries(consumer.queue), session.view
         for tag, reference in enumerate(references, first):
-            body, wire = reference.message.body, wire_of(reference, counting)
+            body, wire = reference.message.body, wire_of(reference, counting, view)
             size, redelivered = len(body), reference.delivery_count > reference.counted
             if wire is like and size == like_size:
                 parts += (before, delivery(tag, redelivered), between, body, b"\xce")

@@ -41,6 +41,8 @@ _MOST_GATHERED: Final = 4
 _FRAME: Final = struct.Struct(">BHI")
 _ACK_FRAME: Final = struct.Struct(">QB")
 _HEADER: Final = struct.Struct(">HHQ")
+#: Of a content header, before its properties.
+HEADER_BYTES: Final = _HEADER.size
 _PUBLISH_BYTES: Final = PUBLISH.to_bytes(4, "big")
 _NACK, _REJECT = NUMBER["basic.nack"], NUMBER["basic.reject"]
 _NACK_BYTES: Final = _NACK.to_bytes(4, "big")

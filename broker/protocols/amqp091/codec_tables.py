@@ -169,6 +169,17 @@ def _compared(raw: bytes) -> Any:
     return (kind, raw[1:]) if kind in b"DAF" else read_value(raw, 0, len(raw))[0]
 
 
+def split_array(content: bytes) -> list[bytes]:
+    """Type byte and value of each, as they stand in ``content`` (an array without its type and length). Raises TableError."""
+    values: list[bytes] = []
+    at, end = 0, len(content)
+    while at < end:
+        stop = value_end(content, at, end)
+        values.append(content[at:stop])
+        at = stop
+    return values
+
+
 def join_table(fields: Mapping[str, bytes]) -> bytes:
     """The inverse of split_table."""
     return b"".join([part for name, value in fields.items() for part in (write_name(name), value)])

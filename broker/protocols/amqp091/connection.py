@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,9 +17,12 @@ from ...shares import Share
 from ..exceptions import Exceptions
 from ..output import PatientOutput
 from .batch import Turn
-from .codec import AmqpError, PublishEvent, PublishRun
+from .codec import FRAME_OVERHEAD, HEADER_BYTES, AmqpError, PublishEvent, PublishRun
 from .codec_methods import DIALECTS, PROTOCOL_HEADER
+from .message_mapping import View
 from .options import AmqpOptions
+
+log = logging.getLogger("homing")
 
 
 class Pattern(NamedTuple):
@@ -66,6 +70,8 @@ class AmqpConnection:
         self.options = options
         self.frame_max = options.frame_max
         self.dialect = DIALECTS[PROTOCOL_HEADER]
+        self._said_left_out = False
+        self.view = self.view_within(options.frame_max)
         self.login = ""
         self.exceptions = Exceptions()
         self.notifies_cancels = False
@@ -87,6 +93,24 @@ class AmqpConnection:
         if opened is None:
             return f"connection from {self._output.place}, user {self.login or 'not logged in'}"
         return f"connection {opened.name} ({self._output.place}), user {self.login}, vhost {opened.virtual_host}"
+
+    def view_within(self, frame_max: int) -> View:
+        """How messages are shown in frames of that size."""
+        return View(frame_max - FRAME_OVERHEAD - HEADER_BYTES, self.options.goes_on, self._left_out)
+
+    def _left_out(self, reference: MessageReference) -> None:
+        """Something that we add to its headers did not fit into the client's frames: the log says so once."""
+        if self._said_left_out:
+            return
+        self._said_left_out = True
+        log.warning(
+            "death-headers-left-out: %s takes frames of %d bytes, and message %d of queue %s would pass that with all that is told of its"
+            " deaths: the oldest entries of x-death are left out, of others, too",
+            self.shown,
+            self.frame_max,
+            reference.message.message_id,
+            reference.queue.name,
+        )
 
     def next_consumer(self) -> int:
         self._consumers += 1

@@ -52,7 +52,7 @@ def _handed_out(channel: Channel, queue: Queue, reference: MessageReference, no_
     consumer, redelivered = reference.consumer, reference.delivery_count > reference.counted
     assert consumer is not None, "a message that was handed out has a consumer"
     tag = channel.deliver_one(consumer, reference, no_ack)
-    target, properties = wire_of(reference, counts_deliveries(queue))
+    target, properties = wire_of(reference, counts_deliveries(queue), channel.session.view)
     payload = b"".join((_GET_OK, _DELIVERY.pack(tag, redelivered), target, queue.ready.to_bytes(4, "big")))
     answer = b"".join(content_frames(channel.number, payload, properties, reference.message.body, channel.session.frame_max))
     if no_ack:

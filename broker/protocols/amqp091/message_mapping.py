@@ -7,21 +7,21 @@ message, so that selectors and other protocols see them; docs/interoperability.m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from ...core.amqp.keys import is_text, key_of
 from ...core.amqp.origin import MOST_KEYS, Way, last_way, packed, unpacked
 from ...core.amqp.vhost import REPLY_TO, local_name
-from ...core.amqp.x_death import Death, deaths
 from ...core.message import AMQP_ORIGIN as ORIGIN
-from ...core.message import DEFAULT_PRIORITY, Hop, Message, MessageReference, Properties, PropertyValue, overlay
+from ...core.message import DEFAULT_PRIORITY, Hop, Message, MessageReference, Properties, PropertyValue
 from ...core.settings.units import MAX_DURATION_MS
 from ...properties import RESERVED
 from .codec_cache import SHARED
 from .codec_methods import short_string
 from .codec_properties import ContentProperties, read_properties, write_properties
-from .codec_tables import Timestamp, compared, join_table, long_value, read_value, split_table, write_value
+from .codec_tables import compared, join_table, long_value, read_value, split_table, write_value
+from .death_headers import as_fits, death_headers
 from .errors import precondition_failed
 
 #: Property of the message -> AMQP's content property, for those that other protocols know by a name of their own.
@@ -146,11 +146,22 @@ def _clean(text: str) -> str:
 # -- out -----------------------------------------------------------------------------------------------------------------
 
 
-def wire_of(reference: MessageReference, counting: bool) -> tuple[bytes, bytes]:
+class View(NamedTuple):
+    """How messages are shown on a connection."""
+
+    #: Bytes that content properties may take: they go in one frame.
+    most: int
+    #: x-death that a program has sent is counted on, as RabbitMQ 3 does; else it gives way to ours, as in RabbitMQ 4.
+    goes_on: bool
+    #: Something that we add to its headers did not fit.
+    left_out: Callable[[MessageReference], None]
+
+
+def wire_of(reference: MessageReference, counting: bool, view: View) -> tuple[bytes, bytes]:
     """(exchange and routing key as short strings, content properties) of a delivery. ``counting``: its queue tells how often it failed."""
     failed = reference.failed if counting else 0
     if reference.hops:
-        return _changed(reference, failed)
+        return _changed(reference, failed, view)
     message = reference.message
     kept = message.properties
     if kept is None:
@@ -158,7 +169,11 @@ def wire_of(reference: MessageReference, counting: bool) -> tuple[bytes, bytes]:
     unchanged = _kept_wire(message, kept)
     if not failed:
         return unchanged
-    return (_counted if len(unchanged[1]) <= _SHORT_ORIGIN else _with_count)(*unchanged, failed)
+    counted = (_counted if len(unchanged[1]) <= _SHORT_ORIGIN else _with_count)(*unchanged, failed)
+    if len(counted[1]) > view.most:
+        view.left_out(reference)
+        return unchanged
+    return counted
 
 
 def _kept_wire(message: Message, kept: Properties) -> tuple[bytes, bytes]:
@@ -223,23 +238,29 @@ def _from_native(message: Message) -> bytes:
     return write_properties(_native_properties(message))
 
 
-def headers_seen(message: Message, hops: list[Hop]) -> dict[str, Any]:
-    """What a headers exchange compares of a message that has died so: all that whoever gets it will be shown."""
-    return compared(_died(message, hops)[1])
+def headers_seen(goes_on: bool, message: Message, hops: list[Hop]) -> dict[str, Any]:
+    """What a headers exchange compares of a message that has died so: all that whoever gets it will be view."""
+    _, own, added = _died(message, hops, goes_on)
+    return compared(own | added)
 
 
-def _changed(reference: MessageReference, failed: int) -> tuple[bytes, bytes]:
-    """A message that was dead-lettered before; x-delivery-count where its queue says so."""
-    properties, fields = _died(reference.message, reference.hops or [])
+def _changed(reference: MessageReference, failed: int, view: View) -> tuple[bytes, bytes]:
+    """A message that was dead-lettered before, with what is added to it as far as it fits; x-delivery-count where its queue says so."""
+    properties, own, added = _died(reference.message, reference.hops or [], view.goes_on)
     if failed:
-        fields["x-delivery-count"] = long_value(failed)
+        added["x-delivery-count"] = long_value(failed)
     way: Way = last_way(reference)
     target = short_string(way.exchange) + short_string(way.keys[0])
-    return target, write_properties(properties._replace(headers=join_table(fields)))
+    written = write_properties(properties._replace(headers=join_table(own | added)))
+    if len(written) > view.most:
+        view.left_out(reference)
+        room = view.most - len(write_properties(properties._replace(headers=join_table(own))))
+        written = write_properties(properties._replace(headers=join_table(own | as_fits(added, room))))
+    return target, written
 
 
-def _died(message: Message, hops: list[Hop]) -> tuple[ContentProperties, dict[str, bytes]]:
-    """Properties and headers of a message with these hops: x-death and its kin are there, the expiration is taken off."""
+def _died(message: Message, hops: list[Hop], goes_on: bool) -> tuple[ContentProperties, dict[str, bytes], dict[str, bytes]]:
+    """Properties, headers it was sent with, and those added, of a message with these hops. The expiration is taken off."""
     kept = message.properties
     origin = kept.get(ORIGIN) if kept is not None else None
     if isinstance(origin, bytes):
@@ -248,51 +269,8 @@ def _died(message: Message, hops: list[Hop]) -> tuple[ContentProperties, dict[st
         properties = read_properties(_plain(message.durable, message.priority))
     else:
         properties = _native_properties(message)
-    fields = split_table(properties.headers or b"")
-    if hops:
-        entries = deaths(hops)
-        fields.update(_death_headers(entries, properties.expiration))
-        fields.update({name: write_value(value) for name, value in overlay(hops, message.message_id).items() if name.startswith("_AMQ_")})
-        if any(hop.detail.get("keys_replaced") for hop in hops):
-            fields.pop("CC", None)
-        properties = properties._replace(expiration=None)
-    return properties, fields
-
-
-def _death_headers(entries: list[Death], expiration: str | None) -> dict[str, bytes]:
-    first = min(entries, key=lambda death: death.time_ms)
-    # Of deaths in one millisecond the one further back in the list came first.
-    for death in reversed(entries):
-        if death.time_ms == first.time_ms:
-            first = death
-            break
-    last = entries[0]
-    return {
-        "x-death": _array(_entry(death, expiration if death is first else None) for death in entries),
-        "x-first-death-queue": write_value(first.queue),
-        "x-first-death-reason": write_value(first.reason),
-        "x-first-death-exchange": write_value(first.exchange),
-        "x-last-death-queue": write_value(last.queue),
-        "x-last-death-reason": write_value(last.reason),
-        "x-last-death-exchange": write_value(last.exchange),
-    }
-
-
-def _array(values: Iterable[bytes]) -> bytes:
-    content = b"".join(values)
-    return b"A" + len(content).to_bytes(4, "big") + content
-
-
-def _entry(death: Death, expiration: str | None) -> bytes:
-    fields = {
-        "count": long_value(death.times),
-        "reason": write_value(death.reason),
-        "queue": write_value(death.queue),
-        "time": write_value(Timestamp(death.time_ms // 1000)),
-        "exchange": write_value(death.exchange),
-        "routing-keys": write_value(death.routing_keys),
-    }
-    if expiration is not None:
-        fields["original-expiration"] = write_value(expiration)
-    content = join_table(fields)
-    return b"F" + len(content).to_bytes(4, "big") + content
+    own = split_table(properties.headers or b"")
+    added = death_headers(hops, message.message_id, properties.expiration, own, goes_on)
+    gone = {*added, "CC"} if any(hop.detail.get("keys_replaced") for hop in hops) else added.keys()
+    own = {name: value for name, value in own.items() if name not in gone}
+    return properties._replace(expiration=None), own, added

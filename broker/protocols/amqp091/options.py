@@ -10,6 +10,8 @@ class AmqpOptions:
     #: What clients take the broker for.
     product: str
     version: str
+    #: Whether x-death that a program has sent is counted on.
+    goes_on: bool = True
     #: What it is.
     broker_name: str = "Homing"
     broker_version: str = ""
@@ -23,3 +25,9 @@ class AmqpOptions:
     max_gathered_bytes: int = 64 * 1024 * 1024
     #: Of what is remembered for one connection.
     max_cache_bytes: int = 1024 * 1024
+
+
+def counts_sent_deaths(version: str) -> bool:
+    """Whether RabbitMQ of this version goes on counting x-death that a program has sent: until 4.0 it does."""
+    major = version.partition(".")[0]
+    return not major.isdigit() or int(major) < 4

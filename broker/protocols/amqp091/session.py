@@ -324,6 +324,7 @@ class AmqpSession(AmqpConnection):
             raise AmqpError(530, f"NOT_ALLOWED - negotiated frame_max = {frame_max} is {bound}", _TUNE_OK)
         self._channels.most = channel_max or self.options.channel_max
         self.frame_max = self._reader.frame_max = frame_max or self.options.frame_max
+        self.view = self.view_within(self.frame_max)
         self._heartbeat_s = heartbeat_s
         self._expected = _OPEN
 

@@ -325,6 +325,29 @@ def x_death_that_a_client_sends(s: Stage) -> Any:
     return [passed_on["x-death"][0]["count"], deaths(ch.wait(s("dead")))]
 
 
+@program
+def republished_with_the_headers_it_came_with(s: Stage) -> Any:
+    """What a retrying program does: deaths are counted on, another death of it comes first, and what is no list of deaths begins anew."""
+    said = []
+    source, ch = mortal(s, "source", "dead"), s.channel()
+    s.queue("dead")
+    ch.publish("", source, "x", expiration="1")
+    for _ in range(2):
+        died = ch.wait(s("dead"))
+        headers = died[1].headers
+        said.append([deaths(died), headers["x-first-death-reason"], headers["x-death"][-1].get("original-expiration")])
+        ch.publish("", source, "x", headers=headers)
+        reject(ch, source)
+    died = ch.wait(s("dead"))
+    said.append([deaths(died), died[1].headers["x-first-death-reason"]])
+    wrong: Any
+    for wrong in ("not a list", 7, []):
+        ch.publish("", source, "x", headers={**died[1].headers, "x-death": wrong})
+        reject(ch, source)
+        said.append(deaths(ch.wait(s("dead"))))
+    return said
+
+
 # -- quorum queues -----------------------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,6 @@ DIFFERENCES: Final[dict[str, list[Difference]]] = {
         {"[1][0]": "back", "[1][1]": "rejected", "[1][2]": 2, "[2][0]": "source", "[2][1]": "expired", "[2][2]": 1},
     ),
     "a_dead_letter_exchange_that_is_missing": alike("A dead-letter exchange that is missing", {"": ["x"]}),
-    "x_death_that_a_client_sends": alike("`x-death` that a client sends itself is replaced", {"[1][0][2]": 1}),
     "a_delivery_limit": alike(_COUNT, {"[0][0][1]": None}),
     "deliveries_are_counted_in_quorum_queues": alike(_COUNT, {"[0][0][1][x-delivery-count]": None}),
     "what_comes_back_to_a_quorum_queue_keeps_its_place": alike(_PLACE, {"[0]": "0", "[1]": "1", "[2]": "2", "[3]": "3"}),
