@@ -12,6 +12,7 @@ from homing.journal.contract import DeadLetters
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
+from ..core.queue import Queue
 from ..core.rights import Right
 from ..errors import Refused
 from ..steps import Steps
@@ -28,15 +29,17 @@ _SOURCES: Final = 20
 
 @shown_only(Right.BROWSE)
 async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any] | list[dict[str, Any]]:
-    """One for each queue that has dead letters, the fullest first."""
+    """One for each queue that has dead letters, or where some are parked, the fullest first."""
     read.only(arguments, "limit", "after")
     groups = {each.fault_id: each for each in broker.faults(who)}
     by_queue: dict[int, list[DeadLetters]] = {}
     for each in (await faults_now(broker, host)).dead:
         by_queue.setdefault(each.queue_id, []).append(each)
     shown = Shown(broker, who, Right.BROWSE, "dead-letters")
-    there = {each.queue_id: each for each in broker.queues().values() if each.queue_id in by_queue and shown(queue_place(each))}
+    queues = [each for each in broker.queues().values() if each.queue_id in by_queue or each.parked]
+    there = {each.queue_id: each for each in queues if shown(queue_place(each))}
     found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in by_queue.items() if queue_id in there]
+    found += [_of_parked(queue) for queue_id, queue in there.items() if queue_id not in by_queue]
     return whole(arguments, sorted(found, key=lambda each: (-each["messages"], each["queue"])), shown)
 
 
@@ -63,6 +66,26 @@ def _of_queue(broker: Broker, queue: str, parts: list[DeadLetters], groups: dict
         "owners": sorted({each.owner for each in settings if each.owner}),
         "runbooks": sorted({each.runbook for each in settings if each.runbook}),
         "sent_back": sum(each.messages for each in parts if each.sent_back),
+    }
+
+
+def _of_parked(queue: Queue) -> dict[str, Any]:
+    """Dead letters that found no place, and stay in the queue that they came from."""
+    parked = list(queue.parked.values())
+    came = [each.entered_at_ms for each in parked]
+    nothing: dict[str, Any] = {"faults": 0, "top_fault": None, "sent_back": 0}
+    return {
+        "queue": queue.name,
+        "messages": len(parked),
+        "transient": sum(not each.durable for each in parked),
+        "oldest_ms": min(came),
+        "newest_ms": max(came),
+        "top_messages": len(parked),
+        "reasons": {"parked": len(parked)},
+        "sources": [queue.name],
+        "owners": [queue.settings.owner] if queue.settings.owner else [],
+        "runbooks": [queue.settings.runbook] if queue.settings.runbook else [],
+        **nothing,
     }
 
 

@@ -303,6 +303,9 @@ def test_what_is_parked_is_told_counted_and_outlives_its_queue(ch: BlockingChann
     assert ": parked: queue parking: 1 dead letter parked in it: its dead-letter exchange 'parking.later'" in broker.logged(
         "parked: queue parking"
     )
+    with blocking(broker.url) as native:
+        (listed,) = [each for each in native.call("dead-letters") if each["queue"] == "parking"]
+        assert (listed["messages"], listed["reasons"], listed["sources"]) == (1, {"parked": 1}, ["parking"])
     ch.basic_cancel(ch.basic_consume("parking", print))
     _, properties, body = get(ch, "DLQ.temporary")
     assert (body, properties.headers["x-first-death-queue"]) == (b"kept", "parking")
