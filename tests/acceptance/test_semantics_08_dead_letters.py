@@ -91,8 +91,9 @@ async def test_without_an_address_it_is_parked_or_dropped_and_logged_once_a_minu
     await holds(connection, address, messages=left, parked=left)
     for message in messages:
         assert await outcomes(connection, message.message_id) == ["dropped"] * (not left)
-    said = f"queue {address}: it has no dead-letter-address"
+    said = f"{'parked' if left else 'failed-removed'}: queue {address}: "
     assert server.logged(said).count(said) == 1
+    assert "it has no dead-letter-address" in server.logged(said).partition(said)[2].partition("\n")[0]
 
 
 async def test_config_check_warns_of_a_limit_without_an_address(tmp_path: Path, homing: HomingCommand) -> None:

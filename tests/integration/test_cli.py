@@ -318,7 +318,9 @@ def test_the_ready_line_for_people(homing: HomingCommand, tmp_path: Path) -> Non
         assert homing("send", "orders", "--body", "x", url=f"homing://{ready[1]}").returncode == 0
         process.terminate()
         assert process.wait(20) == 0
-        assert (process.stdout.read(), process.stderr.read()) == ("", "")
+        assert process.stdout.read() == ""
+        said = re.findall(r" INFO homing: ([a-z-]+): ", process.stderr.read())
+        assert said == ["starting", "recovered", "ready", "stopping", "stopped"]
     assert homing.json("journal", "check", "--data", tmp_path / "elsewhere")["rows"]["reference"] == 1
 
 
