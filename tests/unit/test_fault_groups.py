@@ -25,9 +25,9 @@ from homing.journal.read.queries import JournalReader
 from tests.unit.journal_support import NOW_MS, hop, opened, queue, send
 
 
-def failed(groups: FaultGroups, kind: str, name: str = "q", now_ms: int = 1_000) -> MessageReference:
+def failed(groups: FaultGroups, kind: str, name: str = "q", now_ms: int = 1_000, durable: bool = True) -> MessageReference:
     queue = Queue(1, name, name, "anycast", AddressSettings(), created_at_ms=0)
-    reference = MessageReference(Message(1, name, b""), queue, 1, 0)
+    reference = MessageReference(Message(1, name, b"", durable=durable), queue, 1, 0)
     groups.failed(name, [reference], (f"2-{kind}", kind, "text", ""), None, now_ms)
     return reference
 
@@ -51,6 +51,28 @@ def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     groups.ended(folded, succeeded=True)
     assert batch.faults().counts(OTHER, 1_000)[FaultStat.SUCCEEDED] == 1
     assert first.cause == next(iter(groups.by_id)) << 4
+
+
+@pytest.mark.plain
+def test_what_waits_in_memory_alone_is_counted_there_and_the_rest_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_groups, "MOST", 2)
+    batch = WriteBatch()
+    groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000, Memory(1 << 30))
+    first, second, kept = (failed(groups, "a", durable=False) for _ in range(3))
+    (a,) = groups.by_id
+    assert (groups.in_memory[a], batch.faults().stats) == (3, {})
+    groups.ended(first, succeeded=True)
+    groups.kept(kept)
+    groups.record_seen(1_000)
+    counts = batch.faults().counts(a, 1_000)
+    assert [counts[each] for each in (FaultStat.FAILURES, FaultStat.WAITING, FaultStat.SUCCEEDED)] == [3, 1, 1]
+    assert groups.in_memory[a] == 1
+    # Where its group went, the last one is counted, too.
+    failed(groups, "b")
+    failed(groups, "c")
+    assert (a in groups.by_id, groups.in_memory[OTHER]) == (False, 1)
+    groups.ended(second, succeeded=False)
+    assert groups.in_memory[OTHER] == 0
 
 
 def test_what_was_seen_of_a_fault_is_on_record_within_a_minute() -> None:
