@@ -108,6 +108,11 @@ class Config(Section):
         return self._removing
 
     @property
+    def doubts(self) -> Sequence[ConfigProblem]:
+        """What its text has that is valid but perhaps not meant."""
+        return self._doubts
+
+    @property
     def log_file(self) -> Path | None:
         """Absolute; None: standard error."""
         return self._beside(self.log.file)
@@ -273,7 +278,7 @@ def without_removing(config: Config) -> Config:
 def check(config: Config | Path) -> list[str]:
     """What is valid but perhaps not meant, a sentence each, with line and path. A path is loaded first: raises ConfigError."""
     loaded = load(config) if isinstance(config, Path) else config
-    found = [*loaded._doubts, *settings_warnings(loaded.address_settings, loaded._lines, loaded.queues)]
+    found = [*loaded.doubts, *settings_warnings(loaded.address_settings, loaded._lines, loaded.queues)]
     return [f"{warning} ({warning.fix})" for warning in found]
 
 
