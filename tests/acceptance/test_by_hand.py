@@ -114,6 +114,19 @@ async def test_at_once_it_is_refused_where_dead_letters_came_from(connection: Co
     await holds(connection, f"DLQ.{queue}", messages=DEAD - 2)
 
 
+async def test_what_is_not_durable_goes_back_too(connection: Connection) -> None:
+    queue = name()
+    await connection.call("create-queue", queue=queue, max_length=DEAD, overflow="drop-head")
+    await die(connection, queue, durable=False)
+    await send(connection, queue, 7, durable=False)
+    assert await code_of(connection.call("redrive", queue=f"DLQ.{queue}")) == "queue-full"
+    await holds(connection, queue, messages=DEAD)
+    await holds(connection, f"DLQ.{queue}", messages=1)
+    await connection.call("purge", queue=queue)
+    assert (await connection.call("redrive", queue=f"DLQ.{queue}")) == {"messages": 1}
+    assert await dropped(connection, queue) == 0
+
+
 async def test_a_job_waits_while_somebody_makes_room(connection: Connection) -> None:
     queue = name()
     await connection.call("create-queue", queue=queue, max_length=2, overflow="drop-head")
@@ -172,6 +185,8 @@ async def test_what_never_died_keeps_its_times(connection: Connection, server: S
     command = HomingCommand(tmp_path)
     dry = command("edit", str(before[b"failed"]["message_id"]), "--set", "a=b", "--dry-run", url=server.url).stdout
     assert "goes at once: the delay after its last failure is dropped" in dry
+    plan = await connection.call("reckon-redrive", queue=queue, to=elsewhere)
+    assert plan["drops"] == [{"code": "redelivery-delay", "messages": 2}], "at most: one of them was sent with a delay"
     for each in before.values():
         await connection.edit(each["message_id"], properties={"a": "b"})
     await are(queue)
