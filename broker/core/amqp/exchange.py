@@ -65,20 +65,23 @@ class Binding(NamedTuple):
     destination: Destination
     key: str
     arguments: dict[str, Any]
-    #: The same for headers to be compared with, and as AMQP writes them.
+    #: The same for headers to be compared with.
     wanted: Compared = _NOTHING
+    #: The same as AMQP writes them, where that tells more: of a time that it is no number, of a number how wide it is.
     fields: Fields = _NOTHING
-    #: The latter tell more than the arguments do: of a time that it is none of the numbers, of a number how wide it is.
-    typed: bool = False
 
     def identity(self) -> Identity:
         """Two bindings with the same identity are one."""
-        arguments: Mapping[str, Any] = self.fields if self.typed else self.arguments
-        return self.source, self.destination, self.key, repr(sorted(arguments.items()))
+        return self.source, self.destination, self.key, repr(sorted((self.fields or self.arguments).items()))
 
 
 #: What two bindings that are one have in common.
 Identity = tuple[str, Destination, str, str]
+
+
+#: Of exchanges of other kinds: nothing is ever put there.
+_NO_PATTERNS: Final[TopicIndex[Destination]] = TopicIndex()
+_NO_HEADERS: Final[HeadersIndex[Identity]] = HeadersIndex()
 
 
 class Exchange:
@@ -119,8 +122,8 @@ class Exchange:
         self._by_destination: dict[Destination, dict[Identity, Binding]] = {}
         # Of its kind one of these: of a direct, a topic and a headers exchange.
         self._by_key: dict[str, dict[Destination, int]] = {}
-        self._by_pattern: TopicIndex[Destination] = TopicIndex()
-        self._by_headers: HeadersIndex[Identity] = HeadersIndex()
+        self._by_pattern: TopicIndex[Destination] = TopicIndex() if kind == TOPIC else _NO_PATTERNS
+        self._by_headers: HeadersIndex[Identity] = HeadersIndex() if kind == HEADERS else _NO_HEADERS
 
     @property
     def predeclared(self) -> bool:

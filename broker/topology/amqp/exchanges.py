@@ -161,7 +161,7 @@ class Exchanges:
             content = BindingContent(
                 source=source, to=destination.name, queue=destination.is_queue, key=kept((key,))[0], arguments=arguments
             )
-            if binding.typed:
+            if binding.fields:
                 content["fields"] = dict(binding.fields)
             self._state.recorder.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
@@ -303,8 +303,10 @@ def _described(queues: list[Queue]) -> Route:
 def _binding(source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> Binding:
     """Without ``fields`` each argument is of the type that it would be written as."""
     plain = {name: write_value(value) for name, value in arguments.items()}
-    known = plain if fields is None else fields
-    return Binding(source, destination, key, arguments, compared(known), known, typed=known != plain)
+    wanted = compared(plain if fields is None else fields)
+    if fields is not None and fields != plain:
+        return Binding(source, destination, key, arguments, wanted, fields)
+    return Binding(source, destination, key, arguments, wanted) if wanted else Binding(source, destination, key, arguments)
 
 
 def _binding_name(binding: Binding) -> str:
