@@ -248,6 +248,12 @@ class Engine:
         else:
             self._end_queue(queue, outcome)
 
+    def end_transient_queues(self) -> None:
+        """The broker stops, and with it queues that are not durable: what is parked in them does not end with them."""
+        for queue in list(self.state.post_office.queues.values()):
+            if queue.parked and not queue.durable:
+                self.office.move_out(queue, "purged")
+
     def _end_queue(self, queue: Queue, outcome: str) -> None:
         """It ends by itself: its time is over, or its last user is gone. What is parked in it does not end with it."""
         raise NotImplementedError

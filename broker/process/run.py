@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
+from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 from homing.journal.migrations import VERSION
 
@@ -19,6 +20,7 @@ from .. import __version__
 from ..clock import BrokerClock
 from ..config.config import Config
 from ..core.settings.units import counted, format_duration_ms
+from ..errors import Refused
 from ..http.health import Health
 from ..logs.files import opened
 from ..logs.writer import LogWriter
@@ -158,4 +160,9 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
         gc.freeze()
         gc.set_threshold(50_000, 4, 250)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(serve(config, json_ready, writer))
+            try:
+                return runner.run(serve(config, json_ready, writer))
+            except (JournalError, Refused) as error:
+                if config.log_file is not None:  # else it stands there anyway
+                    log.critical("not-started: %s %s", error.message, error.fix)
+                raise

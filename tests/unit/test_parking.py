@@ -170,11 +170,21 @@ def with_its_connection(life: Life) -> None:
     life.peer.session.lost()
 
 
+def with_the_broker(life: Life) -> None:
+    life.declare("q", exclusive=True, dead_letter_exchange="later")
+    life.die("q")
+    life.broker.end_transient_queues()
+    life.world.commit()
+    life.world.crash()
+    life.broker = life.world.broker
+    life.broker.events.made[PARKED] += 1
+
+
 @pytest.mark.parametrize(
     ("way", "there"),
     [
         *((way, "DLQ.q") for way in (by_argument, a_delay_queue, by_policy, by_setting)),
-        *((way, "DLQ.temporary") for way in (auto_deleted, with_its_connection)),
+        *((way, "DLQ.temporary") for way in (auto_deleted, with_its_connection, with_the_broker)),
     ],
 )
 def test_it_moves_to_the_dead_letters_where_its_queue_ends(way: Callable[[Life], None], there: str) -> None:
