@@ -20,7 +20,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from prometheus_client.parser import text_string_to_metric_families
 
 from homing.client.blocking import connect as blocking
-from tests.amqp_support import AMQP, PERSISTENT, amqp_port, channel, connection, count, get, wait_for_count, wait_until_seen
+from tests.amqp_support import AMQP, PERSISTENT, amqp_port, channel, connection, count, get, wait_for_count
 from tests.amqp_wire import Ch, Wire
 from tests.process import Server, wait_until
 
@@ -201,62 +201,6 @@ def test_the_delivery_limit_is_failed_deliveries_beyond_it(ch: BlockingChannel) 
         ch.basic_nack(method.delivery_tag, requeue=True)
     _, properties, _ = get(ch, "limit.dead")
     assert deaths(properties) == [("limit.source", "delivery_limit", 1, "", ["limit.source"])]
-
-
-def _catches_it_and_leaves(broker: Server, queue: str) -> None:
-    """A worker in pika's words, whose program ends with 0 whatever a message does."""
-
-    def work(*_: Any) -> None:
-        raise ValueError("poison")
-
-    with connection(broker) as opened, suppress(ValueError):
-        ch = opened.channel()
-        ch.basic_qos(prefetch_count=1)
-        ch.basic_consume(queue, work)
-        for _ in range(100):
-            opened.process_data_events(0.05)
-
-
-def _has_its_channel_closed(wrong: Callable[[BlockingChannel], Any]) -> Callable[[Server, str], None]:
-    def work(broker: Server, queue: str) -> None:
-        with connection(broker) as opened:
-            ch = opened.channel()
-            got: list[Any] = []
-            ch.basic_consume(queue, lambda *_: got.append(1))
-            wait_until_seen(ch, got, 1)
-            with suppress(pika.exceptions.ChannelClosedByBroker):
-                wrong(ch)
-                opened.process_data_events(5)
-
-    return work
-
-
-@pytest.mark.parametrize(
-    ("name", "work"),
-    [
-        ("caught", _catches_it_and_leaves),
-        ("unknown.tag", _has_its_channel_closed(lambda ch: ch.basic_ack(99))),
-        ("no.exchange", _has_its_channel_closed(lambda ch: ch.basic_publish("nowhere", "x", b""))),
-        ("other.declaration", _has_its_channel_closed(lambda ch: ch.queue_declare("other.declaration", durable=False))),
-    ],
-)
-def test_a_poison_whose_workers_end_in_order_reaches_its_limit(
-    broker: Server, ch: BlockingChannel, name: str, work: Callable[[Server, str], None]
-) -> None:
-    declare(ch, name, "", f"{name}.dead", **{"x-delivery-limit": 3})
-    ch.queue_declare(f"{name}.dead")
-    ch.basic_publish("", name, b"poison", PERSISTENT)
-    deliveries = 0
-    while deliveries < 12 and count(ch, name):
-        work(broker, name)
-        deliveries += 1
-    assert (deliveries, count(ch, f"{name}.dead")) == (4, 1)
-    if name == "caught":
-        with blocking(broker.url) as native:
-            (letter,) = native.call("peek", queue=f"{name}.dead", limit=1)["messages"]
-            history = native.call("history", message_id=letter["message_id"])
-            assert [each["outcome"] for each in history["attempts"]] == ["closed"] * 4
-            assert [each["error_class"] for each in native.call("faults", queue=name)["items"]] == ["delivery_limit"]
 
 
 def test_reject_publish_dlx_sends_the_refused_message_there(ch: BlockingChannel) -> None:
