@@ -169,7 +169,7 @@ async def test_connections_tell_who_holds_what_and_one_can_be_closed(shell: Homi
         (listed,) = shell.json("consumers", "held")
         assert (listed["connection"], listed["queue"], listed["unsettled"], listed["given"]) == (first["connection"], "held", 3, 1)
         assert listed in shell.json("consumers")
-        assert re.search(rf"{first['connection']} +native +127.0.0.1:\d+", shell("connections").stdout)
+        assert re.search(rf"^{first['connection']} .* native +127.0.0.1:\d+", shell("connections").stdout, re.MULTILINE)
         closed = await asyncio.to_thread(shell.json, "connection", "close", first["connection"])
         assert closed == {"connection": first["connection"], "given_back": 3}
         # The client comes back by itself, and gets them again: what it had read counted as delivered, not as failed. What it had not read
