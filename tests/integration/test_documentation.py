@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ _FOLDERS = "analytics|benchmarks|broker|client|deploy|examples|homing|journal|sc
 _NO_SETTINGS = (".key", ".crt", ".pem", ".yaml", ".example")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: Pages that are read from the top by whoever is new, or in a hurry, and how long a sentence and a paragraph are there at most.
+EASY = ("README.md", "docs/failures.md", "docs/interoperability.md")
+MOST_WORDS, MOST_LINES, LINE = 30, 5, 140
+_ITEM = re.compile(r"(?:\d+\.|[-*])\s+")
+_SENTENCE_ENDS = re.compile(r"(?<=[.!?])[)*]*\s+(?=[A-Z`\[*(])")
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -45,6 +51,31 @@ def commands(page: Path) -> list[list[str]]:
             if words and words[0].rpartition("/")[2] == "homing":
                 end = next((at for at, word in enumerate(words) if word in ("|", "&", ">", "&&", "<")), len(words))
                 found.append(words[1:end])
+    return found
+
+
+def paragraphs(text: str) -> Iterator[str]:
+    """Those of a page's prose, items of lists by themselves: no blocks of code, tables, headings, pictures, nor addresses of links."""
+    found: list[str] = []
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"!\[[^\]]*\]\([^)]*\)", "", BLOCK.sub("", text)))
+    for line in [*map(str.strip, text.splitlines()), ""]:
+        item = _ITEM.match(line)
+        if found and (item or not line or line.startswith(("|", "#", "<"))):
+            yield " ".join(found)
+            found = []
+        if line and not line.startswith(("|", "#", "<")):
+            found.append(line[item.end() :] if item else line)
+
+
+def too_long(text: str) -> list[str]:
+    """Sentences and paragraphs of a page that are. What stands in code is one word, whatever it is."""
+    found = []
+    for paragraph in paragraphs(text):
+        if (lines := len(textwrap.wrap(paragraph, LINE))) > MOST_LINES:
+            found.append(f"{lines} lines: {paragraph[:60]}")
+        for sentence in _SENTENCE_ENDS.split(re.sub(r"`[^`]*`", "`x`", paragraph)):
+            words = [word for word in sentence.split() if re.search(r"\w", word)]
+            found += [f"{len(words)} words: {sentence}"] if len(words) > MOST_WORDS else []
     return found
 
 
@@ -70,6 +101,20 @@ def test_commands_that_are_shown_exist(page: Path) -> None:
         if name == "homing" and words and not words[0].startswith("-"):
             wrong.append(f"there is no command {words[0]}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_is_too_long_is_found() -> None:
+    sentence = " ".join(["word"] * MOST_WORDS)
+    others = f"# {sentence} more\n\n| {sentence} | more |\n\n- {sentence}\n- more.\n\n```\n{sentence} more\n```\n"
+    fits = f"{sentence}. {sentence.capitalize()}.\n\n{others}"
+    assert too_long(f"{fits}\nAn [address](https://example.com/{'a' * 9 * LINE}) and `code {sentence}`.") == []
+    assert [each.partition(":")[0] for each in too_long(f"{sentence} more.")] == [f"{MOST_WORDS + 1} words"]
+    assert [each.partition(":")[0] for each in too_long("Short. " * LINE)] == ["7 lines"]
+
+
+@pytest.mark.parametrize("page", EASY)
+def test_sentences_and_paragraphs_are_short(page: str) -> None:
+    assert too_long((ROOT / page).read_text()) == []
 
 
 def leaves(command: Any, words: str = "") -> Iterator[str]:
