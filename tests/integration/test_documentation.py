@@ -27,7 +27,7 @@ _NO_SETTINGS = (".key", ".crt", ".pem", ".yaml", ".example")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Pages that are read from the top by whoever is new, or in a hurry, and how long a sentence and a paragraph are there at most.
-EASY = ("README.md", "docs/failures.md", "docs/interoperability.md")
+EASY = ("README.md", "docs/failures.md", "docs/operations.md", "docs/interoperability.md")
 MOST_WORDS, MOST_LINES, LINE = 30, 5, 140
 _ITEM = re.compile(r"(?:\d+\.|[-*])\s+")
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])[)*]*\s+(?=[A-Z`\[*(])")
