@@ -438,7 +438,8 @@ class Queue:
             return None
         if reference.suspect:
             self.withdraw(reference, Where.DELIVERING)
-            self.apart[connection] = now_ms + self.settings.suspect_timeout_ms
+            if not reference.expired(now_ms):
+                self.apart[connection] = now_ms + self.settings.suspect_timeout_ms
         self.delivering += 1
         return reference
 

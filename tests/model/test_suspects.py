@@ -67,6 +67,23 @@ def test_pull_consumers_that_hold_nothing_are_not_kept_waiting_for_a_suspect() -
     assert life.keys() == ["one", "two", "three"]
 
 
+def test_who_asks_for_one_is_not_set_apart_for_a_suspect_that_has_expired() -> None:
+    life = Life({"max-delivery-attempts": 2})
+    sender, first, second = life.client(), life.client(), life.client()
+    life.send(sender, "a", "one", "two", expires_at_ms=life.world.time_ms + 1_000)
+    life.send(sender, "a", "three")
+    life.subscribe(first, "a", prefetch=2)
+    life.world.commit()
+    life.lose(first)
+    life.world.commit()
+    assert len(life.queue("a").suspects) == 2
+    life.world.time_ms += 2_000
+    assert second.connection is not None
+    found = life.world.broker.get(second.connection, 1, life.queue("a"))
+    assert found is not None
+    assert (found.message.body, life.queue("a").apart) == (b"three", {})
+
+
 def test_a_suspect_that_no_consumer_takes_does_not_hold_up_the_others() -> None:
     life = Life({"max-delivery-attempts": 2})
     sender, first, second = life.client(), life.client(), life.client()
