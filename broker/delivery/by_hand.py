@@ -7,6 +7,7 @@ would drop its oldest takes no more than fits. And here stands what a message ke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from homing.journal.contract import HopRecord, QueueStat, ReferenceRecord
@@ -189,7 +190,7 @@ class ByHand:
         if not keep:
             room.leave(reference)
         kept = self._check(room, reference, copy.size, target)
-        cause = state.recorder.faults.goes_on(reference, target, back=True)
+        cause = partial(state.recorder.faults.goes_on, reference, back=True)
         arrived = state.references.enter(copy, [target], QueueStat.MOVED_IN, cause=cause, **kept._asdict())
         if not keep:
             state.references.leave(reference, "edited", targets=(target,))
@@ -215,7 +216,7 @@ class ByHand:
             back = sent_back or any(hop.detail["queue"] == target.name for hop in old.hops or ())
             new.due_at_ms, expires_at_ms = next(kept)
             new.expires_at_ms = sooner(new.expires_at_ms, expires_at_ms)
-            new.cause = faults.goes_on(old, target, back)
+            new.cause = faults.goes_on(old, new, back)
             new.redrive = job_id
             if new.in_memory_only:
                 state.recorder.redrives.sent_in_memory(job_id)

@@ -138,7 +138,7 @@ class References:
         due_at_ms: int | None = None,
         delivery_count: int = 0,
         expires_at_ms: int | None = None,
-        cause: Callable[[Queue], int] | int = 0,
+        cause: Callable[[MessageReference], int] | int = 0,
         key: str | None = None,
     ) -> list[MessageReference]:
         """Those of one message, sent or moved, to whatever queues. ``cause``: of all, or asked for each; ``key``: of a dead letter."""
@@ -157,7 +157,7 @@ class References:
             reference.hops = hops
             reference.due_at_ms = due_at_ms
             reference.delivery_count = delivery_count
-            reference.cause = cause if isinstance(cause, int) else cause(queue)
+            reference.cause = cause if isinstance(cause, int) else cause(reference)
             queue.dead += reference.is_dead
             if column is QueueStat.SENT:
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
@@ -185,7 +185,7 @@ class References:
             reference.expires_at_ms = expires_at_ms
             if back is None:
                 first = old.hops is None and queue is not old.queue
-                reference.cause = old.cause if first else self._recorder.faults.cause_in(old, queue)
+                reference.cause = old.cause if first else self._recorder.faults.cause_in(old, reference)
             else:
                 back(old, reference)
             dead += reference.cause & DEATH_BITS > 0

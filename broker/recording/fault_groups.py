@@ -21,8 +21,7 @@ from homing.journal.fingerprint import fingerprint
 from ..core.event import FAULT_GROWING, FAULT_NEW, FAULT_REGRESSED
 from ..core.fault import FaultGroup
 from ..core.memory import Kind, Memory, Owner
-from ..core.message import MessageReference, is_durable
-from ..core.queue import Queue
+from ..core.message import MessageReference
 from .journal_port import JournalPort
 
 log = logging.getLogger("homing")
@@ -212,23 +211,22 @@ class FaultGroups:
             if succeeded:
                 self._count(reference.cause, reference.durable, _SUCCEEDED, 1, now_ms)
 
-    def goes_on(self, reference: MessageReference, queue: Queue, back: bool) -> int:
-        """The cause that its message has in another queue; ``back``: it is sent back to where it came from, to be tried again."""
-        before, now_ms = reference.cause, self._now_ms()
+    def goes_on(self, old: MessageReference, new: MessageReference, back: bool) -> int:
+        """The cause that a message has as what it is next; ``back``: it is sent back to where it came from, to be tried again."""
+        before, now_ms = old.cause, self._now_ms()
         if not before:
             return 0
         after = cause_when_back(before) if back else before
         if not after & DEATH_BITS:
-            durable = is_durable(reference.message, queue)
-            self._wait(after, durable, 1, now_ms)
-            self._count(after, durable, FaultStat.REDRIVEN, int(back), now_ms)
+            self._wait(after, new.durable, 1, now_ms)
+            self._count(after, new.durable, FaultStat.REDRIVEN, int(back), now_ms)
         return after
 
-    def cause_in(self, reference: MessageReference, queue: Queue) -> int:
+    def cause_in(self, old: MessageReference, new: MessageReference) -> int:
         """The cause that one just dead-lettered has in the queue that it goes to. Where it was before it is to be tried again, as on the
         way round of a retry over AMQP."""
-        been_there = queue is reference.queue or any(hop.detail["queue"] == queue.name for hop in reference.hops or ())
-        return self.goes_on(reference, queue, been_there)
+        been_there = new.queue is old.queue or any(hop.detail["queue"] == new.queue.name for hop in old.hops or ())
+        return self.goes_on(old, new, been_there)
 
     def sent_back(self, dead: Mapping[int, int]) -> None:
         """Dead letters were sent back from disk to disk: how many of each cause."""

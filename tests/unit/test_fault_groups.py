@@ -17,12 +17,16 @@ from homing.broker.core.message import Message, MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.paging.choosing import choice
+from homing.broker.protocols.amqp091.codec import method_frame
 from homing.broker.recording import fault_groups
 from homing.broker.recording.fault_groups import OTHER, FaultGroups
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import FaultStat
 from homing.journal.read.queries import JournalReader
+from tests.model.world import World
 from tests.unit.journal_support import NOW_MS, hop, opened, queue, send
+from tests.unit.test_amqp_methods import published
+from tests.unit.test_amqp_session import Peer
 
 
 def failed(groups: FaultGroups, kind: str, name: str = "q", now_ms: int = 1_000, durable: bool = True) -> MessageReference:
@@ -73,6 +77,24 @@ def test_what_waits_in_memory_alone_is_counted_there_and_the_rest_later(monkeypa
     assert (a in groups.by_id, groups.in_memory[OTHER]) == (False, 1)
     groups.ended(second, succeeded=False)
     assert groups.in_memory[OTHER] == 0
+
+
+def test_one_that_goes_to_a_queue_that_keeps_it_and_to_one_that_does_not_is_counted_as_it_is_in_each() -> None:
+    world = World({"#": {}})
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "exchange.declare", 0, "again", "fanout", False, True, False, False, False, {})
+    for name, arguments in (("keeps", {"x-queue-type": "quorum"}), ("plain", {"x-dead-letter-exchange": "again"})):
+        peer.call(1, "queue.declare", 0, name, False, True, False, False, False, arguments)
+        peer.call(1, "queue.bind", 0, name, "again", "", False, {})
+    peer.send(published("plain"))
+    ((_, (tag, *_)),) = peer.call(1, "basic.get", 0, "plain", False)
+    # Where it died it is to be tried again, in memory as before; in the other one it is dead.
+    peer.session.receive(method_frame(1, "basic.reject", tag, False))
+    faults, stats = world.broker.recorder.faults, world.journal.batch.faults().stats
+    assert [next(iter(world.broker.queues()[name].references.values())).durable for name in ("keeps", "plain")] == [True, False]
+    assert (sum(row[FaultStat.WAITING] for row in stats.values()), faults.in_memory.total()) == (0, 1)
 
 
 def test_what_was_seen_of_a_fault_is_on_record_within_a_minute() -> None:
