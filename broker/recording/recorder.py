@@ -295,9 +295,9 @@ class Recorder:
                 if reference.failed or reference.cause or reference.redrive:
                     self._has_ended(reference, "succeeded")
                 continue
-            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry; of an
-            # edited message the cause does.
-            if reference.failed or reference.hops or reference.cause or keep_all:
+            # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry, or, where
+            # there are none, that it was moved by hand; of an edited message the cause does.
+            if reference.failed or reference.hops is not None or reference.cause or keep_all:
                 untried += not reference.failed
                 recorded.append(reference.sequence)
                 recorded_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)

@@ -1,9 +1,11 @@
-"""The rate of a redrive job: kept where it waited for something else, too."""
+"""Redrive jobs: a rate is kept where it waited for something else, too; what they sent is seen through."""
 
 from __future__ import annotations
 
-from homing.broker.core.redrive_job import RedriveJob
+from homing.broker.core.redrive_job import DONE, RedriveJob
 from homing.broker.recording.redrive_tally import content_of
+from tests.model.life import Life
+from tests.model.world import ANYBODY
 
 
 def sent_by(job: RedriveJob, *looks_ms: int) -> list[int]:
@@ -37,3 +39,17 @@ def test_a_slow_rate() -> None:
     job = RedriveJob(1, "DLQ.orders", "", rate=1)
     job.begin_rate(0)
     assert sent_by(job, 0, 500, 999, 1_000, 1_900, 2_050) == [1, 0, 0, 1, 0, 1]
+
+
+def test_a_job_sees_what_it_sent_through_also_what_was_no_dead_letter() -> None:
+    life = Life()
+    client, broker = life.client(), life.world.broker
+    life.send(client, "a", "one", "two", "three")
+    broker.resources.declare({"queue": "b"})
+    job = broker.start_redrive(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", canary=1))
+    consumer = life.subscribe(client, "b", prefetch=10)
+    for _ in range(2):
+        life.world.commit()
+        broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    life.world.commit()
+    assert (job.state, job.sent, job.succeeded, job.waiting) == (DONE, 3, 3, 0)
