@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from homing.broker.protocols.amqp091 import death_headers
 from homing.broker.protocols.amqp091.codec import (
     AckEvent,
     ErrorEvent,
@@ -26,7 +27,16 @@ from homing.broker.protocols.amqp091.codec import (
 )
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, read_arguments, write_arguments
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
-from homing.broker.protocols.amqp091.codec_tables import TableError, Timestamp, join_table, read_table, split_table, write_table
+from homing.broker.protocols.amqp091.codec_tables import (
+    TableError,
+    Timestamp,
+    join_table,
+    read_table,
+    read_value,
+    split_table,
+    write_table,
+    write_value,
+)
 
 VALUES = st.recursive(
     st.none()
@@ -330,3 +340,22 @@ def test_a_message_alike_that_does_not_end_as_a_frame_is_an_error() -> None:
     assert [type(event) for event in one_by_one(whole)] == [PublishEvent, PublishEvent]
     assert isinstance(last, ErrorEvent)
     assert last.error.code == 501
+
+
+def test_what_does_not_fit_of_very_many_deaths_is_left_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    size_of = death_headers._size
+
+    def counted(fields: dict[str, bytes]) -> int:
+        looks.append(1)
+        return size_of(fields)
+
+    monkeypatch.setattr(death_headers, "_size", counted)
+    entries = [write_value({"queue": f"q{number}"}) for number in range(1_000)]
+    content = b"".join(entries)
+    added = {death_headers.X_DEATH: b"A" + len(content).to_bytes(4, "big") + content}
+    found = death_headers.as_fits(added, 5_000)
+    left, _ = read_value(found[death_headers.LEFT_OUT], 0, len(found[death_headers.LEFT_OUT]))
+    assert found[death_headers.X_DEATH][5:] == b"".join(entries[: 1_000 - left])
+    assert 5_000 - len(entries[-1]) <= size_of(found) <= 5_000
+    assert len(looks) < 10

@@ -86,10 +86,11 @@ def as_fits(added: Headers, room: int) -> Headers:
     entries = split_array(added[X_DEATH][5:])
     number = len(entries)
     kept = {LEFT_OUT: long_value(number), **added}
-    while entries and _size(kept) > room:
-        entries.pop()
-        kept[X_DEATH] = _array(entries)
-        kept[LEFT_OUT] = long_value(number - len(entries))
+    size = _size(kept)
+    # A program may have sent it with thousands of them.
+    while entries and size > room:
+        size -= len(entries.pop())
+    kept |= {X_DEATH: _array(entries), LEFT_OUT: long_value(number - len(entries))}
     for beginning in _LESS_AND_LESS:
         if _size(kept) > room or (beginning == X_DEATH and not entries):
             kept = {name: value for name, value in kept.items() if not name.startswith(beginning) or name == LEFT_OUT != beginning}
