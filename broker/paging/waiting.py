@@ -33,8 +33,8 @@ Take = Callable[[list[ReferenceRecord]], Place | None]
 
 
 def wants(state: BrokerState, wanted: Filter, reference: MessageReference) -> bool:
-    """Whether it is to be tried again, and the filter takes it."""
-    if not (reference.failed or reference.delivery_count) or not meant(wanted, message_key)(reference):
+    """Whether it is to be tried again, or is on hold, as what took the place of such a one is; and the filter takes it."""
+    if not (reference.failed or reference.delivery_count or reference.on_hold) or not meant(wanted, message_key)(reference):
         return False
     if wanted.is_of_deaths and not wanted.takes_group(state.recorder.faults.group_of(reference.cause), lambda: reference.queue.name):
         return False

@@ -190,6 +190,10 @@ async def test_what_never_died_keeps_its_times(connection: Connection, server: S
     for each in before.values():
         await connection.edit(each["message_id"], properties={"a": "b"})
     await are(queue)
+    # On hold it is not for ever, though what took its place has not failed.
+    assert await connection.retry(queue, release=True) == 1
+    await holds(connection, queue, pending=3)
+    said[b"held"] = ("ready", None, None, 4)
     for each in await look(connection, queue):
         await connection.call("move-message", message_id=each["message_id"], queue=elsewhere)
     await are(elsewhere)

@@ -171,7 +171,7 @@ async def test_the_sum_says_what_it_counts(connection: Connection, server: Serve
     await send(connection, queue, b"later", delay_ms=90_000)
     await holds(connection, queue, scheduled=COUNT + 1)
     heading, *lines = command("retrying").stdout.splitlines()
-    assert re.search(r"queue +scheduled +on hold +first goes +last goes +to be tried again", heading)
+    assert re.search(r"queue +scheduled +on hold +suspects +first goes +last goes +to be tried again", heading)
     (line,) = [each for each in lines if each.startswith(f"{queue} ")]
     assert re.search(rf" {COUNT + 1} .* 20 × .*, 20 × ", line)
     assert len(command.json("retrying", queue, "-n", "100")) == COUNT

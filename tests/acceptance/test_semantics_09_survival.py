@@ -87,15 +87,19 @@ async def test_what_was_confirmed_survives_and_what_was_acknowledged_never_comes
                 each.clear()
 
 
-async def test_messages_that_are_not_durable_are_gone_after_a_restart(tmp_path: Path) -> None:
+async def test_messages_that_are_not_durable_are_gone_after_a_crash_and_kept_by_an_orderly_stop(tmp_path: Path) -> None:
     with running(tmp_path) as server:
         async with homing.connect(server.url) as connection:
             await send(connection, "orders", 1, 2)
             await send(connection, "orders", 3, durable=False)
             assert bodies(await look(connection, "orders")) == [1, 2, 3]
+        server.kill()
+        async with homing.connect(server.start().url) as connection:
+            assert bodies(await look(connection, "orders")) == [1, 2]
+            await send(connection, "orders", 4, durable=False)
         server.stop()
         async with homing.connect(server.start().url) as connection:
-            assert bodies(await drained(connection, "orders", 2)) == [1, 2]
+            assert bodies(await drained(connection, "orders", 3)) == [1, 2, 4]
             assert await look(connection, "orders") == []
 
 

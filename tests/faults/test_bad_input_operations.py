@@ -385,7 +385,7 @@ async def test_the_largest_message_can_still_be_delivered_when_it_is_dead(server
         await dead.acknowledge()
 
 
-async def test_a_dead_letter_queue_whose_name_would_be_too_long_keeps_the_message_where_it_is(server: Server) -> None:
+async def test_a_dead_letter_queue_whose_name_would_be_too_long_has_a_shorter_one(server: Server) -> None:
     name = "q" * 512
 
     def die() -> None:
@@ -394,8 +394,8 @@ async def test_a_dead_letter_queue_whose_name_would_be_too_long_keeps_the_messag
             raw.send(Op.ACK, 1, 1, [1, 1], {"reason": "poison"}, 5)
             raw.until(Op.RESULT)
             raw.send(Op.CALL, 6, "queues", {})
-            found = next(queue for queue in raw.until(Op.RESULT)[2] if queue["name"] == name)
-            assert (found["messages"], found["parked"]) == (1, 1)
+            found = [queue for queue in raw.until(Op.RESULT)[2] if queue["name"].startswith("DLQ.q")]
+            assert [(queue["messages"], len(queue["name"]) <= 255) for queue in found] == [(1, True)]
 
     async with good_client(server.url):
         await asyncio.to_thread(die)

@@ -114,12 +114,13 @@ def test_producers_wait_with_a_reason_consumers_go_on_and_service_resumes_by_its
         sender.fill()
         assert sender.reason is not None
         assert sender.reason.startswith("disk-low")
-        assert json.loads(ask(server, "/readyz")[1]) == {"state": "ready", "degraded": ["disk"]}
+        ready = json.loads(ask(server, "/readyz")[1])
+        assert (ready["state"], ready["degraded"], ready["producers_wait"][0]["limit"]) == ("ready", ["disk"], "disk-low")
         assert len(sender.bodies) > 100
         assert drain(server.url, sender.bodies, len(sender.bodies)) == set(sender.bodies)
         sender.bodies.clear()
         sender.resume()
-        assert json.loads(ask(server, "/readyz")[1]) == {"state": "ready", "degraded": []}
+        assert json.loads(ask(server, "/readyz")[1]) == {"state": "ready", "degraded": [], "producers_wait": []}
     sender.raw.close()
     assert server.stop() == 0
     assert "Traceback" not in server.log_path.read_text()

@@ -245,7 +245,7 @@ def lost_connection(both: Both) -> None:
     assert (method.redelivered, properties.headers["x-delivery-count"], body) == (True, 1, b"two")
 
 
-@row("unacknowledged at a closed channel or connection")
+@row("unacknowledged when a channel or connection is closed in order")
 def closed_channel(both: Both) -> None:
     both.amqp.queue_declare("closed", durable=True, arguments={"x-queue-type": "quorum"})
     both.amqp.basic_publish("", "closed", b"x", PERSISTENT)
@@ -260,7 +260,7 @@ def closed_channel(both: Both) -> None:
     message = both.receive("closed", lambda message: message.release())
     assert (message.delivery_count, "x-delivery-count" in message.properties) == (3, False)
     method, properties, _ = get(both.amqp, "closed")
-    assert (method.redelivered, properties.headers) == (True, None)
+    assert (method.redelivered, properties.headers) == (True, {"x-delivery-count": 2}), "its type has a limit: both ends count"
 
 
 @row("`basic.recover`")
@@ -417,7 +417,8 @@ def test_every_row_is_tested() -> None:
         reported.partition(f"### {heading}")[2].partition("\n### ")[0] for heading in ("Where things are kept", "A message in both")
     )
     rows = [line.removeprefix("| ") for line in tables.splitlines() if line.startswith("| ") and not line.startswith(("| ---", "| AMQP"))]
-    # With the other events; after a kill, above; near memory-limit, in test_long_queues.py; and in tests/unit/test_amqp_shared_prefetch.py.
+    # With the other events; after a kill, above; near memory-limit, in test_long_queues.py; in tests/unit/test_amqp_shared_prefetch.py,
+    # test_amqp_methods.py and test_orderly_closes.py.
     elsewhere = (
         "exchange `homing.events`",
         "other exchanges, bindings",
@@ -425,6 +426,8 @@ def test_every_row_is_tested() -> None:
         "confirm",
         "`basic.get` again and again",
         "`basic.qos` with `global`",
+        "`basic.consume` with `x-priority`",
+        "`basic.cancel`",
     )
     assert len(rows) == len(ROWS) + len(elsewhere)
     for line in rows:

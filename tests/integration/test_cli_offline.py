@@ -156,7 +156,7 @@ def test_errors_are_json_when_asked(homing: HomingCommand) -> None:
         (["serve", "a.yaml", "--config", "b.yaml"], 2, "once"),
         (["user", "add", "anna", "--password-file", "nowhere"], 4, "no-such-file"),
         (["simulate", "nowhere", "--policy", "nowhere.yaml"], 4, "no-policy"),
-        (["send", "orders"], 2, "--file or --body"),
+        (["send", "orders"], 2, "give either --file, with --json-lines or without, or --body"),
         (["send", "orders", "--body", "x", "--property", "k"], 2, "name=text"),
         (["send", "orders", "--body", "x", "--ttl", "soon"], 2, "250ms"),
         (["receive", "orders", "--fail", "why", "--ack-mode", "auto"], 2, "individual"),

@@ -263,5 +263,5 @@ def test_no_line_of_the_audit_has_a_hash_or_a_password(house: House) -> None:
     logins = [line for line in house.lines() if line["action"] == "login"]
     assert {(line["user"], line["protocol"], line["result"]) for line in logins} >= {("admin", "native", "done")}
     line = next(line for line in house.lines() if line["action"] == "purge" and line["on"] == [name])
-    assert line.keys() == {"action", "from", "on", "result", "time", "user"}
+    assert line.keys() == {"action", "from", "messages", "on", "result", "time", "user"}
     assert line["from"].startswith("127.0.0.1:")

@@ -249,7 +249,7 @@ async def test_another_programs_database_is_refused_untouched(tmp_path: Path) ->
         connection.execute("CREATE TABLE theirs (a)")
     digest = hashlib.sha256(path.read_bytes()).digest()
     error = await _refused(tmp_path)
-    assert error.code == "journal-damaged"
+    assert (error.code, error.exit_code) == ("journal-foreign", 6)
     assert "another program" in error.message
     assert hashlib.sha256(path.read_bytes()).digest() == digest
 
