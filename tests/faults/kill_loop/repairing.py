@@ -92,7 +92,10 @@ async def _edit_some(worker: Worker, connection: Connection, numbers: itertools.
     for message in found:
         number, name = message["message_id"], f"{worker.name}-{next(numbers)}"
         names[number] = name
-        worker.log("send", key=name, queue=work, tx=name, of=number)
+        # What has not died keeps its time to live.
+        ends_ms = message["expires_at_ms"]
+        ttl_ms = 0 if ends_ms is None else max(1, ends_ms - message["sent_at_ms"])
+        worker.log("send", key=name, queue=work, tx=name, of=number, ttl_ms=ttl_ms)
         if not keep:
             worker.log("ack", id=number, queue=queue, tx=name, edit=True, key=key_of(message["body"]))
         body = name.encode() + b"\n" + b"x" * rng.randint(0, 500)
