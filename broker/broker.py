@@ -198,10 +198,17 @@ class Broker(Consuming):
         producer.high_watermark += stored
         if stored:
             producer.used_at_ms = now_ms = self.now_ms()
+            self.sent(producer, fresh[stored - 1])
             # A high watermark on disk may stand for nothing that a crash takes away.
             if any(message.kept for message in fresh[:stored]):
                 self.recorder.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
         return None if refused is None else (producer.high_watermark + 1, refused)
+
+    def sent(self, producer: Producer, last: Message) -> None:
+        """It sent this last: a limit of what is of the same kind holds it back (flow_control.py)."""
+        address = self.state.post_office.addresses.get(producer.address)
+        # Of many queues two stand for all.
+        producer.sent(last.durable, address.queues[:1] + address.queues[-1:] if address is not None else ())
 
     @property
     def routes_version(self) -> int:

@@ -40,7 +40,7 @@ from .delivery.settlement import Settlement
 from .delivery.state import BrokerState
 from .delivery.transactions import Transactions
 from .limits import BrokerLimits
-from .paging.pager import Windows
+from .paging.room import Windows
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
 from .steps import Steps, Work

@@ -105,7 +105,7 @@ class Server:
             BrokerLimits(
                 memory_bytes=config.broker.memory_limit_bytes,
                 store_bytes=config.broker.store_limit_bytes,
-                temp_bytes=config.broker.temp_limit_bytes,
+                temp_bytes=keeping.temp_limit_bytes(config, journal),
                 transaction_operations=config.limits.max_transaction_operations,
                 transaction_bytes=config.limits.max_transaction_bytes,
                 transaction_references=config.limits.max_transaction_references,
@@ -211,6 +211,7 @@ class Server:
         config, self.kept = self.config, keeping.at_last_stop(recovered.declarations)
         recover(self.broker, recovered)
         keeping.tell(self.broker, self.kept)
+        keeping.tell_of_temp_limit(self.broker, config, recovered.declarations)
         for sentence in start_notes.contradictions(self.broker.settings):
             log.error("settings-contradict: %s", sentence)
         for sentence in start_notes.ignored(self.broker.settings, self.broker.commanded.layers):

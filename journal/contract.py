@@ -97,8 +97,7 @@ class MessageRecord(NamedTuple):
     expires_at_ms: int | None
     #: client_id/producer of the sender, "" where unknown.
     producer: str
-    #: Whether its sender wanted it kept; it may be kept without.
-    durable: bool = True
+    durable: bool = True  # its sender wanted it kept; it may be kept without
 
     @property
     def weight(self) -> int:
@@ -184,6 +183,7 @@ class ReferenceRecord(NamedTuple):
     message: MessageRecord
     #: The message stands in a row of its own because several references share it.
     shared: bool
+    spilled: bool = False  # it is not durable, and on disk for want of memory: gone after a crash
 
 
 class Arrival(Protocol):

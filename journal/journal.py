@@ -80,7 +80,6 @@ class Journal:
         self._in_flight: WriteBatch | None = None
         self._scheduler = CommitScheduler(self._options.elide)
         self._alarm: asyncio.TimerHandle | None = None
-        #: Seconds since the last commit, about.
         self._idle_seconds = 0
         self._second()
         self._reads = Turns()
@@ -153,8 +152,10 @@ class Journal:
         if self.batch.touched:
             self._wakeup.set()
 
-    def busy(self) -> bool:
-        """Whether something appended is not on disk yet."""
+    def busy(self, sends: bool = False) -> bool:
+        """Whether something appended is not on disk yet; ``sends``: something that a confirm waits for."""
+        if sends:
+            return any(batch is not None and batch.owes for batch in (self.batch, self._in_flight, *self._scheduler.waiting))
         return self.batch.touched or self._in_flight is not None or bool(self._scheduler.waiting)
 
     @property

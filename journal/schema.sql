@@ -92,6 +92,15 @@ CREATE TABLE gone (
   checksum INTEGER NOT NULL                -- of both (tombstones.py)
 ) STRICT;
 
+-- References whose messages are not durable and are on disk for want of memory: gone after a crash, kept by an orderly stop (upkeep/spilled.py).
+CREATE TABLE spilled (
+  queue_id INTEGER NOT NULL,
+  block    INTEGER NOT NULL,
+  bits     INTEGER NOT NULL,               -- bit n stands for sequence 32 * block + n
+  checksum INTEGER NOT NULL,               -- of all three
+  PRIMARY KEY (queue_id, block)
+) STRICT, WITHOUT ROWID;
+
 -- Bodies that several queues share, and large ones.
 CREATE TABLE message (
   message_id   INTEGER PRIMARY KEY,

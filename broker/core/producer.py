@@ -6,7 +6,10 @@ A producer's messages are numbered without gaps; the highest stored number is it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from .queue import Queue
 
 
 class CreditSink(Protocol):
@@ -52,8 +55,10 @@ class Producer:
         "credit_messages",
         "high_watermark",
         "key",
+        "lasting",
         "name",
         "number",
+        "passing",
         "settled_first",
         "shares",
         "sink",
@@ -82,5 +87,12 @@ class Producer:
         self.credit_bytes = 0
         #: What ``credit_bytes`` came to when it was granted some last.
         self.window_bytes = 0
+        #: Whether what it sent last was durable, and whether some of it was not; neither where it has sent nothing yet.
+        self.lasting = self.passing = False
         #: What it was notified of, where it has to wait.
         self.waiting: Wait | None = None
+
+    def sent(self, durable: bool, queues: Sequence[Queue]) -> None:
+        """What came last, to these queues."""
+        kept = [queue.durable and (durable or queue.keeps_all) for queue in queues]
+        self.lasting, self.passing = True in kept, False in kept

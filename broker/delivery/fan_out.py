@@ -53,8 +53,8 @@ def _keep(state: BrokerState, messages: list[Message], queues: list[Queue], size
     keep = pager.rooms(queues, number, size)
     if not all(keep):
         if durable < number:
-            # What is not durable stays in memory, room or not.
-            return None if durable else [True] * len(queues)
+            # What is not durable stays in memory while there is plenty.
+            return None if durable or not all(map(pager.plenty, queues)) else [True] * len(queues)
         priorities = {queues[0].priority_of(message.priority) for message in messages}
         if any(pager.keeps(queue, priority) for queue, keeps in zip(queues, keep, strict=True) if not keeps for priority in priorities):
             return None

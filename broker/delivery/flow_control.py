@@ -82,19 +82,22 @@ class FlowControl:
         """
         if producer.credit_messages > 0 and producer.credit_bytes > 0:
             return None
-        return self._reason(resuming=False)
+        return self._reason(False, producer)
 
     def top_up(self, producer: Producer, most: int = WINDOW_BYTES) -> None:
         """Grants up to a full window when less than half of the last one is left, or says why not."""
         if producer.credit_messages > WINDOW_MESSAGES // 2 and producer.credit_bytes > producer.window_bytes // 2:
             return
-        reason = self._reason(resuming=producer.waiting is not None) or _share_full(producer)
+        reason = self._reason(producer.waiting is not None, producer) or _share_full(producer)
         room = WINDOW_MESSAGES
         if reason is None:
             reason, room = self._blocked_queue(producer)
         if reason is not None:
             if not producer.waiting and (producer.credit_messages <= 0 or producer.credit_bytes <= 0):
                 self._hold_back(producer, reason)
+            elif producer.waiting is not None and producer.waiting.limit != limit_in(reason):
+                producer.waiting = Wait(reason, self._state.now_ms())
+                self._log_limit(reason)
             self.waiting[producer] = None
             return
         messages = max(0, min(WINDOW_MESSAGES, room) - producer.credit_messages)
@@ -117,8 +120,8 @@ class FlowControl:
         """Limits that hold producers back now, or would."""
         waits = [producer.waiting for producer in self.producers if producer.waiting is not None]
         why = {each.limit: each.why for each in waits}
-        if (reason := self._reason(resuming=False)) is not None:
-            why[limit_in(reason)] = reason
+        reasons = (self._reason_for_all(resuming=False), self._of_kind(1.0, lasting=True), self._of_kind(1.0, passing=True))
+        why |= {limit_in(reason): reason for reason in reasons if reason is not None}
         since = {limit: began_ms for limit, (began_ms, _) in self._in_force.items()}
         return [HeldBack(name, why[name], sum(each.limit == name for each in waits), since.get(name)) for name in why]
 
@@ -128,7 +131,7 @@ class FlowControl:
         return {
             "memory-limit": Level(used, self._memory.limit),
             "store-limit": Level(references.stored_bytes, self._store_limit),
-            "temp-limit": Level(references.transient_bytes, self._temp_limit),
+            "temp-limit": Level(references.spilled_bytes, self._temp_limit),
         }
 
     def _charge(self, share: Bound, size: int) -> None:
@@ -180,13 +183,13 @@ class FlowControl:
         """What it sent waits for its turn, so it is granted nothing now. Where nobody may send, it is given the reason."""
         if producer.waiting or (producer.credit_messages > 0 and producer.credit_bytes > 0):
             return
-        reason = self._reason(resuming=False)
+        reason = self._reason(False, producer)
         if reason is not None:
             self._hold_back(producer, reason)
 
     def relieve(self) -> None:
         """Looks again at everybody who waits; called once a turn of the loop after messages have left."""
-        if self._reason(resuming=True) is not None:
+        if self._reason_for_all(resuming=True) is not None:
             return
         for producer in list(self.waiting):
             self.top_up(producer)
@@ -202,10 +205,23 @@ class FlowControl:
         share = free // (2 * max(1, len(self.producers)))
         return max(LEAST_WINDOW_BYTES, min(WINDOW_BYTES, share))
 
-    def _reason(self, resuming: bool) -> str | None:
-        """Why nobody may send now; None when everybody may. Resuming wants a little more room than going on."""
+    def _reason(self, resuming: bool, producer: Producer) -> str | None:
+        """Why this one may not send now: nobody may, or there is no room for messages as it sent last."""
         part = _HYSTERESIS if resuming else 1.0
-        state, references = self._state, self._state.references
+        return self._reason_for_all(resuming) or self._of_kind(part, producer.lasting, producer.passing)
+
+    def _of_kind(self, part: float, lasting: bool = False, passing: bool = False) -> str | None:
+        """The limit of durable messages holds back nobody who sends others, nor the other way round."""
+        references = self._state.references
+        if lasting and self._store_limit is not None and references.stored_bytes >= self._store_limit * part:
+            return f"store-limit: {references.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
+        if passing and self._temp_limit is not None and references.spilled_bytes >= self._temp_limit * part:
+            return f"temp-limit: {references.spilled_bytes} of {self._temp_limit} bytes of messages that are not durable are on disk"
+        return None
+
+    def _reason_for_all(self, resuming: bool) -> str | None:
+        """Why nobody may send now; None when everybody may. Resuming wants a little more room than going on."""
+        part, state = _HYSTERESIS if resuming else 1.0, self._state
         if self._disk_low():
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
         unwritten = state.recorder.unwritten_bytes
@@ -217,10 +233,6 @@ class FlowControl:
         used, limit = self._memory.charged + unwritten, self._memory.limit
         if used >= limit * part:
             return f"memory-limit: {used} of {limit} bytes are in use; producers wait for consumers to take some"
-        if self._store_limit is not None and references.stored_bytes >= self._store_limit * part:
-            return f"store-limit: {references.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
-        if self._temp_limit is not None and references.transient_bytes >= self._temp_limit * part:
-            return f"temp-limit: {references.transient_bytes} of {self._temp_limit} bytes of messages that are not durable are kept"
         return None
 
     def _blocked_queue(self, producer: Producer) -> tuple[str | None, int]:

@@ -37,14 +37,17 @@ class References:
         self._now_ms = now_ms
         #: Those that expire.
         self.expiries = Expiries()
-        #: Bodies and properties as they are sent plus REFERENCE_BYTES for each reference, as store-limit and temp-limit count them.
+        #: Bodies and properties as they are sent plus REFERENCE_BYTES for each reference, as store-limit counts the durable ones.
         self.durable_bytes = 0
         self.transient_bytes = 0
         #: What messages that are only on disk are reckoned at, bodies included.
         self.disk_bytes = 0
+        #: The same of those that are not durable, as temp-limit counts them; and by queue how many, and their bodies.
+        self.spilled_bytes = 0
+        self.spilled: dict[Queue, tuple[int, int]] = {}
 
     def describe(self) -> dict[str, int]:
-        return {"durable_bytes": self.durable_bytes, "transient_bytes": self.transient_bytes}
+        return {"durable_bytes": self.durable_bytes, "transient_bytes": self.transient_bytes, "spilled_bytes": self.spilled_bytes}
 
     @property
     def stored_bytes(self) -> int:
@@ -218,7 +221,7 @@ class References:
             if not reference.message.kept:
                 self._keep(reference.message)
             reference.durable = True
-        self._recorder.kept(references)
+        self._recorder.passing.keep(references)
 
     def _keep(self, message: Message) -> None:
         """One that is not durable comes to a queue that keeps it: it counts among durable ones from here on, wherever else it is."""
@@ -243,8 +246,8 @@ class References:
             self.transient_bytes += size
 
     def restore_all(self, queue: Queue, references: list[MessageReference]) -> None:
-        """Counts in durable references of one queue, each to a message that nobody else refers to."""
-        contents, size, weight = queue.references, 0, 0
+        """Counts in references of one queue, each to a message that nobody else refers to."""
+        contents, size, weight, passing = queue.references, 0, 0, 0
         for reference in references:
             contents[reference.sequence] = reference
             if reference.expires_at_ms is not None:
@@ -252,11 +255,14 @@ class References:
             message = reference.message
             message.references = 1
             size += message.size
+            if not message.kept:
+                passing += REFERENCE_BYTES + message.size
             weight += message.weight + _hops_bytes(reference.hops)
         cost = REFERENCE_BYTES * len(references)
         self._memory.charged += weight + cost
         queue.memory_bytes += weight + cost
-        self.durable_bytes += size + cost
+        self.durable_bytes += size + cost - passing
+        self.transient_bytes += passing
 
     # -- they end ----------------------------------------------------------------------------------------------------
 
@@ -295,6 +301,32 @@ class References:
         self.forget(queue, references)
         self.count_on_disk(len(references), size_of([reference.message for reference in references]))
 
+    def spill(self, reference: MessageReference) -> None:
+        """One that is not durable stays in its queue, and is only on disk from here on."""
+        self._recorder.passing.spill(reference)
+        self.forget(reference.queue, (reference,))
+        self.count_spilled(reference.queue, 1, reference.message.size)
+
+    def unspill(self, queue: Queue, records: Sequence[ReferenceRecord], size: int) -> None:
+        """So much that was on disk for want of memory is in memory alone from here on, or gone."""
+        self._recorder.passing.unspill(queue, [record.sequence for record in records])
+        self.count_spilled(queue, -len(records), -size)
+
+    def discard_spilled(self, queue: Queue) -> tuple[int, int]:
+        """The queue is gone, with what of it was on disk for want of memory; returns how many messages, and their bodies."""
+        number, size = self.spilled.get(queue, (0, 0))
+        if number:
+            self._recorder.passing.end_spill(queue, keep=False)
+            self.count_spilled(queue, -number, -size)
+        return number, size
+
+    def count_spilled(self, queue: Queue, references: int, size: int) -> None:
+        """As ``count_on_disk``, of what is not durable."""
+        before, bytes_before = self.spilled.pop(queue, (0, 0))
+        if before + references > 0:
+            self.spilled[queue] = (before + references, bytes_before + size)
+        self.spilled_bytes += REFERENCE_BYTES * references + size
+
     def count_on_disk(self, references: int, size: int) -> None:
         """So many more are only on disk, of messages of ``size`` bytes; negative when they have come from there, or are gone."""
         self.disk_bytes = max(0, self.disk_bytes + REFERENCE_BYTES * references + size)
@@ -330,11 +362,11 @@ class References:
 
 def reference_of(queue: Queue, record: ReferenceRecord) -> MessageReference:
     """A row of the journal as it stood there, in no state and in no queue's contents yet."""
-    _, priority, sequence, delivery_count, failed, assigned, state, due_ms, expires_ms, cause, redrive, entered_ms, hops, message, _ = (
-        record
-    )
-    reference = MessageReference(message_of(message), queue, sequence, entered_ms)
-    reference.durable = True
+    _, priority, sequence, delivery_count, failed, assigned, state, due_ms, expires_ms, cause, redrive, entered_ms, hops, *_ = record
+    message, spilled = message_of(record.message), record.spilled
+    message.kept = message.kept or not spilled
+    reference = MessageReference(message, queue, sequence, entered_ms)
+    reference.durable = not spilled
     reference.priority = min(priority, len(queue.pending.on_disk) - 1)
     reference.delivery_count = delivery_count
     reference.failed = failed

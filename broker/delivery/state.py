@@ -16,11 +16,12 @@ from homing.journal.contract import MessageRecord
 from ..core.consumer import Consumer
 from ..core.counts import SENT, Histogram
 from ..core.memory import Memory
-from ..core.message import IN_COMMIT, Message, MessageReference, size_of
+from ..core.message import IN_COMMIT, Message, MessageReference, is_durable, size_of
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..paging.page_reads import Reader
-from ..paging.pager import Pager, Windows
+from ..paging.pager import Pager
+from ..paging.room import Windows
 from ..recording.recorder import Recorder
 from .references import expires_at
 from .shared_state import SharedState
@@ -53,35 +54,33 @@ class BrokerState(SharedState):
         pager, size = self.pager, size_of(messages)
         queue.counts[SENT] += len(messages)
         self.mark_ready(queue)
-        if not queue.durable or pager.room(queue, len(messages), size):
+        if pager.room(queue, len(messages), size) or (pager.plenty(queue) and not any(is_durable(each, queue) for each in messages)):
             queue.append_all(self.references.arrive(queue, messages, size), size)
             return
-        keeps = queue.keeps_all
-        for kept, part in groupby(
-            messages, lambda each: not (keeps or each.durable) or pager.keeps(queue, queue.priority_of(each.priority))
-        ):
+        for (kept, durable), part in groupby(messages, lambda each: (pager.takes(queue, each), is_durable(each, queue))):
             run = list(part)
             if kept:
                 size = size_of(run)
                 queue.append_all(self.references.arrive(queue, run, size), size)
             else:
-                self._arrive_on_disk(run, queue)
+                self._arrive_on_disk(run, queue, durable)
 
-    def _arrive_on_disk(self, messages: list[Message], queue: Queue) -> None:
+    def _arrive_on_disk(self, messages: list[Message], queue: Queue, durable: bool) -> None:
         first = self.recorder.next_ids(len(messages))
         for number, message in enumerate(messages, first):
             message.message_id = number
-            message.kept = True
+            message.kept = message.kept or durable
         self.join_on_disk(queue, messages, first)
 
     def join_on_disk(self, queue: Queue, messages: list[Message], first: int, shared: Sequence[MessageRecord | None] | None = None) -> None:
-        """There is no room in memory: they are in the open batch, and nowhere else. ``shared``: see Recorder.arrived_on_disk."""
-        now_ms, settings, arrived = self.now_ms(), queue.settings, self.pager.arrived
+        """There is no room in memory: they are in the open batch, and nowhere else. ``shared``: see Recorder.arrived_on_disk. All of them
+        are durable, or none is."""
+        now_ms, settings, arrived, durable = self.now_ms(), queue.settings, self.pager.arrived, is_durable(messages[0], queue)
         expiries: list[int | None] = []
         for sequence, message in enumerate(messages, first):
             expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             expiries.append(expires_at_ms)
-            arrived(queue, queue.priority_of(message.priority), sequence, message.size, expires_at_ms)
+            arrived(queue, queue.priority_of(message.priority), sequence, message.size, expires_at_ms, durable)
         self.recorder.arrived_on_disk(queue, messages, first, expiries, shared)
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from homing.journal.contract import ReferenceRecord
-from homing.journal.read.pages import PAGE_BYTES, PAGE_ROWS, Page, Wanted
+from homing.journal.read.pages import Page, Wanted
 
 from ..core.consumer import Consumer
 from ..core.message import IN_COMMIT, ON_HOLD_MS, MessageReference
 from ..core.queue import SCAN_BUDGET, Queue
-from ..core.settings.address_settings import AddressSettings
 from ..delivery.references import reference_of
 from ..delivery.shared_state import SharedState
 from ..steps import Steps
 from .memory_quota import MemoryQuota
 from .page_reads import Look, PageReads, Reader, Scan
+from .room import Room, Windows
 
 log = logging.getLogger("homing")
 
@@ -40,26 +39,14 @@ _LOOK_AGAIN_MS: Final = 1_000
 _WARN_EVERY_MS: Final = 60_000
 
 
-@dataclass(frozen=True)
-class Windows:
-    """What is kept in memory; less when more than half of ``memory-limit`` is used (memory_quota.py)."""
-
-    #: Ready messages of one queue and priority, and bytes of ready messages of one queue.
-    messages: int
-    size: int
-    #: Messages of one queue that wait for their time before further ones wait on disk.
-    scheduled: int
-
-
-class Pager:
+class Pager(Room):
     """``place``: what puts references that were read into their queue."""
 
     def __init__(self, state: SharedState, reader: Reader, windows: Windows, place: Callable[[list[MessageReference]], None]) -> None:
         self._state = state
         self._place = place
+        super().__init__(MemoryQuota(state), windows)
         self._references = state.references
-        self._windows = windows
-        self.quota = MemoryQuota(state)
         self.reads = PageReads(state, reader, self.quota)
         #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
         self._held_back: dict[Queue, None] = {}
@@ -68,49 +55,19 @@ class Pager:
         self._waiting: dict[int, list[Callable[[], None]]] = {}
         #: Queues with something on disk that has a time, due or expiring.
         self._timed: dict[Queue, None] = {}
+        #: The broker stops: what is on disk stays there, and what is in memory alone stays so (process/keeping.py).
+        self.stopped = False
         #: What is done with a message that expired on disk (set by the broker).
         self.expire: Callable[[MessageReference], None] = lambda reference: None
 
-    def resize(self, messages: int, size: int, scheduled: int) -> None:
-        """From now on; what is in memory stays there until it goes."""
-        self._windows = replace(self._windows, messages=messages, size=size, scheduled=scheduled)
-
     # -- to disk -----------------------------------------------------------------------------------------------------
 
-    def room(self, queue: Queue, messages: int, size: int) -> bool:
-        """Whether a whole frame finds room in the window, of whatever priority it is."""
-        pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
-        return not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes
-
-    def rooms(self, queues: list[Queue], messages: int, size: int) -> list[bool]:
-        """For each of several queues, whether a whole frame finds room in its window."""
-        found: list[bool] = []
-        known: AddressSettings | None = None
-        window = window_bytes = 0
-        for queue in queues:
-            if queue.settings is not known:
-                known = queue.settings
-                window, window_bytes = self._in_force(known)
-            pending = queue.pending
-            found.append(not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes)
-        return found
-
-    def keeps(self, queue: Queue, priority: int, messages: int = 0, size: int = 0) -> bool:
-        """Whether one more message of this priority stays in memory, behind so many others that are about to."""
-        pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
-        return not pending.on_disk[priority] and pending.held(priority) + messages < window and pending.bytes + size < window_bytes
-
-    def _in_force(self, settings: AddressSettings) -> tuple[int, int]:
-        """Messages and bytes that a queue keeps in memory."""
-        windows, part = self._windows, self.quota.part()
-        messages, size = windows.messages, windows.size
-        if settings.overflow == "page":
-            messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
-        return (messages, size) if part == 1.0 else (int(messages * part), int(size * part))
-
-    def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None) -> None:
+    def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None, durable: bool) -> None:
         """A new arrival is in the open batch and nowhere else."""
-        self._references.count_on_disk(1, size)
+        if durable:
+            self._references.count_on_disk(1, size)
+        else:
+            self._references.count_spilled(queue, 1, size)
         queue.pending.left_on_disk(priority, sequence, size)
         self._expires(queue, expires_at_ms)
 
@@ -133,21 +90,25 @@ class Pager:
             target.pending.found_on_disk(priority, len(moved) - 1, 0, moved[-1][0])
 
     def leave(self, reference: MessageReference) -> bool:
-        """A fresh reference that is recorded and about to be ready is forgotten if it has no place in memory; whether it was."""
-        queue, priority = reference.queue, reference.priority
-        if not reference.durable or self.keeps(queue, priority):
+        """A fresh reference that is about to be ready, and recorded if it is durable, is forgotten if it has no place in memory; whether it
+        was."""
+        queue, priority, pending = reference.queue, reference.priority, reference.queue.pending
+        if self.keeps(queue, priority) or reference.sequence <= pending.cursor[priority]:
             return False
-        if queue.pending.on_disk[priority] and reference.sequence <= queue.pending.cursor[priority]:
+        if reference.durable:
+            self._references.leave_memory(queue, (reference,))
+        # What is not on disk yet must be read after all that is.
+        elif self.plenty(queue, priority) or reference.sequence <= pending.newest[priority] or not self._spill(reference):
             return False
-        self._references.leave_memory(queue, (reference,))
         queue.pending.left_on_disk(priority, reference.sequence, reference.message.size)
         self._expires(queue, reference.expires_at_ms)
         return True
 
     def leave_until(self, reference: MessageReference, due_at_ms: int) -> bool:
-        """A reference that waits for its time, which is on disk, is forgotten if it has no place in memory; whether it was."""
+        """A reference that waits for its time, which is on disk if it is durable, is forgotten if it has no place in memory; whether it
+        was."""
         queue = reference.queue
-        if not reference.durable or reference.suspect:
+        if reference.suspect or not (reference.durable or self._may_wait_on_disk(reference, due_at_ms)):
             return False
         if not queue.due_on_disk:
             if queue.scheduled < int(self._windows.scheduled * self.quota.part()):
@@ -155,12 +116,33 @@ class Pager:
             queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
         if (due_at_ms, reference.sequence) <= queue.due_horizon:
             return False
-        self._references.leave_memory(queue, (reference,))
+        if reference.durable:
+            self._references.leave_memory(queue, (reference,))
+        elif not self._spill(reference):
+            return False
         queue.due_on_disk += 1
         queue.on_hold_on_disk += reference.on_hold
         queue.first_due_ms = min(due_at_ms, queue.first_due_ms or due_at_ms)
         self._timed[queue] = None
         self._expires(queue, reference.expires_at_ms)
+        return True
+
+    def _may_wait_on_disk(self, reference: MessageReference, due_at_ms: int) -> bool:
+        """Whether one that is not durable waits there: memory is short, and it is on disk long before it is read again (``_look_due``)."""
+        return self.quota.part() < 1.0 and due_at_ms > self._state.now_ms() + AHEAD_MS
+
+    def _spill(self, reference: MessageReference) -> bool:
+        """Puts one that is not durable on disk; what is in trouble is kept, where it may be. Whether it was put there."""
+        queue = reference.queue
+        if self.stopped:
+            return False
+        if reference.hops is None and not (reference.failed or reference.delivery_count or reference.cause or reference.redrive):
+            self._references.spill(reference)
+        elif queue.durable:
+            self._references.keep((reference,))
+            self._references.leave_memory(queue, (reference,))
+        else:
+            return False
         return True
 
     def _expires(self, queue: Queue, at_ms: int | None) -> None:
@@ -187,8 +169,8 @@ class Pager:
         self._timed.pop(queue, None)
         self._held_back.pop(queue, None)
         self._notify(queue)
-        pending = queue.pending
-        self._references.count_on_disk(-pending.disk_count - queue.due_on_disk, -pending.disk_bytes)
+        pending, (spilled, size) = queue.pending, self._references.discard_spilled(queue)
+        self._references.count_on_disk(spilled - pending.disk_count - queue.due_on_disk, size - pending.disk_bytes)
         for priority, count in enumerate(pending.on_disk):
             pending.come_from_disk(priority, count, 0)
         queue.due_on_disk = queue.on_hold_on_disk = 0
@@ -248,14 +230,6 @@ class Pager:
         wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority], rows=rows, size=size)
         self.reads.read(queue, "ready", wanted, partial(self._take_ready, queue, priority), _as_it_was)
 
-    def _page_of(self, queue: Queue, pages: int = 1) -> tuple[int, int]:
-        """Rows and bytes of its next page, or of so many read as one: no more than its windows, and little when memory is short."""
-        windows, (rows, size) = self._windows, self._in_force(queue.settings)
-        if rows < windows.messages:
-            least_rows, least_size = self.quota.least_page()
-            rows, size = max(rows, least_rows), max(size, least_size)
-        return min(pages * PAGE_ROWS, windows.messages, rows), min(pages * PAGE_BYTES, windows.size, size)
-
     def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
         """Fetches what is next and calls back once a page has come; False where nothing on disk is ready."""
         pending, priority = queue.pending, queue.pending.next_on_disk()
@@ -275,9 +249,10 @@ class Pager:
 
     def alive(self, queue: Queue, page: Page) -> bool:
         """Whether a page's queue is still there; rows that were set aside are counted out."""
-        if self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
+        if self.stopped or self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
         for priority, due_at_ms in page.set_aside:
+            self._references.count_on_disk(-1, 0)
             self._count_out(queue, priority, due_at_ms, 0)
         return True
 
@@ -312,8 +287,12 @@ class Pager:
         """A message that was only on disk is in memory from here on; it stands in IN_COMMIT until it is placed."""
         reference = reference_of(queue, record)
         message = reference.message
-        message.stored = 1
-        message.shared = record.shared
+        if record.spilled:
+            self._references.unspill(queue, (record,), message.size)
+        else:
+            message.stored = 1
+            message.shared = record.shared
+            self._references.count_on_disk(-1, -message.size)
         self._references.restore(reference)
         self._count_out(queue, record.priority, record.due_at_ms, message.size)
         return reference
@@ -321,22 +300,28 @@ class Pager:
     def _adopt_ready(self, queue: Queue, priority: int, records: list[ReferenceRecord]) -> list[MessageReference]:
         """A page of one priority without due times is in memory from here on; what was there already is left out."""
         references: list[MessageReference] = []
-        size = 0
+        spilled: list[ReferenceRecord] = []
+        size = spilled_size = 0
         for record in records:
             if record.sequence not in queue.references:
                 reference = reference_of(queue, record)
                 message = reference.message
-                message.stored, message.shared = 1, record.shared
                 size += message.size
                 references.append(reference)
+                if record.spilled:
+                    spilled.append(record)
+                    spilled_size += message.size
+                else:
+                    message.stored, message.shared = 1, record.shared
+        if spilled:
+            self._references.unspill(queue, spilled, spilled_size)
         self._references.restore_all(queue, references)
-        self._references.count_on_disk(-len(references), -size)
+        self._references.count_on_disk(len(spilled) - len(references), spilled_size - size)
         if references:
             queue.pending.come_from_disk(priority, len(references), size)
         return references
 
     def _count_out(self, queue: Queue, priority: int, due_at_ms: int | None, size: int) -> None:
-        self._references.count_on_disk(-1, -size)
         if due_at_ms is not None:
             queue.due_on_disk -= 1
             queue.on_hold_on_disk -= due_at_ms == ON_HOLD_MS
@@ -361,6 +346,15 @@ class Pager:
 
     def _look_due(self, queue: Queue, now_ms: int) -> None:
         assert queue.first_due_ms is not None, "asked only where something is due"
+        if queue in self._references.spilled:
+            # A page must show all that was put on disk before ``now_ms``; what is put there later has a later time than it shows.
+            self._state.recorder.when_safe(partial(self._read_due, queue, now_ms))
+        else:
+            self._read_due(queue, now_ms)
+
+    def _read_due(self, queue: Queue, now_ms: int) -> None:
+        if queue.first_due_ms is None:
+            return
         queue.pending.overdue = queue.first_due_ms <= now_ms
         if queue.first_due_ms > now_ms + AHEAD_MS // 2:
             return

@@ -13,6 +13,7 @@ from homing.journal.declarations import DeclarationRecord
 from homing.journal.journal import Journal
 
 from ..broker import Broker
+from ..config.config import Config
 from ..core.message import REFERENCE_BYTES, MessageReference, Where
 from ..core.queue import Queue
 from ..logs.safe_text import safe
@@ -25,6 +26,9 @@ COMMIT_BYTES: Final = 4 << 20
 #: The declaration that tells the next start.
 _KIND: Final = "upkeep"
 _NAME: Final = "kept at stop"
+_TEMP_LIMIT: Final = "temp-limit"
+#: The part of the disk for messages that are not durable.
+_SHARE_OF_DISK: Final = 10
 #: So many queues stand in one line of the log.
 _MOST_NAMES: Final = 20
 _SEQUENCE: Final = attrgetter("sequence")
@@ -52,6 +56,14 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
     """
     kept, not_kept = Counter[str](), Counter[str]()
     loop = asyncio.get_running_loop()
+    broker.state.pager.stopped = True
+    for queue, (number, _) in broker.state.references.spilled.items():
+        if keeps(queue) and queue.settings.keep_at_stop:
+            # All of these are older than what is in memory, or stand behind it; to keep them is to say so.
+            broker.recorder.passing.keep_spilled(queue, number)
+            kept[queue.name] += number
+        elif keeps(queue):
+            not_kept[queue.name] += number
     for part in _parts(_in_memory(broker, not_kept)):
         names = Counter([reference.queue.name for reference in part])
         if loop.time() >= until_s or journal.space_low:
@@ -84,6 +96,23 @@ def tell(broker: Broker, kept: Kept) -> None:
     if kept.any:
         broker.recorder.batch.delete_declaration(_KIND, _NAME)
         log.info("kept-at-stop: of the messages that were not durable the stop before had: %s", kept.said())
+
+
+def temp_limit_bytes(config: Config, journal: Journal) -> int:
+    """The most of what is not durable that is on disk for want of memory: unless said, a tenth of what was free at the start."""
+    free = journal.statistics.disk_free_bytes - config.journal.disk_reserve_bytes
+    return max(0, free // _SHARE_OF_DISK) if config.broker.temp_limit_bytes is None else config.broker.temp_limit_bytes
+
+
+def tell_of_temp_limit(broker: Broker, config: Config, declarations: Iterable[DeclarationRecord]) -> None:
+    """Once: what ``temp-limit`` was of before."""
+    if config.broker.temp_limit_bytes is None or any((each.kind, each.name) == (_KIND, _TEMP_LIMIT) for each in declarations):
+        return
+    broker.recorder.batch.declare(DeclarationRecord(_KIND, _TEMP_LIMIT, {}))
+    log.warning(
+        "temp-limit-changed: broker.temp-limit is now the most of what is not durable that is on disk, where memory is short; it no longer"
+        " limits what is in memory (docs/settings.md)"
+    )
 
 
 def keeps(queue: Queue) -> bool:

@@ -22,8 +22,8 @@ _OUTCOME: Final = "redriven"
 
 def can_move(record: ReferenceRecord) -> bool:
     """Whether nothing is to be known of it but that it is dead: no time of its own, no body shared with others, no other job's."""
-    _, _, _, _, failed, _, state, due_at_ms, expires_at_ms, cause, redrive, _, hops, _, shared = record
-    plain = due_at_ms is None and expires_at_ms is None and not (failed or state or redrive or shared)
+    _, _, _, _, failed, _, state, due_at_ms, expires_at_ms, cause, redrive, _, hops, _, shared, spilled = record
+    plain = due_at_ms is None and expires_at_ms is None and not (failed or state or redrive or shared or spilled)
     return plain and bool(hops) and (not cause or cause & DEATH_BITS > 0)
 
 
@@ -66,7 +66,7 @@ def move_back(
                 by_detail[detail] = []
                 batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, by_detail[detail]))
             entries = by_detail[detail]
-        values = (target.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False)
+        values = (target.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False, False)
         moved[sequence] = make(ReferenceRecord, values)
         entries.append((message.message_id, record.sequence, message.sent_at_ms, record.entered_at_ms))
         body, (size, extra) = len(message.body), measured(message.properties)

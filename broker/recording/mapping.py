@@ -87,6 +87,7 @@ def arrival_record(reference: MessageReference, messages: Mapping[int, MessageRe
         None,
         message or message_record(reference.message),
         reference.shared,
+        False,
     )
     return make(ReferenceRecord, values)
 
@@ -108,6 +109,7 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
         reference.hops,
         message,
         reference.message.shared,
+        False,
     )
     return make(ReferenceRecord, values)
 
@@ -115,8 +117,6 @@ def reference_record(reference: MessageReference, message: MessageRecord) -> Ref
 def message_of(record: MessageRecord) -> Message:
     message_id, address, body, properties, priority, sent_at_ms, expires_at_ms, producer, durable = record
     size, extra = measured(properties)
-    message = Message(
+    return Message(
         message_id, address, body, properties, priority, durable, sent_at_ms, expires_at_ms, producer, properties_size=size, extra=extra
     )
-    message.kept = True
-    return message

@@ -31,7 +31,7 @@ from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, SUCCEED
 from ..core.dead_letter import DELETED, DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.fault import CLOSED, FailureReport
 from ..core.memory import Memory
-from ..core.message import Message, MessageReference
+from ..core.message import Message, MessageReference, is_durable
 from ..core.queue import Queue
 from ..core.redelivery import Action, Decision, Terms
 from ..core.routing import Address
@@ -39,6 +39,7 @@ from .failure_report import LastReport
 from .fault_groups import FaultGroups
 from .journal_port import JournalPort
 from .mapping import arrival_record, home_of, message_key, message_record, reference_record, state_bits
+from .passing import Passing
 from .policies_in_force import PoliciesInForce
 from .redrive_tally import RedriveTally
 
@@ -71,6 +72,7 @@ class Recorder:
         self.faults = FaultGroups(journal, now_ms, memory)
         self.redrives = RedriveTally(journal)
         self.faults.bounced = self.redrives.bounced
+        self.passing = Passing(journal, now_ms, self.faults, self.redrives)
         self._report = LastReport()
         self._policies = PoliciesInForce(journal)
         #: Of the messages that succeeded after a failure: how many attempts that took.
@@ -106,8 +108,9 @@ class Recorder:
             callback()
 
     def when_stored(self, callback: Callable[[], None]) -> None:
-        """Calls back when a send may be confirmed: once on disk, which may wait for acknowledgements (journal/commit/scheduler.py)."""
-        if self._journal.busy():
+        """Calls back when a send may be confirmed: once on disk, which may wait for acknowledgements (journal/commit/scheduler.py). What is
+        on disk for want of memory alone is waited for by nobody."""
+        if self._journal.busy() and self._journal.busy(sends=True):
             self._journal.batch.confirms.append(callback)
         else:
             callback()
@@ -207,23 +210,6 @@ class Recorder:
             batch.add_fresh(records, size)
             batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
 
-    def kept(self, references: Iterable[MessageReference]) -> None:
-        """References that were in memory alone are on disk from here on, as they stand."""
-        batch, minute = self._journal.batch, self._now_ms() // _MINUTE_MS
-        for reference in references:
-            message = reference.message
-            record = message_record(message)
-            if (message.references > 1 and not message.shared) or (message.shared and not message.stored):
-                message.shared = True
-                batch.add_message(record)
-            message.stored += 1
-            batch.add(reference_record(reference, record))
-            if reference.cause:
-                self.faults.kept(reference)
-            if reference.redrive:
-                self.redrives.kept(reference)
-            batch.counts(reference.queue.queue_id, minute)[QueueStat.MOVED_IN if reference.hops else QueueStat.SENT] += 1
-
     def keyed(self, keys: dict[int, str | None]) -> None:
         """What keys dead letters that have just joined their queue have, by sequence."""
         self._journal.batch.faults().keys.update({sequence: key for sequence, key in keys.items() if key is not None})
@@ -243,18 +229,39 @@ class Recorder:
         expiries: list[int | None],
         shared: Sequence[MessageRecord | None] | None = None,
     ) -> None:
-        """Durable messages arrived of which there is no reference in memory, numbered from ``first`` on. ``shared``: what they are
-        where other queues share them, and their bodies are recorded already.
+        """Messages arrived of which there is no reference in memory, all durable or none, numbered from ``first`` on. ``shared``: what they
+        are where other queues share them, and their bodies are recorded already.
         """
         batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
         size = sum([message.weight for message in messages]) if shared is None else 0
+        spilled = not is_durable(messages[0], queue)
         records: dict[int, ReferenceRecord] = {}
         for number, message in enumerate(messages):
             record = message_record(message) if shared is None else shared[number]
-            assert record is not None, "only durable messages go to disk"
+            assert record is not None, "only durable messages share their bodies on disk"
             sequence, priority = first + number, queue.priority_of(message.priority)
-            values = (queue_id, priority, sequence, 0, 0, 0, 0, None, expiries[number], 0, 0, now_ms, None, record, shared is not None)
+            values = (
+                queue_id,
+                priority,
+                sequence,
+                0,
+                0,
+                0,
+                0,
+                None,
+                expiries[number],
+                0,
+                0,
+                now_ms,
+                None,
+                record,
+                shared is not None,
+                spilled,
+            )
             records[sequence] = make(ReferenceRecord, values)
+        if spilled:
+            batch.spill(records, size)
+            return
         batch.add_fresh(records, size)
         batch.counts(queue_id, now_ms // _MINUTE_MS)[QueueStat.SENT] += len(messages)
 

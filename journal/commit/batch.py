@@ -61,6 +61,9 @@ class WriteBatch(LastStates):
         "queue_stats",
         "size",
         "sources",
+        "spill_ended",
+        "stores",
+        "unspilled",
         "urgent",
     )
 
@@ -81,6 +84,12 @@ class WriteBatch(LastStates):
         self._as_record: AsRecord = _no_arrivals
         #: Sequences of what was added -> of the rows that their messages leave, where the latest hop does not name these.
         self.sources: dict[int, int] = {}
+        #: Something was sent that is to be on disk before it is confirmed.
+        self.stores = False
+        #: Queues of which nothing is to be spilled any more: whether what was is kept (upkeep/spilled.py).
+        self.spill_ended: dict[int, bool] = {}
+        #: What was spilled and is deleted in it, though it may come back -> its queue.
+        self.unspilled: dict[int, int] = {}
         self.changed: dict[int, ReferenceCounts] = {}
         self.deleted: set[int] = set()
         #: Deleted, then added again under the same sequence: deleted before the insert instead of after it.
@@ -131,6 +140,7 @@ class WriteBatch(LastStates):
     def add(self, record: ReferenceRecord) -> None:
         if not self.touched:
             self.touch()
+        self.stores = True
         sequence = record.sequence
         if sequence in self.deleted:
             self.deleted.discard(sequence)
@@ -143,6 +153,7 @@ class WriteBatch(LastStates):
         """Adds records whose sequences never were anywhere before. ``size``: of their messages; ``sources``: see there."""
         if not self.touched:
             self.touch()
+        self.stores = True
         self.added.update(records)
         self.sources.update(sources)
         self.size += size
@@ -151,9 +162,37 @@ class WriteBatch(LastStates):
         """Adds arrivals, of which there is no record yet. ``as_record`` is always the same function, and is called on any thread."""
         if not self.touched:
             self.touch()
+        self.stores = True
         self.added.update(arrivals)
         self.size += size
         self._as_record = as_record
+
+    def spill(self, records: Mapping[int, ReferenceRecord], size: int) -> None:
+        """Adds what is on disk for want of memory alone, for which no confirm waits."""
+        if not self.touched:
+            self.touch()
+        if not self.deleted.isdisjoint(records):
+            back = self.deleted.intersection(records)
+            self.deleted -= back
+            self.deleted_first |= back
+        self.added.update(records)
+        self.size += size
+
+    def unspill(self, queue_id: int, sequences: Collection[int]) -> None:
+        """Removes what of a queue was spilled and may come back under the same sequences: its rows go at once, however far apart."""
+        self.unspilled.update(dict.fromkeys(sequences, queue_id))
+        self.delete_all(sequences)
+
+    def end_spill(self, queue_id: int, keep: bool) -> None:
+        """What of the queue was spilled is durable from here on (``keep``), or gone."""
+        if not self.touched:
+            self.touch()
+        self.spill_ended[queue_id] = keep
+
+    @property
+    def owes(self) -> bool:
+        """Whether a confirm of what was sent waits for it."""
+        return self.stores or bool(self.messages) or self.has_states()
 
     def records(self) -> Iterator[ReferenceRecord]:
         """What was added."""
@@ -331,6 +370,9 @@ class WriteBatch(LastStates):
         self.sources.update(later.sources)
         self._as_record = later._as_record if self._as_record is _no_arrivals else self._as_record
         self.size = size
+        self.stores = self.stores or later.stores
+        self.spill_ended.update(later.spill_ended)
+        self.unspilled.update(later.unspilled)
         self._change(later.changed)
         self.delete_all(later.deleted)
         self.messages_deleted -= later.messages.keys()
@@ -364,4 +406,4 @@ class WriteBatch(LastStates):
         """Whether there is anything for the disk, as against only callbacks."""
         references = self.added or self.changed or self.deleted or self.deleted_first or self.messages or self.messages_deleted
         history = self.attempts or self.attempts_deleted or self.outcomes or self.queue_stats or self.fault_changes
-        return bool(references or history or self.clock_ms) or self.has_states()
+        return bool(references or history or self.clock_ms or self.spill_ended) or self.has_states()

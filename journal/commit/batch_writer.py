@@ -19,7 +19,7 @@ from ..store import returned
 from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_values
 from ..store.commits import commit
 from ..store.packing import checksum_of_counts, counts_checksum, pack, pack_hops, pack_message, packer, placed
-from ..upkeep import tombstones
+from ..upkeep import spilled, tombstones
 from .batch import WriteBatch
 from .changes import change_references
 from .counts import write_counts
@@ -121,12 +121,14 @@ class Written:
 
 
 class _Inserts(NamedTuple):
-    """References by what inserts them: _FRESH_ROW, _SHARING_ROW, a move from a row that goes (its sequence), or values of all columns."""
+    """References by what inserts them: _FRESH_ROW, _SHARING_ROW, a move from a row that goes (its sequence), or values of all columns.
+    ``spilled``: queue_id and sequence of those of them that are."""
 
     fresh: list[Any]
     shares: list[Any]
     moved: list[tuple[int, ReferenceRecord]]
     other: list[Any]
+    spilled: list[Any]
 
 
 class BatchWriter:
@@ -172,7 +174,7 @@ class BatchWriter:
         if state.returned and (batch.deleted or batch.deleted_first):
             returned.forget(connection, batch.deleted | batch.deleted_first)
         if not history:
-            _delete_references(connection, batch.deleted - batch.added.keys(), written, state.references)
+            _delete_references(connection, batch, batch.deleted - batch.added.keys(), written, state.references)
         if batch.declares():
             _write_declarations(connection, batch, state, meta)
         deletes = batch.deleted if history else batch.deleted & batch.added.keys()
@@ -263,6 +265,8 @@ def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
 
 def _write_references(connection: sqlite3.Connection, batch: WriteBatch, written: Written, deletes: set[int], state: WriterState) -> None:
     """Most batches hold little of all this: what is not there is not looked at."""
+    if batch.unspilled:
+        spilled.clear(connection, batch.unspilled)
     if batch.deleted_first:
         _remove_references(connection, sorted(batch.deleted_first), written)
     if batch.messages:
@@ -274,9 +278,16 @@ def _write_references(connection: sqlite3.Connection, batch: WriteBatch, written
         written.changed += changed
         written.not_found += len(batch.changed) - changed
     if deletes:
-        _delete_references(connection, deletes, written, state.references)
+        _delete_references(connection, batch, deletes, written, state.references)
     if batch.messages_deleted:
         _delete_bodies(connection, batch.messages_deleted)
+    for queue_id, keep in batch.spill_ended.items():
+        if keep:
+            spilled.forget(connection, queue_id)
+        else:
+            gone = spilled.discard(connection, queue_id)
+            written.deleted += gone
+            written.tombstones += gone
 
 
 def _write_bodies(connection: sqlite3.Connection, batch: WriteBatch, written: Written) -> None:
@@ -303,7 +314,7 @@ def _add_references(connection: sqlite3.Connection, batch: WriteBatch, written: 
     """``leaving``: rows on disk that go in this batch, after these have come."""
     records, size = batch.records(), _PACKED_BYTES
     while size >= _PACKED_BYTES:
-        size = _append_references(inserts := _Inserts([], [], [], []), records, leaving, batch.sources)
+        size = _append_references(inserts := _Inserts([], [], [], [], []), records, leaving, batch.sources)
         written.bytes += size
         if inserts.fresh:
             written.added += run_values(connection, INSERT_REFERENCE, _FRESH_WIDTH, inserts.fresh, _FRESH_ROW)
@@ -313,6 +324,8 @@ def _add_references(connection: sqlite3.Connection, batch: WriteBatch, written: 
             written.added += _move_references(connection, inserts.moved, batch.sources)
         if inserts.other:
             written.added += run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other, _ROW)
+        if inserts.spilled:
+            spilled.note(connection, inserts.spilled)
 
 
 def _delete_bodies(connection: sqlite3.Connection, message_ids: set[int]) -> None:
@@ -332,7 +345,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
     Records that take their body from a row that is ``leaving`` join ``moved``: from the one that ``sources`` or their latest hop names.
     """
     pack_one, size = packer(), 0
-    fresh, shares, moved, other = inserts
+    fresh, shares, moved, other, spills = inserts
     for record in records:
         (
             queue_id,
@@ -350,6 +363,7 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
             hops,
             message,
             shared,
+            is_spilled,
         ) = record
         untried = due is None and expires is None and not (failed or assigned or state)
         unchanged = untried and not delivery_count
@@ -369,6 +383,8 @@ def _append_references(inserts: _Inserts, records: Iterator[ReferenceRecord], le
                 proof = None if unchanged else counts_checksum(queue_id, 9 - priority, sequence, *record[3:9])
                 other += (queue_id, 9 - priority, sequence, message.message_id, delivery_count, failed, assigned, state)
                 other += (due, expires, entered, overlay, blob, checksum, proof, cause, redrive)
+        if is_spilled:
+            spills += (queue_id, sequence)
         if size >= _PACKED_BYTES:
             break
     return size
@@ -399,7 +415,7 @@ def _move_references(connection: sqlite3.Connection, moved: list[tuple[int, Refe
     # A row that was found damaged meanwhile was set aside, or a damaged hop named another; the message itself is here.
     missing = [record for _, record in moved if not connection.execute(IS_THERE, (record.sequence,)).fetchone()]
     log.error("messages-missing: %d messages go on to another queue from rows that are not there any more", len(missing))
-    inserts = _Inserts([], [], [], [])
+    inserts = _Inserts([], [], [], [], [])
     for record in missing:
         _append_references(inserts, iter([record]), set(), {})
     return written + run_values(connection, INSERT_REFERENCE, _REFERENCE_WIDTH, inserts.other, _ROW)
@@ -426,8 +442,12 @@ def _moving_together(moved: list[tuple[int, ReferenceRecord]]) -> Iterator[list[
         yield moved[start:]
 
 
-def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written, references: int) -> None:
+def _delete_references(connection: sqlite3.Connection, batch: WriteBatch, sequences: set[int], written: Written, references: int) -> None:
     """``references``: rows there are."""
+    if batch.unspilled:
+        may_return = sequences & batch.unspilled.keys()
+        _remove_references(connection, sorted(may_return), written)
+        sequences = sequences - may_return
     ordered = sorted(sequences)
     if not (tombstones.far_apart(ordered) and tombstones.far_apart(ordered, tombstones.gap(connection, references))):
         _remove_references(connection, ordered, written)

@@ -24,7 +24,7 @@ from ..read import faults as fault_reads
 from ..store import returned
 from ..store.history_rows import ATTEMPTS, FAILURES_OF_MESSAGE, OUTCOMES
 from ..store.packing import Damaged, unpack, unpack_attempt, unpack_hops, unpack_message, unpack_outcome
-from ..upkeep.tombstones import THERE
+from ..upkeep.spilled import LASTING as THERE
 
 Row = tuple[Any, ...]
 FETCH_ROWS = 1000

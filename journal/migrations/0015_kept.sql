@@ -11,3 +11,11 @@ CREATE TABLE event (
   event_blob BLOB NOT NULL
 ) STRICT;
 CREATE INDEX event_kind ON event (kind, event_id);
+-- References whose messages are not durable and are on disk for want of memory: gone after a crash, kept by an orderly stop (upkeep/spilled.py).
+CREATE TABLE spilled (
+  queue_id INTEGER NOT NULL,
+  block    INTEGER NOT NULL,
+  bits     INTEGER NOT NULL,               -- bit n stands for sequence 32 * block + n
+  checksum INTEGER NOT NULL,               -- of all three
+  PRIMARY KEY (queue_id, block)
+) STRICT, WITHOUT ROWID;

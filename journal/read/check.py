@@ -20,7 +20,8 @@ from ..store.commits import missing_commits, read_last_commit
 from ..store.directory import DATABASE_NAME
 from ..store.history_rows import OUTCOMES, VALID_ENTRIES
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
-from ..upkeep.tombstones import DAMAGED, NO_ROW, THERE
+from ..upkeep.spilled import LASTING as THERE
+from ..upkeep.tombstones import DAMAGED, NO_ROW
 from .queries import brought_up, open_as_it_is
 
 #: Called with (step, done, total); total 0: not known.

@@ -16,6 +16,7 @@ from ..store import returned
 from ..store.commits import commit
 from ..store.directory import damaged
 from ..store.packing import Damaged, check_counts, hops_unpacker, unpack_message
+from ..upkeep.spilled import SPILLED
 from ..upkeep.tombstones import THERE
 from . import quarantine
 from .choosing import Choice, chosen
@@ -32,13 +33,13 @@ _LENGTH: Final = "coalesce(length(r.message_blob), (SELECT length(m.message_blob
 _LENGTHS: Final = f"SELECT json_group_array(n) FROM (SELECT {_LENGTH} AS n FROM reference r {{rows}} LIMIT ?)"
 _PAGE: Final = f"""
 SELECT json_group_array(json_array(queue_id, rank, sequence, message_id, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms,
-       why, job, entered_at_ms, shared, length(overlay_blob), length(body), checksum, counts_checksum)),
+       why, job, entered_at_ms, shared, length(overlay_blob), length(body), checksum, counts_checksum, spilled)),
        cast(group_concat(overlay_blob, '') AS BLOB), cast(group_concat(body, '') AS BLOB)
 FROM (SELECT r.queue_id, r.rank, r.sequence, r.message_id, {returned.DELIVERY_COUNT} AS delivery_count, {returned.FAILED} AS failed,
              {returned.ASSIGNED} AS assigned, r.state, r.due_at_ms, r.expires_at_ms, {returned.CAUSE} AS why,
              {returned.REDRIVE} AS job, r.entered_at_ms, r.message_blob IS NULL AS shared,
              r.overlay_blob, {_BODY} AS body, {_CHECKSUM} AS checksum,
-             {returned.CHECKSUM} AS counts_checksum
+             {returned.CHECKSUM} AS counts_checksum, {SPILLED} AS spilled
       FROM reference r {returned.JOIN} {{rows}} LIMIT ?)
 """
 _READY: Final = f"WHERE r.queue_id = ? AND r.rank = ? AND r.sequence > ? AND r.due_at_ms IS NULL AND {THERE} ORDER BY r.sequence"
@@ -205,6 +206,7 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
         body_length,
         checksum,
         counts_checksum,
+        spilled,
     ) in rows:
         body_from, body_at = body_at, body_at + (body_length or 0)
         overlay_from, overlay_at = overlay_at, overlay_at + (overlay_length or 0)
@@ -219,7 +221,7 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
             continue
         counts = (delivery_count, failed, assigned, state)
         times = (due_at_ms, expires_at_ms, cause, redrive, entered_at_ms)
-        append(make(ReferenceRecord, (queue_id, 9 - rank, sequence, *counts, *times, hops, message, shared == 1)))
+        append(make(ReferenceRecord, (queue_id, 9 - rank, sequence, *counts, *times, hops, message, shared == 1, spilled == 1)))
     return records
 
 

@@ -38,7 +38,7 @@ from ..store.commits import LastCommit, commit
 from ..store.directory import damaged
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import PAGE_BYTES
-from ..upkeep import tombstones
+from ..upkeep import spilled, tombstones
 from .quarantine import REFERENCE, REFERENCE_COLUMNS, sentence, set_aside
 
 log = logging.getLogger("homing.journal")
@@ -92,6 +92,7 @@ def _recover(
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     reader = _References(connection, quarantine, now_ms)
     reader.check_tombstones()
+    spilled.discard_all(connection)
     left = tombstones.count(connection)
     counted = _counted(connection, _there(left))
     rows_there = left + sum(counted.values())

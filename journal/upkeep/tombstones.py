@@ -27,6 +27,12 @@ _LEAVE: Final = (
     f"INSERT INTO gone SELECT {_FIRST['block']}, {_FIRST['bits']}, {_CHECKSUM.format(**_FIRST)} FROM (VALUES {{values}}) WHERE true"
     f" ON CONFLICT (block) DO UPDATE SET bits = {_FURTHER['bits']}, checksum = {_CHECKSUM.format(**_FURTHER)}"
 )
+#: ``rows``: a SELECT of blocks, each once, and bits.
+MERGE: Final = (
+    f"INSERT INTO gone SELECT block, bits, {_CHECKSUM.format(block='block', bits='bits')} FROM ({{rows}}) WHERE true"
+    " ON CONFLICT (block) DO UPDATE SET bits = gone.bits | excluded.bits, checksum = "
+    + _CHECKSUM.format(block="gone.block", bits="gone.bits | excluded.bits")
+)
 #: Rows of ``gone`` that are not what was written.
 DAMAGED: Final = f"SELECT block FROM gone WHERE checksum IS NOT {_CHECKSUM.format(block='block', bits='bits')}"
 #: Sequences that have a bit and no row, of which there are none.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
 
 import pika
+import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from tests.amqp_support import AMQP, channel, count, get
+from tests.amqp_support import AMQP, PERSISTENT, channel, connect, count, get
 from tests.process import HomingCommand, Server
 
 # pika leaves its sockets to the collector where a connection fails.
@@ -137,3 +141,56 @@ def test_a_stop_without_time_says_what_it_gave_away(start_server: Callable[..., 
     broker.stop()
     broker.start()
     assert broker.ready["at_last_stop"] == {"kept": {}, "not_kept": {"orders": 3}}
+
+
+def test_beyond_its_share_of_memory_it_goes_on_on_disk_and_holds_up_nobody(
+    start_server: Callable[..., Server], homing: HomingCommand
+) -> None:
+    limits = {"memory-limit": "4MiB", "temp-limit": "6MiB"}
+    broker = start_server({**AMQP, "broker": limits, "limits": {"window-messages": 200}})
+    body = bytes(10_000)
+
+    def flood() -> None:
+        with suppress(pika.exceptions.AMQPError):
+            sender = connect(broker).channel()
+            for _ in range(3_000):
+                sender.basic_publish("", "flooded", body)
+
+    with channel(broker) as ch:
+        ch.confirm_delivery()
+        for name, durable in {"bulk": True, "flooded": True, "passing": False, "deleted": True}.items():
+            ch.queue_declare(name, durable=durable)
+        for number in range(200):
+            ch.basic_publish("", "bulk", b"%06d" % number + body)
+            if number < 100:
+                ch.basic_publish("", "passing", body, pika.BasicProperties(delivery_mode=2))
+                ch.basic_publish("", "deleted", body)
+        statistics = homing.json("statistics", url=broker.url)
+        assert statistics["memory_bytes"] < 4 << 20
+        assert statistics["spilled_bytes"] > 1 << 20
+        assert all(each["transient"] for each in homing.json_lines("peek", "bulk", "--count", "200", url=broker.url))
+        ch.queue_delete("deleted")
+        # Its limit on disk stops those that send more of it, and nobody else.
+        flooding = Thread(target=flood, daemon=True)
+        flooding.start()
+        broker.logged("producers-wait: temp-limit")
+        ch.basic_publish("", "bulk", b"durable", PERSISTENT)
+        assert homing.json("statistics", url=broker.url)["memory_bytes"] < 5 << 20
+        assert [int(get(ch, "bulk")[2][:6]) for _ in range(150)] == list(range(150))
+    broker.kill()
+    flooding.join(10)
+    gc.collect()
+    broker.start()
+    with channel(broker) as ch:
+        assert count(ch, "bulk") == 1
+        assert get(ch, "bulk")[2] == b"durable"
+        for number in range(300):
+            ch.basic_publish("", "bulk", b"%06d" % number + body)
+        assert count(ch, "bulk") == 300
+    broker.restart()
+    assert broker.ready["at_last_stop"]["kept"] == {"bulk": 300}
+    with channel(broker) as ch:
+        assert [int(get(ch, "bulk")[2][:6]) for _ in range(300)] == list(range(300))
+    assert broker.log_path.read_text().count("temp-limit-changed") == 1
+    broker.stop()
+    assert homing("journal", "check", "--data", broker.data).returncode == 0

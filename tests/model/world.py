@@ -45,6 +45,8 @@ class DictJournal:
 
     def __init__(self) -> None:
         self.references: dict[int, ReferenceRecord] = {}
+        #: Sequences of what is on disk for want of memory.
+        self.spilled: set[int] = set()
         self.messages: dict[int, MessageRecord] = {}
         self.queues: dict[int, QueueRecord] = {}
         self.addresses: dict[str, AddressRecord] = {}
@@ -87,8 +89,8 @@ class DictJournal:
     def ids_reserved(self) -> bool:
         return self._next_id <= self.reserved_up_to
 
-    def busy(self) -> bool:
-        return self.batch.touched
+    def busy(self, sends: bool = False) -> bool:
+        return self.batch.owes if sends else self.batch.touched
 
     @property
     def unwritten_bytes(self) -> int:
@@ -161,14 +163,24 @@ class DictJournal:
         for added in records:
             old = added.hops[0][0] if added.hops and not added.shared else None
             assert old not in leaving or self.references[old].message == added.message, "it takes a body along that is not its own"
+        self.spilled -= batch.unspilled.keys()
         for sequence in batch.deleted_first:
             self.references.pop(sequence, None)
         self.messages.update(batch.messages)
-        self.references.update((record.sequence, record) for record in records)
+        assert self.references.keys().isdisjoint({record.sequence for record in records}), "a row is there already"
+        self.spilled.update(record.sequence for record in records if record.spilled)
+        self.references.update((record.sequence, record._replace(spilled=record.sequence in self.spilled)) for record in records)
         for sequence, changed in batch.changed.items():
             self.references[sequence] = self.references[sequence]._replace(**changed._asdict())
         for sequence in batch.deleted:
             self.references.pop(sequence, None)
+        for queue_id, keep in batch.spill_ended.items():
+            for sequence in [n for n, each in self.references.items() if each.spilled and each.queue_id == queue_id]:
+                self.spilled.discard(sequence)
+                if keep:
+                    self.references[sequence] = self.references[sequence]._replace(spilled=False)
+                else:
+                    del self.references[sequence]
         for message_id in batch.messages_deleted - {each.message.message_id for each in self.references.values() if each.shared}:
             self.messages.pop(message_id, None)
         assert all(each.message.message_id in self.messages for each in self.references.values() if each.shared), "a body is missing"
@@ -195,6 +207,7 @@ class DictJournal:
         """What is left when the process dies now."""
         self.batch = WriteBatch()
         self.reads = []
+        self.references = {sequence: each for sequence, each in self.references.items() if not each.spilled}
         live = [queue for queue in self.queues.values() if queue.deleted_at_ms is None]
         deleted = self.queues.keys() - {queue.queue_id for queue in live}
         for sequence in [sequence for sequence, record in self.references.items() if record.queue_id in deleted]:

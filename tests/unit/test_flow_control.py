@@ -47,12 +47,13 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
     producer = Producer("c", 1, "orders", 0, sink)
     flow = world.broker.flow
     flow.open(producer)
-    world.broker.send(producer, 1, [Message(0, "orders", b"x" * 4000, durable=False) for _ in range(3)])
+    world.broker.send(producer, 1, [Message(0, "orders", b"", durable=False)])
+    world.broker.send(producer, 2, [Message(0, "orders", b"x" * 12_000, durable=False)])
     for _ in range(3):
         flow.charge(producer, 4000, 12_000)
         flow.top_up(producer)
     (began,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("producers-wait: memory-limit")]
-    assert "most is held by queue orders, 13950 bytes" in began
+    assert "most is held by queue orders, 13300 bytes" in began
     at_once(world.broker.resources.purge_steps(world.broker.state.post_office.queues["orders"]))
     world.commit()
     flow.relieve()

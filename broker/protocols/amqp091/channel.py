@@ -117,7 +117,8 @@ class Channel(Confirming):
         if _REPLY_TO in event.properties:
             event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
         if self.transaction is not None:
-            pattern_of(self.session, event)
+            pattern, producer = pattern_of(self.session, event), self.session.producer
+            producer.lasting, producer.passing = pattern.lasting, pattern.passing
             if event.exchange == FAILURE:
                 self._reports.take_in(event, self._unacked)
                 return

@@ -38,6 +38,9 @@ class Pattern(NamedTuple):
     priority: int
     durable: bool
     ttl_ms: int | None
+    #: Some queue keeps them, and some does not.
+    lasting: bool
+    passing: bool
 
 
 class Subscriber:

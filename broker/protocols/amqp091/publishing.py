@@ -31,7 +31,7 @@ _PATTERN_BYTES: Final = 1500
 
 def message_of(session: AmqpConnection, event: PublishEvent, pattern: Pattern) -> Message:
     """What is published, as of now."""
-    _, _, address, properties, size, extra, priority, durable, ttl_ms = pattern
+    _, _, address, properties, size, extra, priority, durable, ttl_ms, _, _ = pattern
     now_ms = session.broker.now_ms()
     expires_at_ms = None if ttl_ms is None else now_ms + ttl_ms
     body, producer = event.body or b"", session.producer.name
@@ -50,6 +50,7 @@ def take_in(session: AmqpConnection, event: PublishEvent) -> tuple[bool, bool] |
     if not session.broker.room(route):
         return None
     message = message_of(session, event, pattern)
+    session.producer.lasting, session.producer.passing = pattern.lasting, pattern.passing
     taken = session.turn.publish(route, [message]) if route.plain else None
     if taken == 0:
         return None
@@ -66,7 +67,7 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
 
     Raises AmqpError.
     """
-    _, route, address, properties, size, extra, priority, durable, ttl_ms = pattern_of(session, run)
+    _, route, address, properties, size, extra, priority, durable, ttl_ms, lasting, passing = pattern_of(session, run)
     if not route.plain:
         return None
     bodies = run.bodies[: session.broker.room(route)]
@@ -77,6 +78,7 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
     messages = [
         Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, None, 0, size, extra) for body in bodies
     ]
+    session.producer.lasting, session.producer.passing = lasting, passing
     number = session.turn.publish(route, messages)
     if number is not None:
         session.turn.charge(number, number * (run.size + size), len(route.queues))
@@ -119,7 +121,8 @@ def _pattern(session: AmqpConnection, event: PublishEvent | PublishRun) -> Patte
     version = session.broker.routes_version
     address = prefix_of(session.connection.virtual_host) + (exchange or key)
     size, extra = measured(kept)
-    return Pattern(version, route, address, kept, size, extra, priority, durable, ttl_ms)
+    lasts = [queue.durable and (durable or queue.keeps_all) for queue in route.queues]
+    return Pattern(version, route, address, kept, size, extra, priority, durable, ttl_ms, True in lasts, False in lasts)
 
 
 def _priority(properties: ContentProperties, route: Route) -> int:

@@ -79,6 +79,8 @@ class Sends:
             if taken < len(messages):
                 messages, refusal = messages[:taken], _without_credit(nothing_more)
         if session:
+            if messages:
+                broker.sent(producer, messages[-1])
             broker.hold_sends(connection, session, messages, refusal)
             broker.top_up(producer)
         elif self._line or not self._store(connection, producer, first, messages, refusal):

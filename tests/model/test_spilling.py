@@ -1,0 +1,160 @@
+"""Messages that are not durable, where memory is short: on disk in their places, gone after a crash, kept by an orderly stop."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from homing.broker.core.redelivery import Failure
+from homing.broker.process.keeping import keep_at_stop
+from tests.model.long_life import LongLife
+from tests.model.world import Client
+
+BODY = "x" * 1_000
+
+
+def bodies(start: int, count: int) -> list[str]:
+    return [f"m{number}-{BODY}" for number in range(start, start + count)]
+
+
+def spilled(life: LongLife) -> int:
+    return sum(number for number, _ in life.world.broker.state.references.spilled.values())
+
+
+def stop(life: LongLife) -> None:
+    """In order; and the next start."""
+    for connection in list(life.world.broker.connections.values()):
+        life.world.broker.disconnect(connection, lost=False)
+    life.world.commit()
+
+    async def flush() -> None:
+        life.world.journal.commit()
+
+    async def keep() -> None:
+        journal = cast(Any, SimpleNamespace(space_low=False, flush=flush))
+        await keep_at_stop(life.world.broker, journal, asyncio.get_running_loop().time() + 60)
+
+    asyncio.run(keep())
+    life.world.journal.commit()
+    life.world.crash()
+
+
+def in_order(keys: list[str]) -> list[int]:
+    return [int(key.partition("-")[0][1:]) for key in keys]
+
+
+def test_they_keep_their_places_and_bound_memory_and_nobody_waits_for_the_disk() -> None:
+    limit = 100_000
+    life = LongLife(window_messages=20, memory_bytes=limit)
+    life.world.journal.page_rows = 10
+    sender, receiver = life.client(), life.client()
+    for start in range(0, 400, 10):
+        life.send(sender, "a", *bodies(start, 10), durable=start % 100 == 0)
+        if start % 100:
+            assert not life.world.journal.busy(sends=True), "a confirm waits"
+        life.world.commit()
+        life.world.check_balance()
+        assert life.world.broker.memory.charged < limit * 3 // 4
+    assert spilled(life) > 200
+    life.subscribe(receiver, "a", prefetch=7)
+    assert in_order(life.acknowledge_all(receiver)) == list(range(400))
+    assert (spilled(life), life.world.broker.state.references.spilled_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_a_crash_takes_what_is_not_durable_and_an_orderly_stop_nothing(orderly: bool) -> None:
+    life = LongLife(window_messages=20, memory_bytes=100_000)
+    sender = life.client()
+    life.world.broker.resources.declare({"queue": "passing", "durable": False})
+    for start in range(0, 200, 10):
+        life.send(sender, "a", *bodies(start, 10), durable=start % 50 == 0)
+        life.send(sender, "passing", *bodies(start, 2))
+        life.world.commit()
+    life.send(sender, "a", *bodies(200, 5), durable=False, delay_ms=60_000)
+    life.world.commit()
+    assert spilled(life) > 100
+    stop(life) if orderly else life.world.crash()
+    life.world.check_balance()
+    receiver = life.client()
+    life.subscribe(receiver, "a", prefetch=10)
+    came = in_order(life.acknowledge_all(receiver))
+    assert came == (list(range(200)) if orderly else [n for n in range(200) if n % 50 < 10])
+    life.world.time_ms += 61_000
+    assert in_order(life.acknowledge_all(receiver)) == (list(range(200, 205)) if orderly else [])
+    sent, left = life.world.journal.queue_stats[life.queue("a").queue_id][0], 205 if orderly else 40
+    assert sent == left, "what was counted in is what was there to leave"
+    assert "passing" not in life.world.broker.state.post_office.queues
+
+
+def test_a_queue_that_goes_takes_its_own_along_and_no_other() -> None:
+    life = LongLife(window_messages=20, memory_bytes=100_000)
+    sender = life.client()
+    for start in range(0, 100, 10):
+        for name in "ab":
+            life.send(sender, name, *bodies(start, 10), durable=False)
+        life.world.commit()
+    of_b = life.world.broker.state.references.spilled[life.queue("b")]
+    life.world.broker.resources.delete_queue(life.queue("a"))
+    life.world.commit()
+    life.world.check_balance()
+    assert list(life.world.broker.state.references.spilled.values()) == [of_b]
+    assert {record.queue_id for record in life.world.journal.references.values()} == {life.queue("b").queue_id}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_kinds_in_random_lives(seed: int) -> None:
+    """Sent and neither acknowledged nor taken by a crash: there, once, and in its order."""
+    rng = Random(seed)
+    life = LongLife(window_messages=5, memory_bytes=40_000)
+    life.world.journal.page_rows = 4
+    there: dict[int, bool] = {}
+    clients: list[Client] = []
+    number = 0
+    for _ in range(150):
+        match rng.choice(["send", "send", "send", "consume", "fail", "leave", "crash", "stop"]):
+            case "send":
+                count, durable = rng.choice([1, 1, 12]), rng.random() < 0.4
+                delay = rng.choice([0, 0, 0, 10_000])
+                life.send(life.client(), "a", *bodies(number, count), durable=durable, delay_ms=delay)
+                there |= dict.fromkeys(range(number, number + count), durable)
+                number += count
+            case "consume":
+                clients.append(life.client())
+                life.subscribe(clients[-1], "a", prefetch=rng.choice([1, 6]))
+            case "fail" | "leave" as what if clients:
+                client = rng.choice(clients)
+                (consumer,) = client.consumers.values()
+                held = list(consumer.unsettled.values())[: rng.choice([1, 5])]
+                if what == "fail" and held:
+                    life.world.broker.fail(consumer, held, Failure(retryable=True), "nack", {})
+                elif held:
+                    for reference in held:
+                        there.pop(in_order([reference.message.body.decode()])[0], None)
+                    life.world.broker.acknowledge(consumer, held)
+            case "crash" if rng.random() < 0.3:
+                life.world.commit()
+                life.world.crash()
+                clients.clear()
+                there = {each: durable for each, durable in there.items() if durable}
+            case "stop" if rng.random() < 0.3:
+                stop(life)
+                clients.clear()
+                there = dict.fromkeys(there, True)
+            case _:
+                life.world.time_ms += rng.choice([10, 3_000])
+        if rng.random() < 0.7:
+            life.world.commit()
+            life.world.check_balance()
+    for connection in list(life.world.broker.connections.values()):
+        life.world.broker.disconnect(connection, lost=False)
+    life.world.time_ms += 20_000
+    life.keys()
+    last = life.client()
+    life.subscribe(last, "a", prefetch=3)
+    came = in_order(life.acknowledge_all(last))
+    assert sorted(came) == sorted(there)
+    assert spilled(life) == 0
