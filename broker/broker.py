@@ -38,7 +38,8 @@ _CLOCK_SLACK_MS: Final = 60_000
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "the login was checked": "connect disconnect",
-    "of a producer that was opened": "close_producer open_sender give_credit charge why_nothing_more top_up notify_blocked send hold_sends",
+    "of a producer that was opened": "close_producer open_sender give_credit charge why_nothing_more top_up notify_blocked send sent"
+    " hold_sends",
     "along a route that was worked out": "publish offer hold commit_channel",
     "of a consumer that was let in": "acknowledge fail poison without_too_large give_back client_saw_expire socket_resumed"
     " hold_acknowledgement",

@@ -162,8 +162,9 @@ class FlowControl:
 
     def look(self, now_ms: int) -> None:
         """About once a second: limits that hold nobody back any more, and another line."""
+        held = {each.waiting.limit for each in self.waiting if each.waiting is not None}
         for limit, (began_ms, last_ms) in list(self._in_force.items()):
-            if self.waiting:
+            if limit in held:
                 self._in_force[limit] = began_ms, now_ms
             elif now_ms - last_ms >= _OVER_MS:
                 del self._in_force[limit]

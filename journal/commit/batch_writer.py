@@ -174,7 +174,7 @@ class BatchWriter:
         if state.returned and (batch.deleted or batch.deleted_first):
             returned.forget(connection, batch.deleted | batch.deleted_first)
         if not history:
-            _delete_references(connection, batch, batch.deleted - batch.added.keys(), written, state.references)
+            _end_references(connection, batch, batch.deleted - batch.added.keys(), written, state.references)
         if batch.declares():
             _write_declarations(connection, batch, state, meta)
         deletes = batch.deleted if history else batch.deleted & batch.added.keys()
@@ -278,7 +278,7 @@ def _write_references(connection: sqlite3.Connection, batch: WriteBatch, written
         written.changed += changed
         written.not_found += len(batch.changed) - changed
     if deletes:
-        _delete_references(connection, batch, deletes, written, state.references)
+        _end_references(connection, batch, deletes, written, state.references)
     if batch.messages_deleted:
         _delete_bodies(connection, batch.messages_deleted)
     for queue_id, keep in batch.spill_ended.items():
@@ -442,12 +442,17 @@ def _moving_together(moved: list[tuple[int, ReferenceRecord]]) -> Iterator[list[
         yield moved[start:]
 
 
-def _delete_references(connection: sqlite3.Connection, batch: WriteBatch, sequences: set[int], written: Written, references: int) -> None:
-    """``references``: rows there are."""
+def _end_references(connection: sqlite3.Connection, batch: WriteBatch, sequences: set[int], written: Written, references: int) -> None:
+    """Rows of what may come back go at once. ``references``: rows there are."""
     if batch.unspilled:
         may_return = sequences & batch.unspilled.keys()
         _remove_references(connection, sorted(may_return), written)
         sequences = sequences - may_return
+    _delete_references(connection, sequences, written, references)
+
+
+def _delete_references(connection: sqlite3.Connection, sequences: set[int], written: Written, references: int) -> None:
+    """``references``: rows there are."""
     ordered = sorted(sequences)
     if not (tombstones.far_apart(ordered) and tombstones.far_apart(ordered, tombstones.gap(connection, references))):
         _remove_references(connection, ordered, written)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 from homing.broker.core.message import Message
-from homing.broker.core.producer import Producer
+from homing.broker.core.producer import Producer, limit_in
 from homing.broker.limits import BrokerLimits
+from homing.broker.protocols.native.codec import Op
 from homing.broker.steps import at_once
+from tests.model.crowd import sender
 from tests.model.world import Client, World
+from tests.unit.test_amqp_session import Peer
+from tests.unit.test_expiries import publish
 
 
 class Sink:
@@ -83,3 +87,27 @@ def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings
         world.commit()
         assert (marks.of("gone", 1), marks.of("here", 1)) == left
     assert (marks.count, marks.clients) == (1, 1)
+
+
+def test_a_limit_of_one_kind_holds_back_who_sent_that_kind_last_in_a_transaction_too() -> None:
+    world = World({}, limits=BrokerLimits(memory_bytes=1_000_000, window_messages=2, store_bytes=1_000, temp_bytes=1_000))
+    native, peer = sender(world, "one", "q"), Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "queue.declare", 0, "q", False, True, False, False, False, {})
+    producers = [*world.broker.flow.producers]
+    assert peer.session.producer in producers
+
+    def held() -> set[str]:
+        return {limit_in(why) for each in producers if (why := world.broker.flow._reason(False, each)) is not None}
+
+    for body in (b"x" * 600_000, b"x" * 2_000):  # half of memory is used by then
+        publish(peer, body, delivery_mode=1)
+    native.say([Op.SEND, 1, 1, [[b"x" * 2_000]]])
+    world.commit()
+    assert {each.limit for each in world.broker.flow.held_back()} == {"temp-limit", "store-limit"}
+    for durable in (True, False):
+        native.say([Op.SEND, 1, 0, [[b"x", None, 4, durable]], 1])
+        publish(peer, b"x", delivery_mode=2 if durable else 1)
+        assert held() == {"store-limit" if durable else "temp-limit"}
+        peer.call(1, "tx.select")
