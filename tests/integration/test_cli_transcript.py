@@ -63,7 +63,7 @@ MASKS = (
     (r"127\.0\.0\.1:(?!1\b)\d+(.*?)  [\d.]+ (?:ms|s)  ", r"127.0.0.1:PORT\1  SPAN  "),
     (r"127\.0\.0\.1:(?!1\b)\d+", "127.0.0.1:PORT"),
     (r"^(memory|disk|journal|log)  .*", r"\1  …"),
-    (r"^ +(?:(?:queues|connections) [\d.]+|[\d,]+ commits?).*", "  …"),
+    (r"^ +(?:(?:queues|connections|not durable, on disk) [\d.]+|[\d,]+ commits?).*", "  …"),
     (r"  [0-9a-f]{8}  homing-python(?: \S+)?  \S+  native", "  CLIENT  homing-python VERSION  HOST  native"),
     (r"(\d sent), [\d,]+ a second", r"\1, RATE a second"),
     (r"^(homing \S+) \(compiled\)", r"\1"),
