@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,16 @@ from tests.truth.workload import (
 #: What holds for dead-letter queues: their messages are drained long before the limit.
 DEAD_LETTERS = QueueSettings(limit=10, delay_ms=5, records=10, dead="park")
 LONG_MS = 3_600_000
+
+
+@contextmanager
+def full_is_said() -> Iterator[None]:
+    """What comes by hand is refused where there is no room for it."""
+    try:
+        yield
+    except HomingError as error:
+        if error.code != "queue-full":
+            raise
 
 
 class Play:
@@ -220,6 +231,11 @@ class Play:
             target = settings.target(queue)
             oldest = next(iter(waiting.values()))
             self.account.end(oldest, "dead-lettered" if target else "dropped", at, "maxlen", target)
+
+    def _has_room(self, queue: str) -> bool:
+        """What comes back by hand pushes nothing out."""
+        length = self._settings[queue].length
+        return not length or len(self.account.ready(queue)) < length
 
     async def _expire(self, queue: str) -> None:
         mortal = [entry for entry in self.account.ready(queue).values() if entry.message in self._mortal]
@@ -402,12 +418,13 @@ class Play:
             if step.job:
                 await connection.redrive(step.queue, wait=True, stop_above=None)
             else:
-                await connection.call("redrive", queue=step.queue, message_ids=None)
+                with full_is_said():
+                    await connection.call("redrive", queue=step.queue, message_ids=None)
             at = Between.since(began)
         for entry in dead:
             home = self.account.of(entry.message)[0].queue
-            self.account.end(entry, "redriven", at, target=home)
-            self._trim(home, at)
+            if self._has_room(home):
+                self.account.end(entry, "redriven", at, target=home)
 
     async def _edit(self, step: Edit) -> None:
         if not (dead := self.account.here(step.queue)):
@@ -417,16 +434,22 @@ class Play:
             for entry in dead:
                 home, number = self.account.of(entry.message)[0].queue, len(self._left) if step.keep else entry.message
                 began = now_us()
-                self._left.setdefault(number, self._left[entry.message])
                 body, said = b"%d" % number, {"edited": True}
-                edited = await connection.edit(found[entry.message], queue=step.queue, body=body, properties=said, keep_original=step.keep)
+                edited = 0
+                with full_is_said():
+                    edited = await connection.edit(
+                        found[entry.message], queue=step.queue, body=body, properties=said, keep_original=step.keep
+                    )
                 at = Between.since(began)
+                assert bool(edited) is self._has_room(home)
+                if not edited:
+                    continue
+                self._left.setdefault(number, self._left[entry.message])
                 if step.keep:
                     self.account.ids[number] = edited
                     self.account.enter(number, home, at, "moved")
                 else:
                     self.account.end(entry, "edited", at, target=home)
-                self._trim(home, at)
 
     async def _retry(self, step: Retry) -> None:
         waiting = [entry for entry in self.account.here(step.queue) if entry.waits]

@@ -19,6 +19,12 @@ async def redrive(worker: Worker) -> None:
             await _act(worker, connection)
         except HomingError as error:
             worker.note(f"redrive: {error.code}")
+    for queue in REDRIVEN:
+        # However slow the machine is, something was sent back.
+        try:
+            await connection.redrive(f"DLQ.{queue}")
+        except HomingError as error:
+            worker.note(f"redrive: {error.code}")
     while not await _all_ended(worker, connection):
         await worker.pause(20, 50)
     await close_quietly(worker, connection)
