@@ -65,7 +65,7 @@ def test_a_frame_far_beyond_its_credit_is_taken_only_as_far_as_that_goes_where_m
         client.say([Op.SEND, 1, 1, [message] * 100])
         world.broker.drain()
     # Each had credit for one message at least, and none for all.
-    assert 2 * MIB <= world.broker.memory.charged < 8 * MIB
+    assert 2 * MIB <= world.broker.memory.bytes < 8 * MIB
     world.commit()
     refused = [frame[3][:2] for client in clients for frame in client.of(Op.CONFIRM) if len(frame) > 3]
     assert len(refused) > 150
