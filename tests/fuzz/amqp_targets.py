@@ -24,6 +24,7 @@ from homing.broker.protocols.amqp091.codec import (
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, PROTOCOL_HEADER, write_arguments
 from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
+from tests import inside
 from tests.fuzz.journal_words import check_batch
 from tests.model.world import World
 from tests.session_support import Transport
@@ -245,10 +246,10 @@ class Attack:
     def check(self) -> None:
         """Nobody holds anything, and the good client's messages are as it left them."""
         self.world.check_balance()
-        state = self.world.broker.state
-        assert all(not queue.delivering for queue in state.post_office.queues.values())
-        assert state.memory.charged >= 0
-        bodies = [reference.message.body for reference in state.post_office.queues["good"].references.values()]
+        queues = inside.queues(self.world.broker)
+        assert all(not queue.delivering for queue in queues.values())
+        assert inside.memory(self.world.broker).charged >= 0
+        bodies = [reference.message.body for reference in queues["good"].references.values()]
         assert bodies == [b"good%d" % number for number in range(3)]
 
 

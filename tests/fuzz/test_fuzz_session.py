@@ -16,6 +16,7 @@ from homing.broker.core.settings.address_settings import AddressSettingsReposito
 from homing.broker.management.calls import Calls
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
+from tests import inside
 from tests.faults.hostile import check_words
 from tests.fuzz.journal_words import check_batch
 from tests.fuzz.native_frames import Frames
@@ -85,11 +86,11 @@ class House:
         return producer.high_watermark + 1 if producer is not None else 1
 
     def check(self) -> None:
-        queue = self.broker.state.post_office.queues.get("good")
+        queue = inside.queues(self.broker).get("good")
         if queue is not None:
             bodies = [each.message.body for each in queue.references.values() if each.message.body.startswith(b"good")]
             assert bodies == [b"good%d" % n for n in range(20)]
-        for queue in self.broker.state.post_office.queues.values():
+        for queue in inside.queues(self.broker).values():
             for reference in queue.references.values():
                 consumer = reference.consumer
                 assert (
@@ -97,7 +98,7 @@ class House:
                     or (consumer.unsettled[reference.tag] is reference and consumer in queue.consumers)
                     or consumer.transacted
                 )
-        assert self.broker.state.memory.charged >= 0
+        assert inside.memory(self.broker).charged >= 0
 
 
 async def test_nothing_a_client_sends_breaks_the_broker() -> None:

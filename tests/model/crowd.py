@@ -6,6 +6,7 @@ from typing import Any
 
 from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
+from tests import inside
 from tests.model.world import World
 
 QUEUES = 30
@@ -49,7 +50,7 @@ def _no_calls(*args: Any) -> bool:
 def crowd(world: World, queues: int = QUEUES, address: str = "crowd") -> list[str]:
     names = [f"{address}.{number}" for number in range(queues)]
     for name in names:
-        world.broker.resources.declare({"queue": name, "address": address, "routing_type": "multicast"})
+        inside.resources(world.broker).declare({"queue": name, "address": address, "routing_type": "multicast"})
     return names
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import Message
 from homing.broker.core.queue import Queue
+from tests import inside
 from tests.model.world import Client, Delivery, World
 
 #: What failed is there again at once.
@@ -41,7 +42,7 @@ class Life:
         return consumer
 
     def queue(self, name: str) -> Queue:
-        return self.world.broker.state.post_office.queues[name]
+        return inside.queues(self.world.broker)[name]
 
     def keys(self) -> list[str]:
         """What was delivered since the last look."""

@@ -17,6 +17,7 @@ from homing.broker.core.suspects import UNTIL_FREE
 from homing.broker.errors import Refused
 from homing.broker.process.keeping import keeps
 from homing.journal.contract import FaultStat
+from tests import inside
 from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_methods import published
 from tests.unit.test_amqp_session import Peer
@@ -93,7 +94,7 @@ class Books:
         name = self.random.choice(STEPS)
         getattr(self, name)(self.random.choice(self.programs))
         self.world.turn()
-        self.world.broker.recorder.faults.put_on_record()
+        inside.faults(self.world.broker).put_on_record()
         self.world.commit()
         for program in self.programs:
             program.send(b"")
@@ -133,7 +134,7 @@ class Books:
     def redrive(self, program: Program) -> None:
         target = self.random.choice((None, self.queue))
         job = RedriveJob(0, self.queue.name, "", target=None if target is None else target.name, stop_above=None)
-        if not any(each.queue == job.queue for each in self.world.broker.recorder.redrives.active.values()):
+        if not any(each.queue == job.queue for each in inside.redrives(self.world.broker).active.values()):
             self.world.broker.start_redrive(ANYBODY, self.world.broker.queues()[job.queue], target, job)
 
     def edit(self, program: Program) -> None:
@@ -161,7 +162,7 @@ class Books:
         queue = self.queue
         passing = [each for each in queue.references.values() if not each.durable]
         if keeps(queue):
-            self.world.broker.state.references.keep(passing)
+            inside.references(self.world.broker).keep(passing)
 
     def purge(self, program: Program) -> None:
         if self.random.random() < 0.2:
@@ -177,19 +178,19 @@ class Books:
         assert {each.sequence for each in here if each.durable} <= rows.keys()
         assert rows.keys().isdisjoint([each.sequence for each in passing])
         failed = [[each for each in those if each.cause and not each.cause & DEATH_BITS] for those in (rows.values(), passing)]
-        assert [len(each) for each in failed] == [self.waiting, broker.recorder.faults.in_memory.total()]
+        assert [len(each) for each in failed] == [self.waiting, inside.faults(broker).in_memory.total()]
         self._check_jobs([each.redrive for each in rows.values()], [each.redrive for each in passing])
         self._check_bytes(here)
         for queue in broker.queues().values():
             for connection, until_ms in queue.apart.items():
-                (there,) = [each for each in broker.connections.values() if each.name == connection]
+                (there,) = [each for each in inside.connections(broker).values() if each.name == connection]
                 holds = any(each.queue is queue and each.unsettled for each in there.all_consumers())
                 assert holds or until_ms == UNTIL_FREE, f"{queue.name}: {connection} is set apart for nothing"
 
     def _check_jobs(self, lasting: list[int], passing: list[int]) -> None:
         transient = Counter(map(abs, passing))
         waiting = transient + Counter(map(abs, lasting))
-        for number, job in self.world.broker.recorder.redrives.jobs.items():
+        for number, job in inside.redrives(self.world.broker).jobs.items():
             assert (job.waiting, job.transient) == (waiting[number], transient[number])
 
     def _check_bytes(self, here: list[MessageReference]) -> None:
@@ -199,7 +200,7 @@ class Books:
         for number, message in {id(each.message): each.message for each in here}.items():
             assert (message.references, message.stored) == (numbers[number], durable[number])
             size[message.kept] += message.size + REFERENCE_BYTES * message.references
-        references = self.world.broker.state.references
+        references = inside.references(self.world.broker)
         assert (references.durable_bytes, references.transient_bytes) == (size[True], size[False])
 
 

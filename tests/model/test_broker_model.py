@@ -21,6 +21,7 @@ from homing.broker.delivery.retrying import NOW
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.paging.waiting import FIRST
+from tests import inside
 from tests.model.world import ANYBODY, Client, Delivery, World
 
 LAYERS: dict[str, dict[str, Any]] = {
@@ -94,7 +95,7 @@ class BrokerModel(RuleBasedStateMachine):
 
     def _until_safe(self, key: str) -> None:
         self.unsafe.add(key)
-        self.world.broker.recorder.when_safe(lambda: self.unsafe.discard(key))
+        inside.recorder(self.world.broker).when_safe(lambda: self.unsafe.discard(key))
 
     def _comes_back(self, consumer: Consumer, held: list[MessageReference]) -> None:
         """These were given back just now: those that are to go out again at once hold their credit until they are in place."""
@@ -109,7 +110,7 @@ class BrokerModel(RuleBasedStateMachine):
             on_the_way.difference_update(keys)
             self.returned.setdefault(consumer, set()).update(keys)
 
-        self.world.broker.recorder.when_safe(there)
+        inside.recorder(self.world.broker).when_safe(there)
 
     def _nothing_is_overtaken(self, delivery: Delivery) -> None:
         """A consumer that has the queue to itself gets nothing but what it gave back as long as something of that is on the way.
@@ -145,7 +146,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert self.world.send(producer, messages) is None
         if delay_ms:
             self.not_before.update(dict.fromkeys(keys, self.world.time_ms + delay_ms))
-        self.world.broker.recorder.when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
+        inside.recorder(self.world.broker).when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
 
     @rule(who=st.integers(0, 1), again=st.booleans())
     def send_twice(self, who: int, again: bool) -> None:
@@ -158,7 +159,7 @@ class BrokerModel(RuleBasedStateMachine):
         first = producer.high_watermark + 1
         for _ in range(2 if again else 1):
             self.world.broker.send(producer, first, [Message(0, "a", key.encode())])
-        self.world.broker.recorder.when_safe(lambda: self.confirmed.__setitem__(key, "a"))
+        inside.recorder(self.world.broker).when_safe(lambda: self.confirmed.__setitem__(key, "a"))
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ class BrokerModel(RuleBasedStateMachine):
     def subscribe(self, who: int, queue: str, prefetch: int, session: int, selector: str | None) -> None:
         client = self.clients[who]
         assert client.connection is not None
-        if len(client.consumers) < 6 and (queue != "DLQ.a" or queue in self.world.broker.state.post_office.queues):
+        if len(client.consumers) < 6 and (queue != "DLQ.a" or queue in inside.queues(self.world.broker)):
             number = max(client.consumers, default=0) + 1
             options = {"prefetch": prefetch, "session": session, "transacted": bool(session), "selector": selector}
             client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, options)
@@ -205,7 +206,7 @@ class BrokerModel(RuleBasedStateMachine):
         if held:
             assert not missing
             self.perhaps_gone.add(delivery.key)
-            self.world.broker.recorder.when_safe(lambda: self.done.add(delivery.key))
+            inside.recorder(self.world.broker).when_safe(lambda: self.done.add(delivery.key))
 
     @rule(
         data=st.data(),
@@ -241,7 +242,7 @@ class BrokerModel(RuleBasedStateMachine):
         if held and not ends and (due := held[0].due_at_ms):
             # Until the batch is on disk a crash brings it back without the delay; and another time may be given meanwhile.
             self.due_when_safe[delivery.key] = due
-            self.world.broker.recorder.when_safe(lambda: self._has_its_time(delivery.key, due))
+            inside.recorder(self.world.broker).when_safe(lambda: self._has_its_time(delivery.key, due))
 
     def _has_its_time(self, key: str, due_at_ms: int) -> None:
         if self.due_when_safe.get(key) == due_at_ms:
@@ -251,7 +252,7 @@ class BrokerModel(RuleBasedStateMachine):
     def retry(self, queue: str, way: str, commits: bool) -> None:
         """What waits gets another time, with commits between two steps or without; when it was answered, that is on disk."""
         broker = self.world.broker
-        found = broker.state.post_office.queues.get(queue)
+        found = inside.queues(broker).get(queue)
         if found is None:
             return
         at_ms = {"now": NOW, "release": NOW, "at": self.world.time_ms + 700, "hold": ON_HOLD_MS}[way]
@@ -285,7 +286,7 @@ class BrokerModel(RuleBasedStateMachine):
             ends = f"DLQ.{queue}"
         if queue.startswith("DLQ."):
             return "parked" if ends else None
-        key, queues = reference.message.body, self.world.broker.state.post_office.queues
+        key, queues = reference.message.body, inside.queues(self.world.broker)
         found = [name for name, each in queues.items() if any(other.message.body == key for other in each.references.values())]
         assert found == ([] if ends == "dropped" else [ends or queue]), f"{error} at failure {failed}"
         if queue == "e" and not ends:
@@ -296,7 +297,7 @@ class BrokerModel(RuleBasedStateMachine):
     @rule(queue=st.sampled_from(ADDRESSES), data=st.data(), keep=st.booleans(), commits=st.booleans())
     def edit(self, queue: str, data: Any, keep: bool, commits: bool) -> None:
         """One message that nobody holds is replaced by another, which is sent when the original is gone, in one commit."""
-        found = self.world.broker.state.post_office.queues.get(f"DLQ.{queue}") or self.world.broker.state.post_office.queues.get(queue)
+        found = inside.queues(self.world.broker).get(f"DLQ.{queue}") or inside.queues(self.world.broker).get(queue)
         rows = [record for record in self.world.journal.rows().values() if found is not None and record.queue_id == found.queue_id]
         if found is None or not rows:
             return
@@ -318,7 +319,7 @@ class BrokerModel(RuleBasedStateMachine):
 
         if not keep:
             self.perhaps_gone.add(old)
-        self.world.broker.recorder.when_safe(stored)
+        inside.recorder(self.world.broker).when_safe(stored)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -334,11 +335,11 @@ class BrokerModel(RuleBasedStateMachine):
         consumer.delivered(delivery.tag, self.world.time_ms)
         held, _ = consumer.held([delivery.tag, delivery.tag])
         key = self._key()
-        broker.transactions.hold_acknowledgement(client.connection, 1, consumer, held)
-        broker.transactions.hold_sends(client.connection, 1, [Message(0, to, key.encode())])
+        inside.transactions(broker).hold_acknowledgement(client.connection, 1, consumer, held)
+        inside.transactions(broker).hold_sends(client.connection, 1, [Message(0, to, key.encode())])
         if not commit:
             undone = [(each, list(each.unsettled.values())) for each in client.connection.consumers_of(1)]
-            broker.transactions.roll_back(client.connection, 1)
+            inside.transactions(broker).roll_back(client.connection, 1)
             for each, references in undone:
                 self._comes_back(each, references)
             for consumer_number, each in client.consumers.items():
@@ -347,7 +348,7 @@ class BrokerModel(RuleBasedStateMachine):
             return
         self.transaction += 1
         try:
-            broker.transactions.commit(client.connection, 1, f"t{self.generation}.{self.transaction}", 1)
+            inside.transactions(broker).commit(client.connection, 1, f"t{self.generation}.{self.transaction}", 1)
         except Refused as refusal:
             raise AssertionError(f"a whole transaction was refused: {refusal.code}") from refusal
         del client.held[number][delivery.tag]
@@ -361,13 +362,13 @@ class BrokerModel(RuleBasedStateMachine):
             if held:
                 self.done.add(delivery.key)
 
-        broker.recorder.when_safe(answered)
+        inside.recorder(broker).when_safe(answered)
 
     @rule(who=st.integers(0, 1), writable=st.booleans())
     def socket_is_full_or_not(self, who: int, writable: bool) -> None:
         self.clients[who].writable = writable
-        for queue in self.world.broker.state.post_office.queues.values():
-            self.world.broker.state.mark_ready(queue)
+        for queue in inside.queues(self.world.broker).values():
+            inside.mark_ready(self.world.broker, queue)
 
     @rule(data=st.data())
     def give_back_unread(self, data: Any) -> None:
@@ -435,7 +436,7 @@ class BrokerModel(RuleBasedStateMachine):
         self.world.turn()
         self.world.check_balance()
         there: dict[str, int] = {}
-        for queue in self.world.broker.state.post_office.queues.values():
+        for queue in inside.queues(self.world.broker).values():
             for reference in queue.references.values():
                 key = reference.message.body.decode()
                 there[key] = there.get(key, 0) + 1

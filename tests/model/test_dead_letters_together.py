@@ -12,6 +12,7 @@ from homing.broker.core.message import MessageReference, Properties
 from homing.broker.core.queue import Queue
 from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.dead_lettering import DeadLetterOffice
+from tests import inside
 from tests.model.life import Life
 from tests.model.world import World
 
@@ -30,7 +31,7 @@ def through_an_exchange(life: Life) -> None:
     client = life.client()
     assert client.connection is not None
     broker = life.world.broker
-    exchanges = broker.virtual_hosts.find("/").exchanges
+    exchanges = inside.virtual_hosts(broker).find("/").exchanges
     exchanges.declare("graves", "headers", durable=True, auto_delete=False, internal=False, arguments={})
     for name, colour, arguments in (
         ("red", "red", {"x-max-length": 3, "x-overflow": "reject-publish"}),
@@ -47,12 +48,14 @@ def to_an_address(life: Life) -> None:
     broker = life.world.broker
     for name, selector, most in (("red", "colour = 'red'", 3), ("blue", "colour = 'blue'", None), ("all", "colour = 'red'", None)):
         options = {"queue": name, "address": "DLA", "routing_type": "multicast", "selector": selector}
-        broker.resources.declare(options if most is None else {**options, "max_length": most, "overflow": "reject-publish"})
-    broker.resources.declare({"queue": "a"})
+        inside.resources(broker).declare(options if most is None else {**options, "max_length": most, "overflow": "reject-publish"})
+    inside.resources(broker).declare({"queue": "a"})
 
 
 def declare(life: Life, connection: Any, name: str, arguments: dict[str, Any]) -> None:
-    life.world.broker.declared_queues.declare(connection, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments)
+    inside.declared_queues(life.world.broker).declare(
+        connection, name, durable=True, exclusive=False, auto_delete=False, arguments=arguments
+    )
 
 
 def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, dead_letter_all: Any) -> dict[str, Any]:
@@ -68,8 +71,8 @@ def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, dead_letter_all: Any) ->
     life.world.time_ms += 1000
     life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.check_balance()
-    state = life.world.broker.state
-    memory = (state.memory.charged, state.references.durable_bytes, state.references.transient_bytes)
+    references = inside.references(life.world.broker)
+    memory = (inside.memory(life.world.broker).charged, references.durable_bytes, references.transient_bytes)
     life.world.commit()
     life.world.check_balance()
     return {"queues": {name: contents(life.queue(name)) for name in ("a", "red", "blue", "all")}, "memory": memory}
@@ -110,7 +113,7 @@ def test_a_message_leaves_one_queue_when_it_enters_the_other(monkeypatch: pytest
     (ended,) = life.world.journal.batch.outcomes
     assert (ended.outcome, ended.at_ms) == ("dead-lettered", dead.entered_at_ms)
     life.world.commit()
-    broker.hand.move(dead, life.queue("a"))
+    inside.hand(broker).move(dead, life.queue("a"))
     (ended,) = life.world.journal.batch.outcomes
     (moved,) = life.queue("a").references.values()
     assert (ended.outcome, ended.at_ms) == ("moved", moved.entered_at_ms)

@@ -10,6 +10,7 @@ import pytest
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import MessageReference
 from homing.broker.core.redelivery import Failure
+from tests import inside
 from tests.model.life import Life
 from tests.model.world import Client
 
@@ -127,5 +128,5 @@ def test_whatever_ends_and_how(seed: int) -> None:
     for _ in range(STEPS):
         life.step()
     life.world.commit()
-    graves = life.world.broker.state.post_office.queues.get("DLQ.a")
+    graves = inside.queues(life.world.broker).get("DLQ.a")
     assert life.dead == {each.message.body for each in graves.references.values()} if graves is not None else not life.dead

@@ -13,6 +13,7 @@ from homing.broker.delivery import publish as broker_sending
 from homing.broker.delivery.fan_out import fan_out
 from homing.broker.delivery.state import BrokerState
 from homing.broker.limits import BrokerLimits
+from tests import inside
 from tests.model.life import Life
 from tests.model.world import World
 from tests.unit.test_amqp_methods import declared, opened, published
@@ -23,7 +24,7 @@ QUEUES = ("one", "two", "three")
 def sent(messages: Callable[[Life], None], settings: dict[str, Any] | None = None, routing_type: str = "multicast") -> Life:
     life = Life({"max-ttl": 60_000, **(settings or {})})
     for name in QUEUES:
-        life.world.broker.resources.declare({"queue": name, "address": "news", "routing_type": routing_type})
+        inside.resources(life.world.broker).declare({"queue": name, "address": "news", "routing_type": routing_type})
     messages(life)
     life.world.check_balance()
     return life
@@ -37,8 +38,8 @@ def reported(life: Life) -> dict[str, Any]:
     consumers = [life.subscribe(life.client(), name, prefetch=100) for name in QUEUES]
     life.world.commit()
     in_order = {consumer.queue.name: [each.message.body for each in consumer.unsettled.values()] for consumer in consumers}
-    held = life.world.broker.state.references
-    memory = (life.world.broker.memory.charged, held.durable_bytes, held.transient_bytes)
+    held = inside.references(life.world.broker)
+    memory = (inside.memory(life.world.broker).charged, held.durable_bytes, held.transient_bytes)
     bodies = sorted(record.body for record in journal.messages.values())
     life.world.check_balance()
     return {"rows": sorted(map(repr, rows)), "bodies": bodies, "in order": in_order, "memory": memory}
@@ -80,7 +81,7 @@ def test_bodies_go_with_the_last_acknowledgement() -> None:
         life.world.commit()
     assert not life.world.journal.messages
     assert not life.world.journal.rows()
-    assert life.world.broker.state.memory.charged == 0
+    assert inside.memory(life.world.broker).charged == 0
 
 
 def test_a_start_finds_all_of_them() -> None:
@@ -110,7 +111,7 @@ def test_anycast_queues_still_take_turns() -> None:
 
 def test_what_finds_no_room_in_memory_goes_to_disk() -> None:
     life = sent(lambda life: None)
-    window = life.world.broker.state.pager._windows.messages
+    window = inside.pager(life.world.broker)._windows.messages
     client = life.client()
     for start in range(0, window + 500, 500):
         life.send(client, "news", *[str(number) for number in range(start, start + 500)])
@@ -129,7 +130,7 @@ def test_priorities_that_queues_do_not_tell_apart_count_as_the_nearest_on_disk_t
         durable = (0x1800).to_bytes(2, "big") + bytes((2, priority))
         assert peer.send(published("", str(number).encode(), durable, exchange="amq.fanout")) == []
     for name in QUEUES:
-        pending = world.broker.state.post_office.queues[name].pending
+        pending = inside.queues(world.broker)[name].pending
         assert (pending.count, pending.on_disk[5], pending.disk_count) == (3, 9, 9)
     assert {record.priority for record in world.journal.rows().values()} == {5}
     world.check_balance()

@@ -18,13 +18,14 @@ from homing.broker.errors import Refused
 from homing.broker.management.queues import describe
 from homing.broker.steps import at_once
 from homing.journal.upkeep.leftovers import POLICIES
+from tests import inside
 from tests.model.life import Life
 from tests.model.world import ANYBODY
 
 
 def test_a_body_is_stored_again_when_only_a_queue_that_is_not_durable_still_has_the_message() -> None:
     life = Life({"max-delivery-attempts": 1})
-    declare = life.world.broker.resources.declare
+    declare = inside.resources(life.world.broker).declare
     for name, durable in (("one", True), ("two", True), ("light", False)):
         declare({"queue": name, "address": "news", "routing_type": "multicast", "durable": durable})
     sender, reader = life.client(), life.client()
@@ -52,7 +53,7 @@ def test_what_comes_back_unread_is_in_no_transaction_any_more() -> None:
     consumer = life.subscribe(one, "a", session=1, transacted=True)
     life.world.commit()
     assert one.connection is not None
-    life.world.broker.transactions.hold_acknowledgement(one.connection, 1, consumer, list(consumer.unsettled.values()))
+    inside.transactions(life.world.broker).hold_acknowledgement(one.connection, 1, consumer, list(consumer.unsettled.values()))
     life.world.broker.disconnect(one.connection, lost=True)
     life.world.commit()
     consumer = life.subscribe(two, "a")
@@ -71,8 +72,8 @@ def test_a_rollback_lets_go_of_what_consumers_of_other_sessions_acknowledged_in_
     life.world.commit()
     assert client.connection is not None
     held = list(consumer.unsettled.values())
-    life.world.broker.transactions.hold_acknowledgement(client.connection, 5, consumer, held)
-    life.world.broker.transactions.roll_back(client.connection, 5)
+    inside.transactions(life.world.broker).hold_acknowledgement(client.connection, 5, consumer, held)
+    inside.transactions(life.world.broker).roll_back(client.connection, 5)
     life.world.broker.acknowledge(consumer, held)
     life.world.commit()
     assert not life.queue("a").references
@@ -87,7 +88,7 @@ def test_acknowledgements_of_nothing_leave_nothing_in_a_transaction() -> None:
     life.world.commit()
     assert client.connection is not None
     for _ in range(100):
-        life.world.broker.transactions.hold_acknowledgement(client.connection, 1, consumer, list(consumer.unsettled.values()))
+        inside.transactions(life.world.broker).hold_acknowledgement(client.connection, 1, consumer, list(consumer.unsettled.values()))
     assert len(client.connection.transactions[1].acknowledged) == 1
 
 
@@ -100,7 +101,7 @@ def test_a_message_behind_thousands_of_expired_ones_goes_out() -> None:
     life.world.time_ms += 101
     life.subscribe(client, "a")
     for _ in range(10):
-        if life.world.broker.state.ready:
+        if inside.ready(life.world.broker):
             life.world.broker.drain()
     assert life.keys() == ["alive"]
 
@@ -169,15 +170,15 @@ def test_a_message_that_went_back_and_was_acknowledged_again_makes_the_transacti
     for round_ in (1, 2):
         held = list(consumer.unsettled.values())
         assert [reference.tag for reference in held] == [round_]
-        broker.transactions.hold_acknowledgement(client.connection, 1, consumer, held)
+        inside.transactions(broker).hold_acknowledgement(client.connection, 1, consumer, held)
         if round_ == 1:
             broker.fail(consumer, held, Failure(), "nack", {})
             life.world.commit()
-    broker.transactions.hold_sends(client.connection, 1, [Message(0, "b", b"sent")])
+    inside.transactions(broker).hold_sends(client.connection, 1, [Message(0, "b", b"sent")])
     with pytest.raises(Refused):
-        broker.transactions.commit(client.connection, 1, "t", 1)
+        inside.transactions(broker).commit(client.connection, 1, "t", 1)
     life.world.commit()
-    assert "b" not in broker.state.post_office.queues
+    assert "b" not in inside.queues(broker)
     life.world.check_balance()
 
 
@@ -190,7 +191,7 @@ def test_thousands_of_parked_messages_look_again_in_steps() -> None:
     life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     assert len(life.queue("a").parked) == 3500
-    life.world.broker.resources.declare({"queue": "dead", "address": "DLA", "routing_type": "multicast"})
+    inside.resources(life.world.broker).declare({"queue": "dead", "address": "DLA", "routing_type": "multicast"})
     life.world.broker.drain()
     assert 0 < len(life.queue("a").parked) < 3500
     life.world.commit()
@@ -215,22 +216,22 @@ def test_what_somebody_declares_is_not_removed_by_itself() -> None:
     client = life.client()
     life.send(client, "a", "m")
     assert client.connection is not None
-    life.world.broker.resources.declare({"queue": "a"})
+    inside.resources(life.world.broker).declare({"queue": "a"})
     life.world.broker.disconnect(client.connection, lost=False)
-    at_once(life.world.broker.resources.purge_steps(life.queue("a")))
+    at_once(inside.resources(life.world.broker).purge_steps(life.queue("a")))
     for _ in range(30):
         life.world.time_ms += 1000
         life.world.commit()
-    assert "a" in life.world.broker.state.post_office.queues
+    assert "a" in inside.queues(life.world.broker)
     life.world.crash()
     assert not life.queue("a").auto_created
-    assert "a" in life.world.broker.state.post_office.addresses
+    assert "a" in inside.addresses(life.world.broker)
 
 
 def test_addresses_of_declared_queues_go_with_them_except_where_they_say_something() -> None:
     """A soak found one row for each temporary queue that AMQP clients ever had."""
     life = Life()
-    resources, addresses = life.world.broker.resources, life.world.broker.state.post_office.addresses
+    resources, addresses = inside.resources(life.world.broker), inside.addresses(life.world.broker)
     resources.declare_address("of-the-file", RoutingTypes.ANYCAST)
     for name, address, routing_type in (
         ("temporary", "temporary", "anycast"),
@@ -278,7 +279,7 @@ def test_who_waits_for_the_first_dead_letter_gets_it() -> None:
 
 def test_there_are_only_so_many_queues() -> None:
     life = Life()
-    life.world.broker.resources._max_queues = 2
+    inside.resources(life.world.broker)._max_queues = 2
     client = life.client()
     life.subscribe(client, "a")
     life.subscribe(client, "b")
@@ -311,10 +312,10 @@ def test_a_reload_that_a_queue_cannot_follow_changes_nothing() -> None:
     client = life.client()
     life.subscribe(client, "a")
     life.queue("a").options = cast(QueueOptions, {"no_such_option": 1})
-    before, in_force = life.world.broker.state.settings, life.queue("a").settings
+    before, in_force = inside.settings(life.world.broker), life.queue("a").settings
     with pytest.raises(Refused):
         life.world.broker.apply_settings(AddressSettingsRepository({"#": {"redelivery-delay": 5000}}))
-    assert life.world.broker.state.settings is before
+    assert inside.settings(life.world.broker) is before
     assert life.queue("a").settings is in_force
 
 
@@ -327,7 +328,7 @@ def test_what_a_commit_acknowledged_counts_as_delivering_until_it_is_on_disk() -
     life.world.commit()
     consumer.delivered(2, life.world.time_ms)
     assert client.connection is not None
-    transactions = life.world.broker.transactions
+    transactions = inside.transactions(life.world.broker)
     transactions.hold_acknowledgement(client.connection, 1, consumer, consumer.held([1, 1])[0])
     transactions.commit(client.connection, 1, "t1", 0)
     assert (describe(life.queue("a"))["delivering"], describe(life.queue("a"))["messages"]) == (2, 2)
@@ -347,7 +348,7 @@ def test_consumers_are_served_by_turns_however_messages_come(pieces: list[int]) 
         life.send(sender, "a", *[str(number + each) for each in range(piece)])
         number += piece
         life.world.turn()
-        life.world.broker.state.mark_ready(life.queue("a"))
+        inside.mark_ready(life.world.broker, life.queue("a"))
         life.world.turn()
     life.world.commit()
     held = [[int(each.message.body) for each in consumer.unsettled.values() if each.message.body != b"first"] for consumer in consumers]
@@ -366,13 +367,13 @@ def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and
     consumer = life.subscribe(receiver, "a", prefetch=5)
     life.send(life.client(), "a", "one", "two")
     life.world.commit()
-    monkeypatch.setattr(broker.office, "exchanges", Broken())
+    monkeypatch.setattr(inside.office(broker), "exchanges", Broken())
     broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     life.world.check_balance()
     assert len(life.queue("a").parked) == 2
     monkeypatch.undo()
-    broker.office.parking.try_all()
+    inside.office(broker).parking.try_all()
     life.world.commit()
     life.world.check_balance()
     assert (life.queue("a").count, life.queue("DLQ.a").count) == (0, 2)
@@ -409,7 +410,7 @@ def test_duplicate_ids_are_forgotten_with_their_address() -> None:
     for _ in range(40):
         life.world.time_ms += 1_000
         life.world.commit()
-    assert "a" not in life.world.broker.state.post_office.addresses
+    assert "a" not in inside.addresses(life.world.broker)
     receiver = life.client()
     life.subscribe(receiver, "a", prefetch=5)
     life.send(life.client(), "a", "new", duplicate_id="x")

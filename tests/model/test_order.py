@@ -11,6 +11,7 @@ from homing.broker.core.consumer import Consumer, SharedWindow
 from homing.broker.core.message import MessageReference
 from homing.broker.core.redelivery import Failure
 from homing.broker.steps import at_once
+from tests import inside
 from tests.model.life import Life
 from tests.model.world import ANYBODY, Client
 
@@ -63,8 +64,8 @@ def recalled(reader: Reader) -> None:
 def rolled_back(reader: Reader) -> None:
     connection = reader.reader.connection
     assert connection is not None
-    reader.world.broker.transactions.hold_acknowledgement(connection, 0, reader.consumer, reader.held())
-    reader.world.broker.transactions.roll_back(connection, 0)
+    inside.transactions(reader.world.broker).hold_acknowledgement(connection, 0, reader.consumer, reader.held())
+    inside.transactions(reader.world.broker).roll_back(connection, 0)
 
 
 def timed_out(reader: Reader) -> None:
@@ -162,8 +163,8 @@ def dead_lettered(reader: Reader) -> str:
 
 
 def parked(reader: Reader) -> str:
-    reader.queue("a").settings = reader.world.broker.resources.in_force(
-        reader.queue("a"), type(reader.world.broker.state.settings)({"#": {**AT_ONCE, "dead-letter-address": None}})
+    reader.queue("a").settings = inside.resources(reader.world.broker).in_force(
+        reader.queue("a"), type(inside.settings(reader.world.broker))({"#": {**AT_ONCE, "dead-letter-address": None}})
     )
     return dead_lettered(reader)
 
@@ -184,13 +185,13 @@ def expired_on_its_way(reader: Reader) -> str:
 
 def purged_on_its_way(reader: Reader) -> str:
     nacked(reader)
-    at_once(reader.world.broker.resources.purge_steps(reader.queue("a")))
+    at_once(inside.resources(reader.world.broker).purge_steps(reader.queue("a")))
     return "A"
 
 
 def deleted_on_its_way(reader: Reader) -> str:
     nacked(reader)
-    reader.world.broker.state.references.leave(next(iter(reader.queue("a").references.values())), "dropped")
+    inside.references(reader.world.broker).leave(next(iter(reader.queue("a").references.values())), "dropped")
     return "B"
 
 
@@ -235,7 +236,7 @@ def test_a_window_that_is_shared_is_free_for_all_who_share_it() -> None:
         window.join(consumer)
     assert reader.commit() == "A"
     nacked(reader)
-    reader.world.broker.state.references.leave(next(iter(reader.queue("a").references.values())), "dropped")
+    inside.references(reader.world.broker).leave(next(iter(reader.queue("a").references.values())), "dropped")
     assert (window.room_for(other), reader.turn()) == (0, "")
     assert reader.commit() == "B"
 
@@ -249,7 +250,7 @@ class Single(Life):
     def __init__(self) -> None:
         super().__init__(AT_ONCE)
         self.sender, self.holders = self.client(), [self.client() for _ in range(3)]
-        self.declared = self.world.broker.declared_queues
+        self.declared = inside.declared_queues(self.world.broker)
         connection = self.sender.connection
         assert connection is not None
         arguments = {"x-single-active-consumer": True}

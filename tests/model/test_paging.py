@@ -17,6 +17,7 @@ from homing.broker.management.messages import peek
 from homing.broker.management.queues import delete
 from homing.broker.paging.waiting import FIRST
 from homing.broker.steps import Steps
+from tests import inside
 from tests.model.long_life import WINDOW, LongLife, numbers
 from tests.model.world import ANYBODY, Client
 
@@ -35,7 +36,7 @@ def test_a_backlog_is_in_memory_up_to_the_window_and_comes_in_order() -> None:
         assert len(queue.references) <= 4 + WINDOW + life.world.journal.page_rows
 
     assert life.acknowledge_all(consumer, bounded) == numbers(23)
-    assert (queue.count, queue.pending.disk_bytes, life.world.broker.state.references.disk_bytes) == (0, 0, 0)
+    assert (queue.count, queue.pending.disk_bytes, inside.references(life.world.broker).disk_bytes) == (0, 0, 0)
     # Caught up: what comes now stays in memory again.
     life.send(life.client(), "a", "last")
     assert not queue.pending.disk_count
@@ -131,7 +132,7 @@ def test_what_expires_on_disk_leaves_for_the_expiry_address() -> None:
         life.world.commit()
         life.world.check_balance()
     assert life.queue("a").count == 7
-    dead = next(queue for name, queue in life.world.broker.state.post_office.queues.items() if name != "a")
+    dead = next(queue for name, queue in inside.queues(life.world.broker).items() if name != "a")
     assert (dead.count, dead.pending.disk_count > 0) == (13, True)
     life.world.time_ms += 60_000
     life.world.commit()
@@ -185,12 +186,12 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
     life.world.check_balance()
     life.send(life.client(), "b", *numbers(9))
     life.world.commit()
-    assert life.run(life.world.broker.resources.purge_steps(life.queue("a"))) == 9
+    assert life.run(inside.resources(life.world.broker).purge_steps(life.queue("a"))) == 9
     assert life.queue("a").count == 0
     assert life.world.broker.delete_queue(ANYBODY, life.queue("b")) == 9
     life.world.commit()
     life.world.crash()
-    assert sum(queue.count for queue in life.world.broker.state.post_office.queues.values()) == 0
+    assert sum(queue.count for queue in inside.queues(life.world.broker).values()) == 0
 
 
 @pytest.mark.parametrize("failed_again", [False, True])
@@ -253,7 +254,7 @@ def test_a_selector_finds_what_is_on_disk_and_leaves_the_rest() -> None:
     for number in range(24):
         life.send(sender, "a", f"m{number}", properties={"even": number % 2 == 0})
     life.world.commit()
-    life.subscribe(chooser, "a", prefetch=2, selector=life.world.broker.resources.read_selector("even = TRUE") and "even = TRUE")
+    life.subscribe(chooser, "a", prefetch=2, selector=inside.resources(life.world.broker).read_selector("even = TRUE") and "even = TRUE")
     assert life.acknowledge_all(chooser) == [f"m{number}" for number in range(0, 24, 2)]
     assert len(life.queue("a").references) <= WINDOW + life.world.journal.page_rows
     # It has seen everything; what comes later it is asked about too.
@@ -286,7 +287,7 @@ def test_one_message_in_two_queues_keeps_its_body_until_both_are_done() -> None:
     life = LongLife({"default-address-routing-type": "multicast"})
     sender, first, second = life.client(), life.client(), life.client()
     for name in ("one", "two"):
-        life.world.broker.resources.declare({"queue": name, "address": "news", "routing_type": "multicast"})
+        inside.resources(life.world.broker).declare({"queue": name, "address": "news", "routing_type": "multicast"})
     life.send(sender, "news", *numbers(10))
     life.subscribe(first, "one", prefetch=3)
     assert life.acknowledge_all(first) == numbers(10)
@@ -306,7 +307,7 @@ def test_a_transaction_joins_a_long_queue_at_its_place() -> None:
     assert connection is not None
     held: list[MessageReference] = []
     life.world.commit()
-    broker.intake.store(Message(0, "a", b"t"), [life.queue("a")], after_commit=True)
+    inside.intake(broker).store(Message(0, "a", b"t"), [life.queue("a")], after_commit=True)
     held += [reference for reference in life.queue("a").references.values() if reference.where is Where.IN_COMMIT]
     life.send(sender, "a", *numbers(3, 6))
     life.world.commit()
@@ -413,7 +414,7 @@ def test_what_a_call_raises_over_a_page_is_its_own_affair() -> None:
         raise Refused("too-many", "the caller wants no more", "ask for less")
 
     with pytest.raises(Refused, match="the caller wants no more"):
-        life.run(life.world.broker.state.pager.on_disk(life.queue("a"), act, 1 << 62))
+        life.run(inside.pager(life.world.broker).on_disk(life.queue("a"), act, 1 << 62))
     life.subscribe(receiver := life.client(), "a", prefetch=1)
     assert life.acknowledge_all(receiver) == numbers(9)
 

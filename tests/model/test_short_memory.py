@@ -7,6 +7,7 @@ import pytest
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.memory import Kind
 from homing.broker.errors import Refused
+from tests import inside
 from tests.model.long_life import LongLife, numbers
 from tests.model.world import Client
 
@@ -17,7 +18,7 @@ def test_memory_at_its_limit_sends_everything_to_disk_and_nobody_waits() -> None
     for start in range(0, 200, 10):
         life.send(sender, "a", *numbers(10, start))
     life.world.commit()
-    assert life.world.broker.state.memory.charged < 25_000
+    assert inside.memory(life.world.broker).charged < 25_000
     receiver = life.client()
     life.subscribe(receiver, "a", prefetch=10)
     assert life.acknowledge_all(receiver) == numbers(200)
@@ -32,13 +33,13 @@ def test_who_holds_much_of_a_short_memory_gets_no_more_until_it_settles_some() -
         life.send(sender, "a", *numbers(10, start))
         life.world.commit()
     assert 0 < len(consumer.unsettled) < 100
-    assert life.world.broker.flow._reason_for_all(False) is None, "producers go on"
+    assert inside.flow(life.world.broker)._reason_for_all(False) is None, "producers go on"
     life.keys()
     life.send(sender, "b", *numbers(40, 200))
     life.world.commit()
     life.subscribe(modest, "b", prefetch=2)
     assert [key for key in life.acknowledge_all(modest) if int(key[1:]) >= 200] == numbers(40, 200), "others are served"
-    assert life.world.broker.state.memory.charged < 40_000
+    assert inside.memory(life.world.broker).charged < 40_000
     life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
     life.seen.clear()
     assert life.acknowledge_all(hog)[-1] == "m199", "what it settles makes room for more"
@@ -83,7 +84,7 @@ def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_con
     life.world.commit()
     life.subscribe(modest, "b", prefetch=2)
     assert [key for key in life.acknowledge_all(modest) if int(key[1:]) >= 200] == numbers(40, 200), "others are served"
-    assert life.world.broker.state.memory.charged < 40_000
+    assert inside.memory(life.world.broker).charged < 40_000
     for consumer in got[:20]:
         life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.time_ms += 1_000
@@ -107,7 +108,7 @@ def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_t
         life.world.broker.unsubscribe(hog.connection, consumer, keep_delivered=True)
         life.world.check_balance()
     assert 0 < len(hog.connection.retired) < 100
-    assert life.world.broker.state.memory.charged < 40_000
+    assert inside.memory(life.world.broker).charged < 40_000
 
 
 def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> None:
@@ -119,14 +120,14 @@ def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> N
         for _ in range(3):
             life.send(sender, f"q{number}", *[body] * 10)
             life.world.commit()
-    assert life.world.broker.state.memory.charged < limit * 0.8, "the last quarter is for what consumers hold"
+    assert inside.memory(life.world.broker).charged < limit * 0.8, "the last quarter is for what consumers hold"
     readers = {number: life.subscribe(life.client(), f"q{number}", prefetch=1) for number in range(30)}
     came = 0
     while any(life.queue(f"q{number}").count for number in range(30)):
         life.world.commit()
         life.world.check_balance()
-        most = max(most, life.world.broker.state.memory.charged)
-        assert life.world.broker.flow._reason_for_all(False) is None, "producers go on"
+        most = max(most, inside.memory(life.world.broker).charged)
+        assert inside.flow(life.world.broker)._reason_for_all(False) is None, "producers go on"
         settled = came
         for reader in readers.values():
             came += len(reader.unsettled)
@@ -143,11 +144,11 @@ def test_what_is_due_comes_into_memory_as_there_is_room_for_it() -> None:
         life.send(sender, "a", *[body] * 10, delay_ms=60_000)
         life.world.commit()
     life.send(sender, "a", "behind")
-    assert life.world.broker.state.memory.charged <= limit
+    assert inside.memory(life.world.broker).charged <= limit
     for _ in range(70):
         life.world.time_ms += 1_000
         life.world.commit()
-    assert life.world.broker.state.memory.charged <= limit * 3 // 4 + 2 * len(body), "nobody asked for them"
+    assert inside.memory(life.world.broker).charged <= limit * 3 // 4 + 2 * len(body), "nobody asked for them"
     reader = life.client()
     life.subscribe(reader, "a", prefetch=3)
     came = life.acknowledge_all(reader, lambda: _at_most(life, limit))
@@ -155,7 +156,7 @@ def test_what_is_due_comes_into_memory_as_there_is_room_for_it() -> None:
 
 
 def _at_most(life: LongLife, size: int) -> None:
-    assert life.world.broker.state.memory.charged <= size
+    assert inside.memory(life.world.broker).charged <= size
 
 
 def _backlog_that_nobody_reads(limit: int) -> LongLife:
@@ -163,7 +164,7 @@ def _backlog_that_nobody_reads(limit: int) -> LongLife:
     life.world.journal.page_rows = 20
     life.send(life.client(), "unread", *["x" * (limit // 100)] * 45, durable=False)
     life.world.commit()
-    memory = life.world.broker.memory
+    memory = inside.memory(life.world.broker)
     memory.charge(Kind.CONNECTIONS, limit - memory.bytes)
     return life
 

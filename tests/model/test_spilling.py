@@ -11,6 +11,7 @@ import pytest
 
 from homing.broker.core.redelivery import Failure
 from homing.broker.process.keeping import keep_at_stop
+from tests import inside
 from tests.model.long_life import LongLife
 from tests.model.world import Client
 
@@ -22,12 +23,12 @@ def bodies(start: int, count: int) -> list[str]:
 
 
 def spilled(life: LongLife) -> int:
-    return sum(number for number, _ in life.world.broker.state.references.spilled.values())
+    return sum(number for number, _ in inside.references(life.world.broker).spilled.values())
 
 
 def stop(life: LongLife) -> None:
     """In order; and the next start."""
-    for connection in list(life.world.broker.connections.values()):
+    for connection in list(inside.connections(life.world.broker).values()):
         life.world.broker.disconnect(connection, lost=False)
     life.world.commit()
 
@@ -58,18 +59,18 @@ def test_they_keep_their_places_and_bound_memory_and_nobody_waits_for_the_disk()
             assert not life.world.journal.busy(sends=True), "a confirm waits"
         life.world.commit()
         life.world.check_balance()
-        assert life.world.broker.memory.charged < limit * 3 // 4
+        assert inside.memory(life.world.broker).charged < limit * 3 // 4
     assert spilled(life) > 200
     life.subscribe(receiver, "a", prefetch=7)
     assert in_order(life.acknowledge_all(receiver)) == list(range(400))
-    assert (spilled(life), life.world.broker.state.references.spilled_bytes) == (0, 0)
+    assert (spilled(life), inside.references(life.world.broker).spilled_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_crash_takes_what_is_not_durable_and_an_orderly_stop_nothing(orderly: bool) -> None:
     life = LongLife(window_messages=20, memory_bytes=100_000)
     sender = life.client()
-    life.world.broker.resources.declare({"queue": "passing", "durable": False})
+    inside.resources(life.world.broker).declare({"queue": "passing", "durable": False})
     for start in range(0, 200, 10):
         life.send(sender, "a", *bodies(start, 10), durable=start % 50 == 0)
         life.send(sender, "passing", *bodies(start, 2))
@@ -87,7 +88,7 @@ def test_a_crash_takes_what_is_not_durable_and_an_orderly_stop_nothing(orderly: 
     assert in_order(life.acknowledge_all(receiver)) == (list(range(200, 205)) if orderly else [])
     sent, left = life.world.journal.queue_stats[life.queue("a").queue_id][0], 205 if orderly else 40
     assert sent == left, "what was counted in is what was there to leave"
-    assert "passing" not in life.world.broker.state.post_office.queues
+    assert "passing" not in inside.queues(life.world.broker)
 
 
 def test_a_queue_that_goes_takes_its_own_along_and_no_other() -> None:
@@ -97,11 +98,11 @@ def test_a_queue_that_goes_takes_its_own_along_and_no_other() -> None:
         for name in "ab":
             life.send(sender, name, *bodies(start, 10), durable=False)
         life.world.commit()
-    of_b = life.world.broker.state.references.spilled[life.queue("b")]
-    life.world.broker.resources.delete_queue(life.queue("a"))
+    of_b = inside.references(life.world.broker).spilled[life.queue("b")]
+    inside.resources(life.world.broker).delete_queue(life.queue("a"))
     life.world.commit()
     life.world.check_balance()
-    assert list(life.world.broker.state.references.spilled.values()) == [of_b]
+    assert list(inside.references(life.world.broker).spilled.values()) == [of_b]
     assert {record.queue_id for record in life.world.journal.references.values()} == {life.queue("b").queue_id}
 
 
@@ -149,7 +150,7 @@ def test_both_kinds_in_random_lives(seed: int) -> None:
         if rng.random() < 0.7:
             life.world.commit()
             life.world.check_balance()
-    for connection in list(life.world.broker.connections.values()):
+    for connection in list(inside.connections(life.world.broker).values()):
         life.world.broker.disconnect(connection, lost=False)
     life.world.time_ms += 20_000
     life.keys()

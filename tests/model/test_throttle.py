@@ -13,6 +13,7 @@ from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import method_frame
 from homing.broker.protocols.native.codec import Op
+from tests import inside
 from tests.model.crowd import QUEUES, Client, crowd, sender
 from tests.model.life import Life
 from tests.model.world import ANYBODY, World
@@ -33,7 +34,7 @@ def a_turn(world: World, commit: bool = True) -> int:
 
 def bodies(world: World, name: str) -> list[bytes]:
     """What a queue holds, in order."""
-    queue = world.broker.state.post_office.queues[name]
+    queue = inside.queues(world.broker)[name]
     rows = {record.sequence: record.message.body for record in world.journal.rows().values() if record.queue_id == queue.queue_id}
     return [rows[sequence] for sequence in sorted(rows)]
 
@@ -154,14 +155,14 @@ def test_what_is_not_durable_goes_to_disk_where_there_is_no_room_in_memory() -> 
     client.say([Op.SEND, 1, 1, [[b"x", None, 4, False]] * MESSAGES])
     for _ in range(30):
         a_turn(world)
-    assert world.broker.state.memory.charged <= 2_000_000 + REFERENCE_BYTES * REFERENCES_A_TURN
+    assert inside.memory(world.broker).charged <= 2_000_000 + REFERENCE_BYTES * REFERENCES_A_TURN
     assert client.of(Op.CONFIRM)[-1][2] == MESSAGES, "nobody waits for the disk"
-    assert sum(number for number, _ in world.broker.state.references.spilled.values()) > 0
+    assert sum(number for number, _ in inside.references(world.broker).spilled.values()) > 0
     for name in names:
-        world.broker.resources.delete_queue(world.broker.state.post_office.queues[name])
+        inside.resources(world.broker).delete_queue(inside.queues(world.broker)[name])
     world.commit()
     world.check_balance()
-    assert not world.broker.state.references.spilled
+    assert not inside.references(world.broker).spilled
 
 
 def test_what_finds_no_room_in_memory_goes_to_disk_in_the_same_steps() -> None:
@@ -171,14 +172,14 @@ def test_what_finds_no_room_in_memory_goes_to_disk_in_the_same_steps() -> None:
     client.say([Op.SEND, 1, 1, some(1)])
     while not client.of(Op.CONFIRM) or client.of(Op.CONFIRM)[-1][2] < MESSAGES:
         assert a_turn(world) <= REFERENCES_A_TURN
-    assert {world.broker.state.post_office.queues[name].pending.disk_count for name in names} == {MESSAGES - 10}
+    assert {inside.queues(world.broker)[name].pending.disk_count for name in names} == {MESSAGES - 10}
     world.check_balance()
     consumer = Client(world, "two")
     consumer.say([Op.SUBSCRIBE, 1, 1, names[7], {"prefetch": 1000}])
     world.journal.page_rows = 100
     world.commit()
     assert [item[1] for frame in consumer.of(Op.DELIVER) for item in [*frame[3]]] or consumer.of(Op.DELIVER_BODIES)
-    assert world.broker.state.post_office.queues[names[7]].delivering == MESSAGES
+    assert inside.queues(world.broker)[names[7]].delivering == MESSAGES
 
 
 # -- moves ---------------------------------------------------------------------------------------------------------------
@@ -243,7 +244,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
     world.broker.disconnect(client.connection, lost=False)
     world.broker.delete_queue(ANYBODY, life.queue("home"))
     for name in ("one", "two"):
-        world.broker.resources.declare({"queue": name})
+        inside.resources(world.broker).declare({"queue": name})
     world.commit()
     dead = life.queue("DLQ.home")
     for in_memory in (True, False):
@@ -344,11 +345,11 @@ def test_publishes_for_many_queues_are_taken_in_steps_and_the_connection_waits(l
     assert world.journal.ids_taken - before <= REFERENCES_A_TURN
     waited = 0
     while not peer.reading:
-        assert "later" not in world.broker.state.post_office.queues
+        assert "later" not in inside.queues(world.broker)
         assert a_turn(world) <= REFERENCES_A_TURN
         waited += 1
     assert waited > 2
-    assert "later" in world.broker.state.post_office.queues
+    assert "later" in inside.queues(world.broker)
     expected = [b"%08d" % number for number in range(MESSAGES)]
     assert all(bodies(world, f"crowd.{number}") == expected for number in range(QUEUES))
     acks = [values for name, values in peer.methods() if name == "basic.ack"]
@@ -392,9 +393,11 @@ def test_what_selectors_cost_counts_whether_or_not_a_message_joins_a_queue(
     world = World({})
     for number in range(queues):
         selector = f"p LIKE '%a_b{number}%'" if number else "p LIKE '%a_a%'"
-        world.broker.resources.declare({"queue": f"q{number}", "address": "asked", "routing_type": "multicast", "selector": selector})
+        inside.resources(world.broker).declare(
+            {"queue": f"q{number}", "address": "asked", "routing_type": "multicast", "selector": selector}
+        )
     client, other = sender(world, "costly", "asked"), sender(world, "other", "plain")
-    throttle, spent = world.broker.state.throttle, list[int]()
+    throttle, spent = inside.throttle(world.broker), list[int]()
     spend = throttle.spend
 
     def noted(cost: int) -> None:
@@ -427,7 +430,7 @@ def test_messages_that_came_before_are_passed_over_turn_after_turn() -> None:
     client.say([Op.SEND, 1, 1, [known]])
     a_turn(world)
     woken: list[None] = []
-    world.broker.state.wake = lambda: woken.append(None)
+    inside.call_when_woken(world.broker, lambda: woken.append(None))
     last = 1 + 2 * REFERENCES_A_TURN + 1
     client.say([Op.SEND, 1, 2, [known] * (last - 1)])
     while client.of(Op.CONFIRM)[-1][2] < last:
@@ -435,7 +438,7 @@ def test_messages_that_came_before_are_passed_over_turn_after_turn() -> None:
         assert not world.journal.busy()
         woken.clear()
         world.broker.drain()
-    assert world.broker.state.post_office.queues["alone.0"].count == 1
+    assert inside.queues(world.broker)["alone.0"].count == 1
 
 
 class Numbers:

@@ -28,6 +28,7 @@ from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import DEATH_BITS, ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
+from tests import inside
 
 
 class Anybody(NamedTuple):
@@ -317,7 +318,7 @@ class World:
 
     def _broker(self) -> Broker:
         broker = Broker(self.journal, AddressSettingsRepository(self.layers), self.now_ms, self.rng, self._wake, self.limits)
-        broker.office.exchanges.headers_seen = partial(headers_seen, True)
+        inside.office(broker).exchanges.headers_seen = partial(headers_seen, True)
         return broker
 
     def _wake(self) -> None:
@@ -376,7 +377,7 @@ class World:
 
     def _check_nobody_starves(self) -> None:
         """Nobody who holds nothing, also not by closed consumers, waits for what is ready, however short memory is."""
-        for queue in self.broker.state.post_office.queues.values():
+        for queue in inside.queues(self.broker).values():
             if queue.pending.total and not queue.paused:
                 for consumer in queue.consumers:
                     waits = consumer.wants and not consumer.unsettled and not consumer.kept.bytes
@@ -396,7 +397,7 @@ class World:
             assert apart or not takers & busy, f"{queue.name}: a suspect starves"
 
     def _consumers(self) -> list[Consumer]:
-        return [c for each in self.broker.connections.values() for c in (*each.consumers.values(), *each.retired.values())]
+        return [c for each in inside.connections(self.broker).values() for c in (*each.consumers.values(), *each.retired.values())]
 
     def crash(self) -> None:
         """The process dies; a new one goes on with what is on disk."""
@@ -412,7 +413,7 @@ class World:
         for sequence, record in self.journal.rows().items():
             if record.cause & DEATH_BITS:
                 on_disk[record.queue_id].add(sequence)
-        for queue in self.broker.state.post_office.queues.values():
+        for queue in inside.queues(self.broker).values():
             by_place: dict[Where, int] = {}
             of_queue = 0
             for reference in queue.references.values():
@@ -437,11 +438,11 @@ class World:
             assert not by_place.get(Where.GONE)
             dead = {n for n, each in queue.references.items() if each.hops and each.cause & DEATH_BITS}
             assert queue.dead == len(dead | on_disk[queue.queue_id]), f"{queue.name}: dead letters"
-        pager = self.broker.state.pager
+        pager = inside.pager(self.broker)
         assert pager.quota.coming_bytes == sum(pager.reads.reading.values())
         # An estimate after a start that only counted; of nothing it is nothing.
-        if not any(queue.pending.disk_count + queue.due_on_disk for queue in self.broker.state.post_office.queues.values()):
-            assert self.broker.state.references.disk_bytes == 0 or self.journal.load_limit == 0
+        if not any(queue.pending.disk_count + queue.due_on_disk for queue in inside.queues(self.broker).values()):
+            assert inside.references(self.broker).disk_bytes == 0 or self.journal.load_limit == 0
         for consumer in self._consumers():
             in_use = len(consumer.unsettled) + consumer.returning
             own = consumer.prefetch + consumer.extension - in_use if consumer.prefetch else consumer.pulls
@@ -449,13 +450,13 @@ class World:
             assert consumer.returning >= 0
             assert consumer.back >= 0
             assert consumer.held_bytes == sum(REFERENCE_BYTES + reference.message.size for reference in consumer.unsettled.values())
-        for each in self.broker.connections.values():
+        for each in inside.connections(self.broker).values():
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
-        assert pager.quota.kept == {each.kept for each in self.broker.connections.values()}
-        held = sum(t.bytes for c in self.broker.connections.values() for t in c.transactions.values())
-        kinds = self.broker.memory.by_kind
+        assert pager.quota.kept == {each.kept for each in inside.connections(self.broker).values()}
+        held = sum(t.bytes for c in inside.connections(self.broker).values() for t in c.transactions.values())
+        kinds = inside.memory(self.broker).by_kind
         assert (kinds[Kind.QUEUES], kinds[Kind.SESSIONS]) == (memory, held)
-        assert kinds[Kind.FAULTS] == sum(group.weight for group in self.broker.recorder.faults.by_id.values())
+        assert kinds[Kind.FAULTS] == sum(group.weight for group in inside.faults(self.broker).by_id.values())
 
     def _check_disk(self, queue: Queue) -> None:
         """What a queue counts as being only on disk is what is there and not in memory."""
@@ -466,6 +467,6 @@ class World:
         assert queue.due_on_disk == sum(record.due_at_ms is not None for record in rows), f"{queue.name}: due on disk"
         assert queue.on_hold_on_disk == sum(record.due_at_ms == ON_HOLD_MS for record in rows), f"{queue.name}: on hold on disk"
         assert all(r.sequence > queue.pending.cursor[r.priority] for r in rows if r.due_at_ms is None), f"{queue.name}: behind the cursor"
-        if (queue.queue_id, "due") not in self.broker.state.pager.reads.reading:
+        if (queue.queue_id, "due") not in inside.pager(self.broker).reads.reading:
             times = [(record.due_at_ms, record.sequence) for record in rows if record.due_at_ms is not None]
             assert all(at > queue.due_horizon for at in times), f"{queue.name}: due too early"

@@ -15,6 +15,7 @@ from homing.broker.protocols.amqp091.message_mapping import headers_of, wire_of
 from homing.broker.protocols.amqp091.options import counts_sent_deaths
 from homing.broker.steps import STEP
 from homing.journal.declarations import BindingContent, DeclarationRecord
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer, codes
 
@@ -180,7 +181,7 @@ def test_consumers_hear_of_a_deleted_queue_after_who_deleted_it(world: World) ->
 
 
 def test_a_name_with_colons_is_one_queue_for_everybody(world: World) -> None:
-    world.broker.virtual_hosts.add("shop")
+    inside.virtual_hosts(world.broker).add("shop")
     peer, shop = opened(world), Peer(world)
     shop.log_in(vhost="shop")
     shop.call(1, "channel.open", "")
@@ -213,13 +214,13 @@ def test_what_died_in_a_queue_with_colons_has_a_dead_letter_queue_ahead_of_time_
 
 def test_direct_replies_may_be_consumed_again_and_leave_nothing_behind(world: World) -> None:
     peer = opened(world)
-    before = len(world.broker.state.post_office.queues)
+    before = len(inside.queues(world.broker))
     for tag in ("one", "two", "three"):
         assert peer.call(1, "basic.consume", 0, "amq.rabbitmq.reply-to", tag, False, True, False, False, {}) == [
             ("basic.consume-ok", [tag])
         ]
         peer.call(1, "basic.cancel", tag, False)
-    assert len(world.broker.state.post_office.queues) == before
+    assert len(inside.queues(world.broker)) == before
     ask = b"\x02\x00\x15amq.rabbitmq.reply-to"
     assert codes(peer.send(published("anywhere", properties=ask))) == [("channel.close", 406)]
 
@@ -235,11 +236,11 @@ def test_a_connection_that_ends_with_a_queue_of_its_own_has_nobody_look_at_all_o
         def values(self) -> NoReturn:
             raise AssertionError("all connections are looked at")
 
-    world.broker.connections = Unseen(world.broker.connections)
+    world.broker.connections = Unseen(inside.connections(world.broker))
     for number, peer in enumerate(peers):
         peer.session.lost()
-        assert sorted(world.broker.state.post_office.queues) == [f"own-{each}" for each in range(number + 1, len(peers))]
-    assert not world.broker.connections
+        assert sorted(inside.queues(world.broker)) == [f"own-{each}" for each in range(number + 1, len(peers))]
+    assert not inside.connections(world.broker)
 
 
 @pytest.mark.parametrize(("version", "count"), [("3.13.7", 8), ("4.1.0", 1)])
@@ -253,7 +254,7 @@ def test_deaths_that_a_program_sent_are_counted_on_as_the_announced_version_does
     peer.send(published("source", properties=write_properties(ContentProperties(headers=write_fields(sent)))))
     peer.call(1, "basic.get", 0, "source", False)
     peer.call(1, "basic.reject", 1, False)
-    (reference,) = world.broker.state.post_office.queues["dead"].pending
+    (reference,) = inside.queues(world.broker)["dead"].pending
     _, properties = wire_of(reference, False, peer.session.view)
     (death,) = headers_of(read_properties(properties))["x-death"]
     assert death["count"] == count
@@ -264,7 +265,7 @@ def test_a_binding_of_an_older_journal_which_tells_no_types_can_be_undone(world:
     peer = opened(world)
     declared(peer, "q")
     peer.call(1, "exchange.declare", 0, "x", "headers", False, True, False, False, False, {})
-    exchanges = world.broker.virtual_hosts.of_name("/").exchanges
+    exchanges = inside.virtual_hosts(world.broker).of_name("/").exchanges
     content = BindingContent(source="x", to="q", queue=True, key="", arguments={"at": 7})
     exchanges.restore([DeclarationRecord("binding", "as it was", cast(dict[str, Any], content))])
     at_seven = write_properties(ContentProperties(headers=write_fields({"at": Timestamp(7)})))
@@ -292,7 +293,7 @@ def test_the_timeout_of_a_consumer_goes_before_that_of_its_queue(
     declared(peer, "q", {} if of_queue is None else {"x-consumer-timeout": of_queue})
     assert consumed(peer, "q", "c", {"x-consumer-timeout": of_consumer}) == [("basic.consume-ok", ["c"])]
     peer.send(published("q", properties=b"\x10\x00\x02"))
-    (reference,) = world.broker.state.post_office.queues["q"].references.values()
+    (reference,) = inside.queues(world.broker)["q"].references.values()
     began_ms = world.time_ms
     while not reference.failed:
         world.time_ms += 500
@@ -338,5 +339,5 @@ def test_arguments_without_effect_are_named_once_for_each_kind(world: World, cap
         "argument-ignored: a consumer of queue 'q' in vhost '/': the argument x-cancel-on-ha-failover",
         "argument-ignored: the exchange 'e' in vhost '/': the argument x-odd",
     ]
-    (consumer, _) = world.broker.state.post_office.queues["q"].consumers
+    (consumer, _) = inside.queues(world.broker)["q"].consumers
     assert (consumer.ignored, consumer.priority) == (("x-odd", "x-cancel-on-ha-failover"), 3)

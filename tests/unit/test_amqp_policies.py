@@ -14,6 +14,7 @@ from homing.broker.core.settings.units import MAX_DURATION_MS
 from homing.broker.topology.amqp.arguments import options_for
 from homing.broker.topology.amqp.policies import with_policy
 from homing.broker.topology.resources import settings_for
+from tests import inside
 from tests.model.world import World
 
 
@@ -153,17 +154,17 @@ def test_what_holds_is_found_again_when_policies_come_and_go() -> None:
     world = World({})
     broker, rng = world.broker, Random(7)
     for name in ("a", "ab", "b", "ba", "c"):
-        broker.resources.declare({"queue": name})
+        inside.resources(broker).declare({"queue": name})
     living: dict[str, Policy] = {}
     for _ in range(300):
         name = rng.choice("pqrst")
         if name in living and rng.random() < 0.4:
-            broker.policies.clear("/", name)
+            inside.policies(broker).clear("/", name)
             del living[name]
         else:
             living[name] = policy(name, rng.choice(["a", "^b", "b", "c$", ""]), priority=rng.randrange(3), max_length=rng.randrange(9))
-            broker.policies.set(living[name])
-        for queue in broker.state.post_office.queues.values():
+            inside.policies(broker).set(living[name])
+        for queue in inside.queues(broker).values():
             wanted = best(living.values(), "/", queue.name, "queues")
             assert queue.policy == wanted
             assert queue.settings.max_length == (wanted.definition["max-length"] if wanted is not None else None)

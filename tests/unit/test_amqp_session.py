@@ -16,6 +16,7 @@ from homing.broker.protocols.amqp091.codec_tables import write_fields
 from homing.broker.protocols.amqp091.options import AmqpOptions
 from homing.broker.protocols.amqp091.session import AmqpSession
 from homing.broker.steps import at_once
+from tests import inside
 from tests.model.world import World
 
 
@@ -132,7 +133,7 @@ def test_a_connection_opens_step_by_step(world: World) -> None:
     assert peer.call(1, "channel.close", 200, "bye", 0, 0) == [("channel.close-ok", [])]
     assert peer.call(0, "connection.close", 200, "bye", 0, 0) == [("connection.close-ok", [])]
     assert peer.ended
-    assert not world.broker.connections
+    assert not inside.connections(world.broker)
 
 
 def test_nothing_is_done_that_comes_behind_a_goodbye(world: World) -> None:
@@ -157,8 +158,8 @@ def test_nothing_is_done_that_comes_behind_a_goodbye(world: World) -> None:
     assert peer.methods() == [("connection.close-ok", [])]
     assert peer.ended
     peer.session.lost()
-    assert sorted(world.broker.state.post_office.queues) == ["before", "q"]
-    assert world.broker.state.post_office.queues["q"].consumers == []
+    assert sorted(inside.queues(world.broker)) == ["before", "q"]
+    assert inside.queues(world.broker)["q"].consumers == []
 
 
 def test_who_says_goodbye_hangs_up_himself(world: World) -> None:
@@ -230,7 +231,7 @@ def test_what_ends_a_connection_before_it_is_open(world: World, frames: list[byt
     peer.send(PROTOCOL_HEADER)
     assert codes(peer.send(b"".join(frames))) == [("connection.close", code)]
     assert peer.ended
-    assert not world.broker.connections
+    assert not inside.connections(world.broker)
 
 
 def test_a_refused_login_is_not_explained_to_whoever_does_not_announce_that_he_reads_it(world: World) -> None:
@@ -238,7 +239,7 @@ def test_a_refused_login_is_not_explained_to_whoever_does_not_announce_that_he_r
     peer.send(PROTOCOL_HEADER)
     assert peer.call(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00wrong", "en_US") == []
     assert peer.hung_up
-    assert not world.broker.connections
+    assert not inside.connections(world.broker)
 
 
 @pytest.mark.parametrize(("channel_max", "frame_max"), [(3000, 8192), (100, 4095), (100, 200_000)])
@@ -272,7 +273,7 @@ def test_what_ends_an_open_connection(world: World, frames: bytes, code: int) ->
     peer = Peer(world)
     peer.log_in()
     assert codes(peer.send(frames)) == [("connection.close", code)]
-    assert not world.broker.connections
+    assert not inside.connections(world.broker)
     assert peer.send(method_frame(1, "channel.open", "")) == [], "nothing is answered after the close"
 
 
@@ -298,7 +299,7 @@ def test_what_is_told_of_failures_is_charged_until_it_is_matched_or_its_channel_
         peer.call(1, "basic.get", 0, "q", False)
 
     def charged() -> int:
-        return world.broker.memory.by_kind[Kind.CONNECTIONS]
+        return inside.memory(world.broker).by_kind[Kind.CONNECTIONS]
 
     before = charged()
 
@@ -343,7 +344,7 @@ def test_publishes_alike_come_to_what_each_would_come_to_alone(world: World) -> 
     assert peer.send(published_alike("small", bodies)) == [("basic.ack", [5, True]), ("basic.nack", [6, False, False])]
     answers = peer.send(published_alike("nowhere", bodies, mandatory=True))
     assert sorted(name for name, _ in answers) == ["basic.ack", "basic.return", "basic.return", "basic.return"]
-    queue = world.broker.state.post_office.queues["plain"]
+    queue = inside.queues(world.broker)["plain"]
     assert [reference.message.body for reference in queue.pending] == bodies * 2
     assert codes(peer.send(published_alike("plain", bodies, immediate=True))) == [("connection.close", 540)]
     assert queue.count == 6
@@ -367,15 +368,15 @@ def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> No
     peer.call(0, "connection.open", "/", "", False)
     peer.call(1, "channel.open", "")
     peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
-    world.broker.flow._memory.limit = 100_000
+    inside.flow(world.broker)._memory.limit = 100_000
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"x" * 60_000, 131_072))
     reported = [name for _ in range(200) for name, _ in peer.send(published) if peer.reading or name]
     assert reported == ["connection.blocked"]
     assert not peer.reading
-    queue = world.broker.state.post_office.queues["q"]
-    at_once(world.broker.resources.purge_steps(queue))
-    world.broker.flow.relieve()
+    queue = inside.queues(world.broker)["q"]
+    at_once(inside.resources(world.broker).purge_steps(queue))
+    inside.flow(world.broker).relieve()
     assert [name for name, _ in peer.methods()] == ["connection.unblocked"]
     assert peer.reading
 
@@ -459,5 +460,5 @@ def test_random_clients_leave_the_balance_right(seed: int) -> None:
         peer.session.lost()
     world.commit()
     world.check_balance()
-    assert not world.broker.connections
-    assert all(not queue.consumers and not queue.delivering for queue in world.broker.state.post_office.queues.values())
+    assert not inside.connections(world.broker)
+    assert all(not queue.consumers and not queue.delivering for queue in inside.queues(world.broker).values())

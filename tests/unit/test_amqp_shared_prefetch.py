@@ -8,6 +8,7 @@ import pytest
 
 from homing.broker.protocols.amqp091.codec import FrameReader, MethodEvent, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_methods import declared, opened, published
 from tests.unit.test_amqp_session import Peer
@@ -146,9 +147,9 @@ def test_a_hundred_queues_are_filled_in_a_few_turns() -> None:
     for name in names:
         peer.session.receive(method_frame(1, "basic.consume", 0, name, name, False, False, False, True, {}))
     turns = 0
-    while world.broker.state.ready:
+    while inside.ready(world.broker):
         world.broker.drain()
         turns += 1
-    queues = world.broker.state.post_office.queues
+    queues = inside.queues(world.broker)
     assert [queues[name].delivering for name in ("q7", "q93")] == [100, 100]
     assert turns <= 4

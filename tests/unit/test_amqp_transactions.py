@@ -9,6 +9,7 @@ from homing.broker.delivery.transactions import SENT_BYTES
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import content_frames
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer, codes, published_alike
 
@@ -27,9 +28,9 @@ def test_a_transaction_may_not_grow_without_end() -> None:
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
     peer.send(published * 3)
-    assert world.broker.memory.by_kind[Kind.SESSIONS] == 3 * (SENT_BYTES + len(b"body") + len(b"\x00\x00"))
+    assert inside.memory(world.broker).by_kind[Kind.SESSIONS] == 3 * (SENT_BYTES + len(b"body") + len(b"\x00\x00"))
     assert codes(peer.send(published)) == [("channel.close", 406)]
-    assert world.broker.memory.by_kind[Kind.SESSIONS] == 0
+    assert inside.memory(world.broker).by_kind[Kind.SESSIONS] == 0
 
 
 def test_a_transaction_that_is_open_for_too_long_closes_its_channel_and_holds_nothing() -> None:
@@ -47,14 +48,14 @@ def test_a_transaction_that_is_open_for_too_long_closes_its_channel_and_holds_no
     world.time_ms += 4_999
     world.broker.tick()
     assert peer.methods() == []
-    assert world.broker.memory.by_kind[Kind.SESSIONS]
+    assert inside.memory(world.broker).by_kind[Kind.SESSIONS]
     world.time_ms += 1_000
     world.broker.tick()
     ((name, (code, text, *_)),) = peer.methods()
     assert (name, code) == ("channel.close", 406)
     assert "limits.transaction-timeout" in text
-    assert world.broker.memory.by_kind[Kind.SESSIONS] == 0
-    assert world.broker.state.post_office.queues["q"].count == 0
+    assert inside.memory(world.broker).by_kind[Kind.SESSIONS] == 0
+    assert inside.queues(world.broker)["q"].count == 0
     # The connection goes on, and so does the channel under its number.
     peer.call(1, "channel.close-ok")
     assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]
@@ -73,7 +74,7 @@ def test_a_transaction_that_acknowledged_what_is_no_longer_held_does_not_commit(
         peer.call(1, "basic.ack", tag, False)
     peer.call(1, "queue.delete", 0, "gone", False, False, False)
     peer.send(published_alike("late", [b"answer"]))
-    late = world.broker.state.post_office.queues["late"]
+    late = inside.queues(world.broker)["late"]
     world.time_ms += 60_000
     world.broker.tick()
     ((name, (code, text, *_)),) = peer.call(1, "tx.commit")

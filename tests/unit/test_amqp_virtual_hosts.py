@@ -11,6 +11,7 @@ from homing.broker.errors import Refused
 from homing.broker.management import virtual_hosts
 from homing.broker.steps import at_once
 from homing.broker.topology.resources import check_name
+from tests import inside
 from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_session import Peer, codes
 
@@ -56,7 +57,7 @@ def test_an_address_and_its_queue_are_in_one_virtual_host(name: str, parts: tupl
 def test_one_that_is_being_deleted_lets_nobody_in() -> None:
     world = World({})
     broker = world.broker
-    broker.virtual_hosts.add("shop")
+    inside.virtual_hosts(broker).add("shop")
     peer = Peer(world)
     peer.log_in(vhost="shop")
     peer.call(1, "channel.open", "")
@@ -66,20 +67,20 @@ def test_one_that_is_being_deleted_lets_nobody_in() -> None:
     next(work)
     assert codes(peer.methods()) == [("connection.close", 320)]
     with pytest.raises(Refused, match="vhost shop not found"):
-        broker.virtual_hosts.find("shop")
+        inside.virtual_hosts(broker).find("shop")
     with pytest.raises(Refused, match="is being deleted"):
-        broker.virtual_hosts.add("shop")
+        inside.virtual_hosts(broker).add("shop")
     with pytest.raises(Refused, match="cannot name"):
-        broker.resources.declare({"queue": "::shop.native"})
+        inside.resources(broker).declare({"queue": "::shop.native"})
     assert codes(Peer(world).log_in(vhost="shop")) == [("connection.close", 530)]
     assert at_once(work) == {"queues": 3, "messages": 0}
-    assert not [name for name in broker.state.post_office.addresses if name.startswith("::")]
-    assert broker.virtual_hosts.add("shop").exchanges.queue("q0") is None
+    assert not [name for name in inside.addresses(broker) if name.startswith("::")]
+    assert inside.virtual_hosts(broker).add("shop").exchanges.queue("q0") is None
 
 
 def test_a_queue_and_its_address_are_in_one_virtual_host() -> None:
     world = World({})
-    world.broker.virtual_hosts.add("shop")
-    assert world.broker.resources.declare({"queue": "::shop.q", "address": "::shop.a"}).address == "::shop.a"
+    inside.virtual_hosts(world.broker).add("shop")
+    assert inside.resources(world.broker).declare({"queue": "::shop.q", "address": "::shop.a"}).address == "::shop.a"
     with pytest.raises(Refused, match="two virtual hosts"):
-        world.broker.resources.declare({"queue": "q", "address": "::shop.a"})
+        inside.resources(world.broker).declare({"queue": "q", "address": "::shop.a"})

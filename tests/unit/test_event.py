@@ -9,6 +9,7 @@ from homing.broker.core.event import DISK_LOW, FAULT_NEW, KINDS, QUEUE_FULL, WIN
 from homing.broker.core.fault import FaultGroup
 from homing.broker.core.reserved import EVENTS
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from tests import inside
 from tests.model.world import World
 
 HOUR_MS = 3_600_000
@@ -42,10 +43,10 @@ def test_each_kind_says_what_it_means_and_what_to_do() -> None:
 
 def test_a_disk_that_is_low_is_told_of_when_it_becomes_so() -> None:
     world = World({})
-    events = world.broker.events
+    events = inside.events(world.broker)
     events.disk(False)
     assert events.describe()[DISK_LOW] == {"made": 0, "left_out": 0}
-    world.broker.resources.declare({"queue": "watch", "address": EVENTS, "routing_type": "multicast"})
+    inside.resources(world.broker).declare({"queue": "watch", "address": EVENTS, "routing_type": "multicast"})
     for low in (True, True, False, True):
         events.disk(low)
     world.broker.drain()

@@ -11,6 +11,7 @@ from homing.broker.core.message import MessageReference
 from homing.broker.core.scheduled import EXPIRY_STEP_MS, Expiries
 from homing.broker.protocols.amqp091.codec import content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 
@@ -87,7 +88,7 @@ def test_a_time_to_live_of_nothing_is_for_a_consumer_that_waits() -> None:
     assert bodies(peer) == []
     world.time_ms += EXPIRY_STEP_MS
     world.turn()
-    assert not world.broker.state.post_office.queues["q"].references
+    assert not inside.queues(world.broker)["q"].references
     peer.call(1, "basic.consume", 0, "q", "tag", False, False, False, False, {})
     publish(peer, b"second", expiration="0")
     assert bodies(peer) == [b"second"]
@@ -95,4 +96,4 @@ def test_a_time_to_live_of_nothing_is_for_a_consumer_that_waits() -> None:
     peer.call(1, "basic.nack", 1, False, True)
     world.time_ms += EXPIRY_STEP_MS
     assert bodies(peer) == []
-    assert not world.broker.state.post_office.queues["q"].references
+    assert not inside.queues(world.broker)["q"].references

@@ -23,6 +23,7 @@ from homing.broker.recording.fault_groups import OTHER, FaultGroups
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import FaultStat
 from homing.journal.read.queries import JournalReader
+from tests import inside
 from tests.model.world import World
 from tests.unit.journal_support import NOW_MS, hop, opened, queue, send
 from tests.unit.test_amqp_methods import published
@@ -92,7 +93,7 @@ def test_one_that_goes_to_a_queue_that_keeps_it_and_to_one_that_does_not_is_coun
     ((_, (tag, *_)),) = peer.call(1, "basic.get", 0, "plain", False)
     # Where it died it is to be tried again, in memory as before; in the other one it is dead.
     peer.session.receive(method_frame(1, "basic.reject", tag, False))
-    faults, stats = world.broker.recorder.faults, world.journal.batch.faults().stats
+    faults, stats = inside.faults(world.broker), world.journal.batch.faults().stats
     assert [next(iter(world.broker.queues()[name].references.values())).durable for name in ("keeps", "plain")] == [True, False]
     assert (sum(row[FaultStat.WAITING] for row in stats.values()), faults.in_memory.total()) == (0, 1)
 

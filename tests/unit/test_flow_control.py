@@ -9,6 +9,7 @@ from homing.broker.core.producer import Producer, limit_in
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.native.codec import Op
 from homing.broker.steps import at_once
+from tests import inside
 from tests.model.crowd import sender
 from tests.model.world import Client, World
 from tests.unit.test_amqp_session import Peer
@@ -28,7 +29,7 @@ def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: py
     monkeypatch.setattr("homing.broker.delivery.flow_control.MOST_UNWRITTEN_BYTES", 1000)
     world, sink = World({}), Sink()
     producer = Producer("c", 1, "orders", 0, sink)
-    flow = world.broker.flow
+    flow = inside.flow(world.broker)
     flow.open(producer)
     assert [reason for _, reason in sink.grants] == [None]
     world.broker.send(producer, 1, [Message(0, "orders", b"x" * 600), Message(0, "orders", b"x" * 600)])
@@ -49,7 +50,7 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
     caplog.set_level("INFO", "homing")
     world, sink = World({}, limits=BrokerLimits(memory_bytes=10_000)), Sink()
     producer = Producer("c", 1, "orders", 0, sink)
-    flow = world.broker.flow
+    flow = inside.flow(world.broker)
     flow.open(producer)
     world.broker.send(producer, 1, [Message(0, "orders", b"", durable=False)])
     world.broker.send(producer, 2, [Message(0, "orders", b"x" * 12_000, durable=False)])
@@ -58,7 +59,7 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
         flow.top_up(producer)
     (began,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("producers-wait: memory-limit")]
     assert "most is held by queue orders, 13300 bytes" in began
-    at_once(world.broker.resources.purge_steps(world.broker.state.post_office.queues["orders"]))
+    at_once(inside.resources(world.broker).purge_steps(inside.queues(world.broker)["orders"]))
     world.commit()
     flow.relieve()
     flow.look(world.time_ms + 4_000)
@@ -76,7 +77,7 @@ def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings
         world.broker.give_credit(producer)
         world.send(producer, [Message(0, "orders", b"x")])
     world.broker.disconnect(gone, lost=True)
-    marks = world.broker.high_watermarks
+    marks = inside.high_watermarks(world.broker)
     marks.make_anew()
     assert (marks.of("gone", 1), marks.count) == (1, 1)
     world.broker.close_producer(here, 1)
@@ -95,17 +96,17 @@ def test_a_limit_of_one_kind_holds_back_who_sent_that_kind_last_in_a_transaction
     peer.log_in()
     peer.call(1, "channel.open", "")
     peer.call(1, "queue.declare", 0, "q", False, True, False, False, False, {})
-    producers = [*world.broker.flow.producers]
+    producers = [*inside.flow(world.broker).producers]
     assert peer.session.producer in producers
 
     def held() -> set[str]:
-        return {limit_in(why) for each in producers if (why := world.broker.flow._reason(False, each)) is not None}
+        return {limit_in(why) for each in producers if (why := inside.flow(world.broker)._reason(False, each)) is not None}
 
     for body in (b"x" * 600_000, b"x" * 2_000):  # half of memory is used by then
         publish(peer, body, delivery_mode=1)
     native.say([Op.SEND, 1, 1, [[b"x" * 2_000]]])
     world.commit()
-    assert {each.limit for each in world.broker.flow.held_back()} == {"temp-limit", "store-limit"}
+    assert {each.limit for each in inside.flow(world.broker).held_back()} == {"temp-limit", "store-limit"}
     for durable in (True, False):
         native.say([Op.SEND, 1, 0, [[b"x", None, 4, durable]], 1])
         publish(peer, b"x", delivery_mode=2 if durable else 1)

@@ -21,6 +21,7 @@ from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from homing.broker.protocols.native.transport import NativeTransport
 from homing.broker.protocols.transport import SocketTransport, TransportContext, TransportLimits
 from homing.broker.protocols.turns import Turns
+from tests import inside
 from tests.model.world import World
 
 LIMITS = TransportLimits(login_timeout_ms=10_000)
@@ -47,7 +48,7 @@ Sockets = set[SocketTransport]
 
 def _context(world: World, sockets: Sockets) -> TransportContext:
     loop = asyncio.get_running_loop()
-    gathering, turns = Gathering(world.broker.memory, loop.time), Turns(loop.call_soon, loop.time)
+    gathering, turns = Gathering(inside.memory(world.broker), loop.time), Turns(loop.call_soon, loop.time)
     return TransportContext(LIMITS, sockets, Admission(AdmissionLimits()), gathering, turns)
 
 
@@ -85,7 +86,7 @@ async def _talk(protocol: str, then: Callable[[Loop, Sockets, Any, Any], Any]) -
     said = b""
     while not said.endswith(answer):
         said += await asyncio.wait_for(reader.read(1 << 16), 10)
-    assert not world.broker.connections
+    assert not inside.connections(world.broker)
     await then(loop, sockets, reader, writer)
     writer.close()
     server.close()

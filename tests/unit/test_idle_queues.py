@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_methods import opened, published
 from tests.unit.test_amqp_session import Peer
@@ -27,7 +28,7 @@ class Life:
 
     @property
     def there(self) -> bool:
-        return "q" in self.world.broker.state.post_office.queues
+        return "q" in inside.queues(self.world.broker)
 
     def passes(self, ms: int) -> None:
         """Time, as the loop would look at it: whenever the broker wants to be asked."""
@@ -95,7 +96,7 @@ def test_a_consumer_that_stands_by_is_a_use() -> None:
         life.peer.call(1, "basic.consume", 0, "single", tag, False, False, False, False, {})
     life.peer.call(1, "basic.cancel", "one", False)
     life.passes(1000)
-    assert "single" in life.world.broker.state.post_office.queues
+    assert "single" in inside.queues(life.world.broker)
 
 
 def test_what_a_native_producer_names_is_left_alone() -> None:
@@ -132,9 +133,9 @@ def test_after_a_start_and_after_new_settings_time_begins_anew() -> None:
 def test_queues_that_are_deleted_before_their_time_leave_nothing_behind() -> None:
     """In the order of time they stand behind one that is looked at before them."""
     life = Life()
-    queues = life.world.broker.state.post_office.queues
+    queues = inside.queues(life.world.broker)
     life.peer.call(1, "queue.declare", 0, "long", False, True, False, False, False, {"x-expires": 1_000_000})
-    long, idle = queues["long"], life.world.broker.resources.idle
+    long, idle = queues["long"], inside.resources(life.world.broker).idle
     for _ in range(5000):
         idle.forget(long)
         idle.watch(long)

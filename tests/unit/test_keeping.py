@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from homing.broker.process.keeping import COMMIT_BYTES, keep_at_stop
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 from tests.unit.test_expiries import publish
@@ -32,7 +33,7 @@ async def test_it_writes_the_oldest_first_in_small_commits_and_leaves_the_reserv
         journal.space_low = len(written) == 2
 
     journal.flush = flush
-    before = sorted(world.broker.state.post_office.queues["q"].references)
+    before = sorted(inside.queues(world.broker)["q"].references)
     found = await keep_at_stop(world.broker, cast(Any, journal), asyncio.get_running_loop().time() + 60)
     assert (found.kept, found.not_kept) == ({"q": 6}, {"q": 4})
     assert [number for number, _ in written] == [3, 3]

@@ -31,6 +31,7 @@ from homing.broker.recording.fault_groups import FaultGroups
 from homing.broker.steps import at_once
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.properties import weight_of
+from tests import inside
 from tests.model.world import ANYBODY, World
 from tests.transitions import COMPILED
 from tests.unit.test_amqp_session import Peer
@@ -85,9 +86,8 @@ def test_messages_are_charged_what_they_take_waiting_and_held() -> None:
 
     def arrive() -> None:
         for start in range(0, MANY, 100):
-            world.broker.state.arrive(
-                [Message(0, "q", b"body %04d" % number, None, 4, False) for number in range(start, start + 100)], queue
-            )
+            messages = [Message(0, "q", b"body %04d" % number, None, 4, False) for number in range(start, start + 100)]
+            inside.arrive(world.broker, messages, queue)
 
     def consume() -> None:
         peer.call(1, "basic.consume", 0, "q", "", False, False, False, False, {})
@@ -97,7 +97,7 @@ def test_messages_are_charged_what_they_take_waiting_and_held() -> None:
 
     waiting = taken(arrive)
     charged = queue.memory_bytes
-    assert charged == world.broker.memory.by_kind[Kind.QUEUES]
+    assert charged == inside.memory(world.broker).by_kind[Kind.QUEUES]
     assert fits(charged, waiting), f"{charged / MANY:.0f} B are charged for {waiting / MANY:.0f} B"
     held = waiting + taken(consume)
     assert queue.delivering == MANY
@@ -124,9 +124,9 @@ def test_transactions_are_charged_what_they_take() -> None:
             broker.hold(channel, [event], event.size + len(event.properties))
 
     for send in (native, amqp):
-        before = broker.memory.by_kind[Kind.SESSIONS]
+        before = inside.memory(broker).by_kind[Kind.SESSIONS]
         size = taken(send)
-        charged = broker.memory.by_kind[Kind.SESSIONS] - before
+        charged = inside.memory(broker).by_kind[Kind.SESSIONS] - before
         assert fits(charged, size), f"{send.__name__}: {charged / MANY:.0f} B are charged for {size / MANY:.0f} B"
 
 
@@ -225,7 +225,7 @@ class Anybody:
 
 
 def declare_queue(world: World, connection: Connection, number: int) -> None:
-    world.broker.resources.declare({"queue": f"queue.{number}"})
+    inside.resources(world.broker).declare({"queue": f"queue.{number}"})
 
 
 def subscribe(world: World, connection: Connection, number: int) -> None:
@@ -242,12 +242,12 @@ def open_producer(world: World, connection: Connection, number: int) -> None:
 
 
 def leave_mark(world: World, connection: Connection, number: int) -> None:
-    world.broker.high_watermarks.keep(f"{number:032x}", 1, number + 1000, number + 10**12)
+    inside.high_watermarks(world.broker).keep(f"{number:032x}", 1, number + 1000, number + 10**12)
 
 
 def leave_mark_of_one_client(world: World, connection: Connection, number: int) -> None:
     for at in range(1, 60):
-        world.broker.high_watermarks.keep("one", number * 100 + at, number + 1000, number + 10**12)
+        inside.high_watermarks(world.broker).keep("one", number * 100 + at, number + 1000, number + 10**12)
 
 
 def declare_exchange(world: World, connection: Connection, number: int) -> None:
@@ -264,13 +264,13 @@ def bind_once_more(world: World, connection: Connection, number: int) -> None:
 
 def send_with_duplicate_id(world: World, connection: Connection, number: int) -> None:
     message = Message(0, "queue.1", b"", None, 4, False, duplicate_id=f"{number:036d}")
-    assert not world.broker.intake.duplicate(message)
-    world.broker.intake.store(message, [])
+    assert not inside.intake(world.broker).duplicate(message)
+    inside.intake(world.broker).store(message, [])
 
 
 def add_virtual_host(world: World, connection: Connection, number: int) -> None:
     if number < 100:
-        world.broker.virtual_hosts.add(f"host {number}")
+        inside.virtual_hosts(world.broker).add(f"host {number}")
 
 
 def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_limit() -> None:
@@ -290,12 +290,12 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
         *(declare_queue, subscribe, subscribe_with_selector, open_producer, leave_mark, leave_mark_of_one_client, declare_exchange),
         *(bind, bind_once_more, send_with_duplicate_id, add_virtual_host),
     ):
-        before = broker.memory.by_kind[Kind.DECLARATIONS]
+        before = inside.memory(broker).by_kind[Kind.DECLARATIONS]
         size = taken(partial(each, declare))
         broker.weigh_declared()
-        found.append((declare.__name__, round((broker.memory.by_kind[Kind.DECLARATIONS] - before) / size, 2)))
+        found.append((declare.__name__, round((inside.memory(broker).by_kind[Kind.DECLARATIONS] - before) / size, 2)))
     assert [name for name, part in found if not 0.8 <= part <= most] == [], f"charged, of what it takes: {found}"
-    broker.memory.limit = 2 * broker.memory.by_kind[Kind.DECLARATIONS] - 1
+    inside.memory(broker).limit = 2 * inside.memory(broker).by_kind[Kind.DECLARATIONS] - 1
     for what, refused in REFUSED.items():
         with pytest.raises(Refused, match=f"no more {what}: what is declared takes"):
             refused(world, connection, 5000)
@@ -303,30 +303,30 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     declare_queue(world, connection, 1)
     bind(world, connection, 1)
     broker.disconnect(connection, lost=False)
-    broker.high_watermarks.forget(10**13, ())
+    inside.high_watermarks(broker).forget(10**13, ())
     for name in broker.list_virtual_hosts():
         if name != "/":
             at_once(broker.delete_virtual_host(ANYBODY, name))
     for queue in list(broker.queues().values()):
-        broker.resources.delete_queue(queue)
-    for address in list(broker.state.post_office.addresses.values()):
-        broker.resources.remove_address(address)
+        inside.resources(broker).delete_queue(queue)
+    for address in list(inside.addresses(broker).values()):
+        inside.resources(broker).remove_address(address)
     for number in range(1, many):
         broker.delete_exchange(connection, f"x.{number}", False)
     broker.weigh_declared()
-    assert broker.memory.describe()["memory_bytes"] == broker.memory.by_kind[Kind.CACHES] == 0
+    assert inside.memory(broker).describe()["memory_bytes"] == inside.memory(broker).by_kind[Kind.CACHES] == 0
 
 
 #: By what it is called; the queue, when something is sent to where there is none.
 REFUSED: dict[str, Callable[[World, Connection, int], object]] = {
     "queues": declare_queue,
-    "addresses": lambda world, connection, number: world.broker.resources.declare_address("new", RoutingTypes.ANYCAST),
+    "addresses": lambda world, connection, number: inside.resources(world.broker).declare_address("new", RoutingTypes.ANYCAST),
     "consumers": subscribe,
     "producers": open_producer,
     "exchanges": declare_exchange,
     "bindings": bind_once_more,
     "duplicate ids": send_with_duplicate_id,
-    "virtual hosts": lambda world, connection, number: world.broker.virtual_hosts.add("new"),
+    "virtual hosts": lambda world, connection, number: inside.virtual_hosts(world.broker).add("new"),
 }
 
 

@@ -20,6 +20,7 @@ from homing.broker.protocols.native.transport import NativeTransport
 from homing.broker.protocols.transport import TransportContext, TransportLimits
 from homing.broker.protocols.turns import Turns
 from homing.broker.steps import at_once
+from tests import inside
 from tests.model.crowd import Client, crowd, sender
 from tests.model.world import World
 
@@ -33,7 +34,7 @@ class Silent:
 
 
 def test_windows_of_producers_that_open_before_they_send_come_to_little() -> None:
-    flow = World({}, limits=BrokerLimits(memory_bytes=64 * MIB)).broker.flow
+    flow = inside.flow(World({}, limits=BrokerLimits(memory_bytes=64 * MIB)).broker)
     producers = [Producer("c", number, "orders", 0, Silent()) for number in range(200)]
     for producer in producers:
         flow.open(producer)
@@ -65,7 +66,7 @@ def test_a_frame_far_beyond_its_credit_is_taken_only_as_far_as_that_goes_where_m
         client.say([Op.SEND, 1, 1, [message] * 100])
         world.broker.drain()
     # Each had credit for one message at least, and none for all.
-    assert 2 * MIB <= world.broker.memory.bytes < 8 * MIB
+    assert 2 * MIB <= inside.memory(world.broker).bytes < 8 * MIB
     world.commit()
     refused = [frame[3][:2] for client in clients for frame in client.of(Op.CONFIRM) if len(frame) > 3]
     assert len(refused) > 150
@@ -74,21 +75,21 @@ def test_a_frame_far_beyond_its_credit_is_taken_only_as_far_as_that_goes_where_m
 
 def test_what_was_purged_where_nobody_reads_keeps_no_memory() -> None:
     world = World({})
-    queue = world.broker.resources.declare({"queue": "q"})
+    queue = inside.resources(world.broker).declare({"queue": "q"})
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
         for _ in range(20):
             bodies = [bytes(2000) for _ in range(100)]
-            world.broker.state.arrive([Message(0, "q", body, None, 4, False) for body in bodies], queue)
-        world.broker.state.arrive([Message(0, "q", b"", None, 4, False, expires_at_ms=world.time_ms + 9**9)], queue)
+            inside.arrive(world.broker, [Message(0, "q", body, None, 4, False) for body in bodies], queue)
+        inside.arrive(world.broker, [Message(0, "q", b"", None, 4, False, expires_at_ms=world.time_ms + 9**9)], queue)
         held, _ = tracemalloc.get_traced_memory()
-        at_once(world.broker.resources.purge_steps(queue))
+        at_once(inside.resources(world.broker).purge_steps(queue))
         del bodies
         left, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert world.broker.memory.charged == queue.memory_bytes == 0
+    assert inside.memory(world.broker).charged == queue.memory_bytes == 0
     assert held - before > 2000 * 2000
     assert left - before < (held - before) // 20
 
@@ -100,11 +101,11 @@ def test_what_waits_for_its_turn_is_charged_meanwhile() -> None:
     body = b"x" * 1000
     for number in range(4):
         client.say([Op.SEND, 1, 1 + number * 100, [[body]] * 100])
-    waiting = world.broker.memory.by_kind[Kind.CONNECTIONS]
+    waiting = inside.memory(world.broker).by_kind[Kind.CONNECTIONS]
     assert waiting >= 3 * 100 * (len(body) + REFERENCE_BYTES)
     while not (confirms := client.of(Op.CONFIRM)) or confirms[-1][2] < 400:
         world.commit()
-    assert world.broker.memory.by_kind[Kind.CONNECTIONS] == 0
+    assert inside.memory(world.broker).by_kind[Kind.CONNECTIONS] == 0
 
 
 def test_who_has_not_got_an_answer_is_not_asked_for_the_next() -> None:
@@ -161,7 +162,7 @@ class Socket:
 
 async def test_who_does_not_read_gets_nothing_more_where_only_messages_have_room() -> None:
     world, socket = World({}, limits=BrokerLimits(memory_bytes=MIB)), Socket()
-    memory = world.broker.memory
+    memory = inside.memory(world.broker)
 
     def make(output: Any) -> NativeSession:
         return NativeSession(world.broker, output, NativeOptions("b", "test"), lambda user, password, done: done(""), lambda *call: False)

@@ -15,6 +15,7 @@ from homing.broker.management.calls import Calls
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from homing.broker.protocols.native.fields import largest_message
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
+from tests import inside
 from tests.model.world import DictJournal
 from tests.session_support import FrameTransport, NoHost
 
@@ -89,7 +90,7 @@ def test_bodies_are_the_messages_that_they_stand_for(said: list[Any]) -> None:
         _say(session, [Op.PRODUCER, 1, 1, "a"], frame)
         house.turn()
         assert socket.of(Op.CONFIRM) == [[Op.CONFIRM, 1, 2]]
-        stored.append((house.journal.references, house.broker.state.memory.charged))
+        stored.append((house.journal.references, inside.memory(house.broker).charged))
     assert stored[0] == stored[1]
 
 
@@ -187,7 +188,7 @@ def test_what_is_sent_without_credit_while_memory_is_at_its_limit_is_refused_and
     for number in range(1, 5):
         _say(session, [Op.SEND, number, 1, [message, message, message]])
     house.turn()
-    memory = house.broker.state.memory
+    memory = inside.memory(house.broker)
     memory.charge(Kind.CONNECTIONS, memory.limit)
     house.turn()
     assert [frame[1] for frame in socket.of(Op.CREDIT) if frame[2:4] == [0, 0]], "somebody was told to wait"

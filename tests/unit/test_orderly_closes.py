@@ -11,6 +11,7 @@ from homing.broker.core.amqp.policy import read_policy
 from homing.broker.core.message import MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.protocols.amqp091.codec import method_frame
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_methods import declared, opened, published
 from tests.unit.test_amqp_session import Peer, codes
@@ -30,7 +31,7 @@ def life(arguments: dict[str, Any] | None = None, settings: dict[str, Any] | Non
 
 
 def queue(world: World, name: str = "q") -> Queue:
-    return world.broker.state.post_office.queues[name]
+    return inside.queues(world.broker)[name]
 
 
 def worker(world: World, prefetch: int = 1, channels: int = 1) -> Peer:
@@ -144,7 +145,7 @@ def test_it_counts_only_where_a_limit_is_in_force(arguments: dict[str, Any], set
     (reference,) = queue(world).pending
     assert (reference.delivery_count, reference.failed, reference.due_at_ms) == (1, failed, None), "without a delay, and no rule has a say"
     assert reference.cause == 0, "no fault is seen in it"
-    assert not world.broker.recorder.faults.by_id
+    assert not inside.faults(world.broker).by_id
     world.broker.disconnect(worker(world).session.connection, lost=False)
     assert queue(world).consumers == []
     world.commit()
@@ -162,7 +163,7 @@ def test_cancel_returns_nothing() -> None:
 
 def test_a_policy_sets_a_limit_too() -> None:
     world = life({})
-    world.broker.policies.set(read_policy("p", "q", {"delivery-limit": 1}, "queues", 0))
+    inside.policies(world.broker).set(read_policy("p", "q", {"delivery-limit": 1}, "queues", 0))
     for _ in range(2):
         cancel_and_close(worker(world))
     assert queue(world).count == 0

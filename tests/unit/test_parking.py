@@ -13,6 +13,7 @@ from homing.broker.core.amqp.policy import Policy
 from homing.broker.core.event import KINDS, PARKED, QUEUE_STAYS
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.steps import at_once
+from tests import inside
 from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_methods import TEN_MS, published
 from tests.unit.test_amqp_session import Peer
@@ -58,7 +59,7 @@ class Life:
         return {name: (queue.count, len(queue.parked)) for name, queue in sorted(self.broker.queues().items())}
 
     def made(self, *kinds: str) -> list[int]:
-        return [self.broker.events.made[kind] for kind in kinds]
+        return [inside.events(self.broker).made[kind] for kind in kinds]
 
 
 # -- as soon as there is room ----------------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ def deleted_by_hand(life: Life) -> None:
 
 
 def moved_by_hand(life: Life) -> None:
-    life.broker.resources.declare({"queue": "aside"})
+    inside.resources(life.broker).declare({"queue": "aside"})
     first = next(iter(life.broker.queues()["dead"].references.values()))
     assert at_once(life.broker.move_message(ANYBODY, first, life.broker.queues()["aside"]))
 
@@ -177,7 +178,7 @@ def with_the_broker(life: Life) -> None:
     life.world.commit()
     life.world.crash()
     life.broker = life.world.broker
-    life.broker.events.made[PARKED] += 1
+    inside.events(life.broker).made[PARKED] += 1
 
 
 @pytest.mark.parametrize(
@@ -271,8 +272,8 @@ def test_an_event_says_why(arguments: dict[str, Any], settings: dict[str, Any], 
     life.declare("full", max_length=0, overflow="reject-publish")
     life.declare("q", **arguments)
     life.world.commit()
-    life.broker.events.waiting.clear()
-    life.broker.resources.declare({"queue": "watch", "address": "homing.events", "routing_type": "multicast"})
+    inside.events(life.broker).waiting.clear()
+    inside.resources(life.broker).declare({"queue": "watch", "address": "homing.events", "routing_type": "multicast"})
     life.die("q")
     (event,) = [content for name, content in _events(life) if name == PARKED]
     assert (event["queue"], event["number"], event["why"]) == ("q", 1, why)

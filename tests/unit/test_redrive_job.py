@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from homing.broker.core.redrive_job import DONE, RedriveJob
 from homing.broker.recording.redrive_tally import content_of
+from tests import inside
 from tests.model.life import Life
 from tests.model.world import ANYBODY
 
@@ -45,7 +46,7 @@ def test_a_job_sees_what_it_sent_through_also_what_was_no_dead_letter() -> None:
     life = Life()
     client, broker = life.client(), life.world.broker
     life.send(client, "a", "one", "two", "three")
-    broker.resources.declare({"queue": "b"})
+    inside.resources(broker).declare({"queue": "b"})
     job = broker.start_redrive(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", canary=1))
     consumer = life.subscribe(client, "b", prefetch=10)
     for _ in range(2):

@@ -12,6 +12,7 @@ from homing.broker.config.config import Config, ConfigError, load, parse
 from homing.broker.errors import Refused
 from homing.broker.process.declarations import problems
 from homing.broker.process.reload import read_again, take_up
+from tests import inside
 from tests.model.world import World
 
 HASH = hash_password("a password of ann")
@@ -109,14 +110,14 @@ def test_a_section_is_taken_away_by_saying_so() -> None:
 def test_what_cannot_be_declared_leaves_everything_as_it_was() -> None:
     world = World({})
     running = parse(FILE)
-    world.broker.resources.declare({"queue": "orders.eu", "durable": False})
+    inside.resources(world.broker).declare({"queue": "orders.eu", "durable": False})
     read = parse(FILE.replace("max-delivery-attempts: 3", "max-delivery-attempts: 5") + "virtual-hosts: [shop]\n")
-    before = world.broker.state.settings
+    before = inside.settings(world.broker)
     with pytest.raises(Refused, match=r"queues.orders\.eu: queue orders\.eu exists and was declared otherwise"):
         take_up(world.broker, running, read)
-    assert world.broker.state.settings is before
-    assert [each.name for each in world.broker.virtual_hosts.all()] == ["/"]
-    assert "orders.eu" not in {name for name, address in world.broker.state.post_office.addresses.items() if not address.queues}
+    assert inside.settings(world.broker) is before
+    assert [each.name for each in inside.virtual_hosts(world.broker).all()] == ["/"]
+    assert "orders.eu" not in {name for name, address in inside.addresses(world.broker).items() if not address.queues}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_what_cannot_be_declared_leaves_everything_as_it_was() -> None:
 )
 def test_every_declaration_is_looked_at_before_any_is_made(text: str, said: str) -> None:
     world = World({})
-    world.broker.virtual_hosts.add("one-already")
+    inside.virtual_hosts(world.broker).add("one-already")
     (problem,) = problems(world.broker, parse(text))
     assert said in problem.message
 
@@ -140,4 +141,4 @@ def test_a_queue_of_a_virtual_host_that_comes_with_it_can_be_declared() -> None:
     text = "limits: {}\nvirtual-hosts: [shop]\nqueues: {'::shop.orders': {}}\n"
     running = parse("limits: {}\n")
     take_up(world.broker, running, parse(text))
-    assert "::shop.orders" in world.broker.state.post_office.queues
+    assert "::shop.orders" in inside.queues(world.broker)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from homing.broker.process import shutdown
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 from tests.unit.test_expiries import bodies, publish
@@ -48,4 +49,4 @@ def test_a_broker_that_stops_hands_out_nothing_more() -> None:
     publish(peer, b"second")
     assert bodies(peer) == []
     assert [name for name, _ in peer.call(1, "basic.get", 0, "q", True)] == ["basic.get-empty"]
-    assert world.broker.state.post_office.queues["q"].ready == 1
+    assert inside.queues(world.broker)["q"].ready == 1

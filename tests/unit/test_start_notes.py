@@ -12,6 +12,7 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettingsRepository, built_in
 from homing.broker.process.start_notes import changes, contradicted, ignored
 from homing.journal.declarations import DeclarationRecord
+from tests import inside
 from tests.model.world import World
 from tests.unit.journal_support import opened
 from tests.unit.test_amqp_session import Peer
@@ -23,14 +24,14 @@ QUORUM = {"x-queue-type": "quorum"}
 def queues(layers: dict[str, dict[str, Any]], **arguments: Any) -> dict[str, Queue]:
     """Under these settings the queue ``native`` and, declared over AMQP with these arguments, the queue ``amqp``."""
     made = World(layers)
-    made.broker.resources.make_queue("native", "native", "anycast")
+    inside.resources(made.broker).make_queue("native", "native", "anycast")
     peer = Peer(made)
     peer.log_in()
     peer.call(1, "channel.open", "")
     peer.call(
         1, "queue.declare", 0, "amqp", False, True, False, False, False, {f"x-{k.replace('_', '-')}": v for k, v in arguments.items()}
     )
-    return made.broker.state.post_office.queues
+    return inside.queues(made.broker)
 
 
 def before(**everywhere: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from homing.broker.core.amqp.vhost import local_name, prefix_of
 from homing.broker.core.dead_letter import Target
+from tests import inside
 from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_methods import TEN_MS, published
 from tests.unit.test_amqp_session import Peer
@@ -19,7 +20,7 @@ class Life:
     def __init__(self, settings: dict[str, Any], vhost: str = "/", more: dict[str, dict[str, Any]] | None = None) -> None:
         self.world = World({"#": settings, **(more or {})})
         if vhost != "/":
-            self.world.broker.virtual_hosts.add(vhost)
+            inside.virtual_hosts(self.world.broker).add(vhost)
         self.peer = Peer(self.world)
         self.peer.log_in(vhost=vhost)
         self.peer.call(1, "channel.open", "")
@@ -37,7 +38,7 @@ class Life:
 
     @property
     def dead(self) -> dict[str, int]:
-        queues = self.world.broker.state.post_office.queues
+        queues = inside.queues(self.world.broker)
         named = {name: queue.count for name, queue in queues.items() if not name.startswith("amq.gen-")}
         return {name: count for name, count in named.items() if "DLQ" in name or "EXP" in name or "dead" in name}
 
@@ -110,14 +111,14 @@ def test_what_the_shared_queue_holds_outlives_a_crash_and_goes_home() -> None:
     life.world.commit()
     life.world.crash()
     broker = life.world.broker
-    (dead,) = [queue for queue in broker.state.post_office.queues.values() if queue.name == "DLQ.temporary"]
+    (dead,) = [queue for queue in inside.queues(broker).values() if queue.name == "DLQ.temporary"]
     assert dead.count == 1
     assert dead.selector is not None
     (reference,) = dead.pending
     assert dead.selector.matches(reference.lookup())
     assert life.world.run(broker.redrive(ANYBODY, dead, None)) == 1
     life.world.commit()
-    assert (dead.count, broker.state.post_office.queues["goes"].count) == (0, 1)
+    assert (dead.count, inside.queues(broker)["goes"].count) == (0, 1)
 
 
 @pytest.mark.parametrize("vhost", ["/", "shop"])
@@ -140,7 +141,7 @@ def test_a_name_that_would_be_too_long_for_amqp_is_cut(vhost: str) -> None:
 
 def _source(life: Life, name: str) -> str:
     """The source that the selector of the dead-letter queue asks for."""
-    queues = life.world.broker.state.post_office.queues
+    queues = inside.queues(life.world.broker)
     queue = next(queue for full, queue in queues.items() if local_name(full) == name)
     assert queue.selector is not None
     return queue.selector.text.removeprefix("_AMQ_ORIG_ADDRESS = '").removesuffix("'")
@@ -151,7 +152,7 @@ def test_who_waits_at_a_shortened_name_before_the_first_death_gets_what_dies() -
     source = life.declare("s" * 255)
     (target,) = life.world.broker.explain(source).dead_letter_queues
     assert len(target) == 255
-    made = life.world.broker.resources.queue_for_consumer(target)
+    made = inside.resources(life.world.broker).queue_for_consumer(target)
     life.die(source)
     assert (made.name, made.count, life.dead) == (target, 1, {target: 1})
 
@@ -161,7 +162,7 @@ def test_one_that_was_made_under_the_full_name_goes_on_taking_them() -> None:
     life = Life({})
     source = life.declare("s" * 255)
     full = "DLQ." + source
-    life.world.broker.resources.make_dead_letter_queue(full, Target("DLA", full, source))
+    inside.resources(life.world.broker).make_dead_letter_queue(full, Target("DLA", full, source))
     life.die(source)
     assert life.dead == {full: 1}
     assert life.world.broker.explain(source).dead_letter_queues == [full]

@@ -34,6 +34,7 @@ from homing.broker.recording.recovery import recover
 from homing.broker.topology.amqp.arguments import options_for
 from homing.client import validation
 from homing.journal.journal import Journal
+from tests import inside
 from tests.model.world import ANYBODY, Client
 from tests.unit.journal_support import NOW_MS, opened
 
@@ -106,7 +107,7 @@ class Life:
                 each.expires_at_ms,
                 [hop.detail.get("expires_at_ms") for hop in each.hops or ()],
             )
-            for queue in self.broker.state.post_office.queues.values()
+            for queue in inside.queues(self.broker).values()
             for each in queue.references.values()
         }
 
@@ -117,10 +118,12 @@ class Life:
         for pattern in ("native", "DLQ"):
             definition = {"message-ttl": times["policy"]}
             attempt(policies.set_one, broker, ANYBODY, {"name": pattern, "pattern": f"^{pattern}", "definition": definition})
-        attempt(broker.resources.declare, {"queue": "native", "message_ttl_ms": times["queue"], "redelivery_delay_ms": times["setting"]})
+        attempt(
+            inside.resources(broker).declare, {"queue": "native", "message_ttl_ms": times["queue"], "redelivery_delay_ms": times["setting"]}
+        )
         arguments = {"x-message-ttl": times["argument"], "x-dead-letter-exchange": "amq.fanout"}
         attempt(
-            lambda: broker.declared_queues.declare(
+            lambda: inside.declared_queues(broker).declare(
                 connection, "amqp", durable=True, exclusive=False, auto_delete=False, arguments=arguments
             )
         )
@@ -178,13 +181,13 @@ async def test_longer_times_that_an_earlier_version_took_hold_as_ten_years(tmp_p
     async with opened(tmp_path) as (journal, recovered):
         life = Life(journal)
         recover(life.broker, recovered)
-        queue = life.broker.resources.declare({"queue": "native", "message_ttl_ms": 5})
+        queue = inside.resources(life.broker).declare({"queue": "native", "message_ttl_ms": 5})
         journal.batch.queue(journal.batch.queues[queue.queue_id]._replace(options={"message_ttl_ms": 2**53}))
-        life.broker.policies.set(read_policy("p", "^native", {"expires": 5}))
+        inside.policies(life.broker).set(read_policy("p", "^native", {"expires": 5}))
         (record,) = [each for each in journal.batch.declarations.values() if each is not None and each.kind == "policy"]
         journal.batch.declare(record._replace(content={**record.content, "definition": {"expires": 2**53}}))
     async with opened(tmp_path) as (journal, recovered):
         life = Life(journal)
         recover(life.broker, recovered)
-        found = life.broker.state.post_office.queues["native"].settings
+        found = inside.queues(life.broker)["native"].settings
         assert (found.message_ttl_ms, found.expires_ms) == (MAX_DURATION_MS, MAX_DURATION_MS)

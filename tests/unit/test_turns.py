@@ -15,6 +15,7 @@ from homing.broker.protocols.gathering import Gathering
 from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 from homing.broker.protocols.transport import TransportContext, TransportLimits
 from homing.broker.protocols.turns import TURN_S, Turns
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_goodbyes import LOGIN
 
@@ -137,7 +138,7 @@ async def test_acknowledgements_wait_for_no_turn(behind: bytes, at_once: bool) -
     def make(output: Any) -> AmqpSession:
         return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
 
-    gathering = Gathering(world.broker.memory, lambda: loop.now_s)
+    gathering = Gathering(inside.memory(world.broker), lambda: loop.now_s)
     transport = AmqpTransport(make, TransportContext(TransportLimits(), set(), Admission(AdmissionLimits()), gathering, loop.turns))
     transport.connection_made(socket)  # type: ignore[arg-type]
     transport.data_received(LOGIN + method_frame(1, "channel.open", ""))

@@ -8,6 +8,7 @@ import pytest
 
 from homing.broker.protocols.amqp091.codec import HEARTBEAT_FRAME
 from homing.broker.protocols.native.codec import Op, encode
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_goodbyes import LIMITS, LOGIN, PROTOCOLS, Loop, Sockets
 
@@ -28,11 +29,11 @@ async def _talk(protocol: str, takes: bool) -> None:
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 12)
     words, heartbeat = TALK[protocol]
     writer.write(words)
-    while not world.broker.connections:
+    while not inside.connections(world.broker):
         await asyncio.wait_for(reader.read(1 << 16), 10)
     (transport,) = sockets
     transport.write(bytes(16 << 20))
-    connection = next(iter(world.broker.connections.values()))
+    connection = next(iter(inside.connections(world.broker).values()))
     for _ in range(12):
         loop.ahead_s += WRITE_TIMEOUT_S / 8
         before = loop.time()

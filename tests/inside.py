@@ -1,0 +1,134 @@
+"""What tests see of a broker's inside, beyond its verbs: each part by its name, and nothing of where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from homing.broker.broker import Broker
+from homing.broker.connection import Connection
+from homing.broker.core.high_watermarks import HighWatermarks
+from homing.broker.core.memory import Memory
+from homing.broker.core.message import Message
+from homing.broker.core.queue import Queue
+from homing.broker.core.routing import Address
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.delivery.by_hand import ByHand
+from homing.broker.delivery.dead_lettering import DeadLetterOffice
+from homing.broker.delivery.events import Events
+from homing.broker.delivery.flow_control import FlowControl
+from homing.broker.delivery.publish import Intake
+from homing.broker.delivery.references import References
+from homing.broker.delivery.throttle import Throttle
+from homing.broker.delivery.transactions import Transactions
+from homing.broker.paging.pager import Pager
+from homing.broker.recording.fault_groups import FaultGroups
+from homing.broker.recording.recorder import Recorder
+from homing.broker.recording.redrive_tally import RedriveTally
+from homing.broker.topology.amqp.policies import Policies
+from homing.broker.topology.amqp.queues import DeclaredQueues
+from homing.broker.topology.amqp.virtual_hosts import VirtualHosts
+from homing.broker.topology.resources import Resources
+
+
+def addresses(broker: Broker) -> dict[str, Address]:
+    return broker.state.post_office.addresses
+
+
+def arrive(broker: Broker, messages: list[Message], queue: Queue) -> None:
+    broker.state.arrive(messages, queue)
+
+
+def call_when_woken(broker: Broker, wake: Callable[[], None]) -> None:
+    broker.state.wake = wake
+
+
+def connections(broker: Broker) -> dict[str, Connection]:
+    return broker.connections
+
+
+def declared_queues(broker: Broker) -> DeclaredQueues:
+    return broker.declared_queues
+
+
+def events(broker: Broker) -> Events:
+    return broker.events
+
+
+def faults(broker: Broker) -> FaultGroups:
+    return broker.recorder.faults
+
+
+def flow(broker: Broker) -> FlowControl:
+    return broker.flow
+
+
+def hand(broker: Broker) -> ByHand:
+    return broker.hand
+
+
+def high_watermarks(broker: Broker) -> HighWatermarks:
+    return broker.high_watermarks
+
+
+def intake(broker: Broker) -> Intake:
+    return broker.intake
+
+
+def mark_ready(broker: Broker, queue: Queue) -> None:
+    broker.state.mark_ready(queue)
+
+
+def memory(broker: Broker) -> Memory:
+    return broker.memory
+
+
+def office(broker: Broker) -> DeadLetterOffice:
+    return broker.office
+
+
+def pager(broker: Broker) -> Pager:
+    return broker.state.pager
+
+
+def policies(broker: Broker) -> Policies:
+    return broker.policies
+
+
+def queues(broker: Broker) -> dict[str, Queue]:
+    return broker.state.post_office.queues
+
+
+def ready(broker: Broker) -> dict[Queue, None]:
+    return broker.state.ready
+
+
+def recorder(broker: Broker) -> Recorder:
+    return broker.recorder
+
+
+def redrives(broker: Broker) -> RedriveTally:
+    return broker.recorder.redrives
+
+
+def references(broker: Broker) -> References:
+    return broker.state.references
+
+
+def resources(broker: Broker) -> Resources:
+    return broker.resources
+
+
+def settings(broker: Broker) -> AddressSettingsRepository:
+    return broker.state.settings
+
+
+def throttle(broker: Broker) -> Throttle:
+    return broker.state.throttle
+
+
+def transactions(broker: Broker) -> Transactions:
+    return broker.transactions
+
+
+def virtual_hosts(broker: Broker) -> VirtualHosts:
+    return broker.virtual_hosts
