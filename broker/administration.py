@@ -330,12 +330,18 @@ class Administration(Engine):
         """What would be in force if commands had set these."""
         return self.configured.laid_over(layers)
 
-    @needs((Right.MANAGE, places.settings_set), (Right.CONSUME, places.settings_source), (Right.SEND, places.settings_target), audited=True)
+    @needs(
+        (Right.MANAGE, places.settings_set),
+        (Right.CONSUME, places.settings_source),
+        (Right.SEND, places.settings_target),
+        audited=True,
+        tells=places.settings_told,
+    )
     def set_settings(self, who: Who, layers: Layers) -> None:
         """Commands have set these, and no others, from now on. Raises Refused, and then nothing has changed."""
         self._command_settings(layers)
 
-    @needs((Right.MANAGE, places.settings_set), audited=True)
+    @needs((Right.MANAGE, places.settings_set), audited=True, tells=places.settings_told)
     def unset_settings(self, who: Who, layers: Layers) -> None:
         """As ``set_settings``, where some were taken back: they lead no dead letters anywhere."""
         self._command_settings(layers)

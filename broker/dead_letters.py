@@ -87,22 +87,22 @@ class DeadLetters(Administration):
         """The jobs, by their numbers, and where each is."""
         return [(each, tuple(places.at_job(self, None, each))) for each in self.recorder.redrives.jobs.values()]
 
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True)
+    @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True, tells=places.job_told)
     def start_redrive(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
         """See Redriving.start."""
         return self.redriving.start(job)
 
-    @needs((Right.CONSUME, places.at_job), audited=True)
+    @needs((Right.CONSUME, places.at_job), audited=True, tells=places.job_named)
     def pause_redrive(self, who: Who, job: RedriveJob) -> None:
         """See Redriving.pause."""
         self.redriving.pause(job)
 
-    @needs((Right.CONSUME, places.at_job), audited=True)
+    @needs((Right.CONSUME, places.at_job), audited=True, tells=places.job_named)
     def resume_redrive(self, who: Who, job: RedriveJob) -> None:
         """See Redriving.resume."""
         self.redriving.resume(job)
 
-    @needs((Right.CONSUME, places.at_job), audited=True)
+    @needs((Right.CONSUME, places.at_job), audited=True, tells=places.job_named)
     def cancel_redrive(self, who: Who, job: RedriveJob) -> None:
         """See Redriving.cancel."""
         self.redriving.cancel(job)
@@ -190,13 +190,13 @@ class DeadLetters(Administration):
         group = self.fault_group(reference)
         return group if group is not None and self.may(who, Right.BROWSE, places.of_fault(self, group)) else None
 
-    @needs((Right.MANAGE, places.at_faults), audited=True)
+    @needs((Right.MANAGE, places.at_faults), audited=True, tells=places.fault_muted)
     def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:
         """See FaultGroups.mute."""
         for group in groups:
             self.recorder.faults.mute(group, muted)
 
-    @needs((Right.MANAGE, places.at_faults), audited=True)
+    @needs((Right.MANAGE, places.at_faults), audited=True, tells=places.fault_said_fixed)
     def fault_fixed(self, who: Who, groups: Sequence[FaultGroup], version: str | None) -> None:
         """See FaultGroups.fixed."""
         for group in groups:

@@ -146,6 +146,23 @@ def of_fault(broker: Engine, group: FaultGroup) -> Place:
     return Place("queue", (group.queue,)) if queue is None else queue_place(queue)
 
 
+def job_told(_: Engine, __: object, ___: Queue, target: Queue | None, job: RedriveJob) -> dict[str, Any]:
+    said = {"to": target and target.name, "rate": job.rate, "limit": job.limit, "canary": job.canary}
+    return {"filter": job.wanted, **{name: value for name, value in said.items() if value}}
+
+
+def job_named(_: Engine, __: object, job: RedriveJob) -> dict[str, Any]:
+    return {"job": job.job_id}
+
+
+def fault_muted(_: Engine, __: object, groups: Sequence[FaultGroup], muted: bool) -> dict[str, Any]:
+    return {"fault": groups[0].fingerprint, "muted": muted}
+
+
+def fault_said_fixed(_: Engine, __: object, groups: Sequence[FaultGroup], version: str | None) -> dict[str, Any]:
+    return {"fault": groups[0].fingerprint, "fixed": "no" if version is None else version or "yes"}
+
+
 def at_faults(broker: Engine, _: object, groups: Sequence[FaultGroup], *__: object) -> Iterable[Place]:
     return dict.fromkeys(of_fault(broker, each) for each in groups)
 
@@ -267,6 +284,17 @@ def _led_to(layer: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 def settings_set(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:
     return map(pattern_place, _changed(broker, layers))
+
+
+def settings_told(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What is another than before, by pattern; None: no command sets it any more."""
+    before = broker.commanded.layers
+    told = list[str]()
+    for pattern in _changed(broker, layers):
+        old, new = before.get(pattern, {}), layers.get(pattern, {})
+        names = [name for name in (*new, *(old.keys() - new)) if old.get(name) != new.get(name)]
+        told.append(f"{pattern}: " + " ".join(f"{name}={new.get(name)}" for name in names))
+    return {"settings": "; ".join(told)}
 
 
 def settings_source(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:

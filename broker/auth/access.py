@@ -31,7 +31,7 @@ _MOST_CHARACTERS: Final = 128
 _REMEMBERED: Final = 10_000
 #: Of a line of the log: names, and what else it tells.
 _MOST_SHOWN: Final = 5
-_TOLD: Final = ("paused", "policy", "to", "messages")
+_TOLD: Final = ("paused", "policy", "settings", "job", "fault", "muted", "fixed", "to", "rate", "limit", "canary", "messages")
 #: Called like the verb; says for what its right is asked.
 Find = Callable[..., Iterable[Place]]
 #: One line of the audit: see Access.record.

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op, properties_cost
+from tests.amqp_support import AMQP, connection, get, wait_until_seen
 from tests.faults.hostile import Raw
 from tests.faults.small_disk import fill_up, small_file_system
 from tests.integration.test_http import HTTP, ask
@@ -25,7 +26,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def server(small_disk: Path, tmp_path: Path) -> Iterator[Server]:
     journal = {"disk-reserve": "4MiB", "checkpoint-every": "4MiB"}
-    config = {"data-directory": str(small_disk / "data"), "journal": journal, "broker": {"memory-limit": "1GiB"}, **HTTP}
+    config = {"data-directory": str(small_disk / "data"), "journal": journal, "broker": {"memory-limit": "1GiB"}, **HTTP, **AMQP}
     server = Server(tmp_path / "broker", config).start()
     yield server
     server.close()
@@ -109,7 +110,7 @@ def drain(url: str, bodies: dict[int, bytes], expected: int) -> set[int]:
 
 
 def test_producers_wait_with_a_reason_consumers_go_on_and_service_resumes_by_itself(server: Server) -> None:
-    sender = Sender(server.url)
+    sender, told = Sender(server.url), list[bool]()
     for _ in range(2):
         sender.fill()
         assert sender.reason is not None
@@ -117,9 +118,23 @@ def test_producers_wait_with_a_reason_consumers_go_on_and_service_resumes_by_its
         ready = json.loads(ask(server, "/readyz")[1])
         assert (ready["state"], ready["degraded"], ready["producers_wait"][0]["limit"]) == ("ready", ["disk"], "disk-low")
         assert len(sender.bodies) > 100
-        assert drain(server.url, sender.bodies, len(sender.bodies)) == set(sender.bodies)
-        sender.bodies.clear()
-        sender.resume()
+        # Who connects now may consume; what it publishes waits as everybody's does.
+        with connection(server) as late:
+            late.add_on_connection_blocked_callback(lambda *_: told.append(True))
+            late.add_on_connection_unblocked_callback(lambda *_: told.append(False))
+            ch = late.channel()
+            ch.queue_declare("late")
+            assert ch.basic_get("late")[0] is None
+            assert not told
+            ch.basic_publish("", "late", b"at last")
+            wait_until_seen(ch, told, 1)
+            assert drain(server.url, sender.bodies, len(sender.bodies)) == set(sender.bodies)
+            sender.bodies.clear()
+            sender.resume()
+            assert get(ch, "late")[2] == b"at last"
+            wait_until_seen(ch, told, 2)
+            assert told == [True, False]
+            told.clear()
         assert json.loads(ask(server, "/readyz")[1]) == {"state": "ready", "degraded": [], "producers_wait": []}
     sender.raw.close()
     assert server.stop() == 0

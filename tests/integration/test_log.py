@@ -124,6 +124,9 @@ def _by_hand(server: Server) -> None:
         native.call("delete-message", message_id=dead[1]["message_id"])
         job = native.call("start-redrive", queue="DLQ.orders")["job_id"]
         wait_until("it has ended", lambda: native.call("redrive-status", redrive=job)["state"] == "done")
+        fault = native.call("faults", queue="orders")["items"][0]["fault"]
+        native.call("mute-fault", fault=fault)
+        native.call("fault-fixed", fault=fault, version="3.3")
         native.call("purge", queue="orders")
         native.call("delete-queue", queue="loop")
     server.logged("action: delete-queue", "requeue-loop: queue loop: ")
@@ -133,10 +136,12 @@ def _by_hand(server: Server) -> None:
         rf"pause of orders {by}, paused True",
         rf"pause of orders {by}, paused False",
         rf"set-policy of # {by}, policy p",
-        rf"set-settings of nobody {by}",
+        rf"set-settings of nobody {by}, settings nobody: expires_ms=60000",
         rf"edit of DLQ\.orders {by}, messages 1",
         rf"delete-message of DLQ\.orders {by}",
         rf"start-redrive of DLQ\.orders {by}",
+        rf"mute-fault of orders {by}, fault \S+, muted True",
+        rf"fault-fixed of orders {by}, fault \S+, fixed 3\.3",
         rf"purge of orders {by}, messages \d+",
         rf"delete-queue of loop {by}, messages 110",
     ):

@@ -89,6 +89,8 @@ class AmqpSession(AmqpConnection):
         #: What is left waits for another turn of the loop.
         self._waits_for_turn = False
         self._notifies_blocked = False
+        #: It came while nobody may publish, and has not tried to: it may consume; and when it did: the first of that waits for credit.
+        self._may_read_on = self._held_back = False
         #: It is told why its login was refused, as it asked for.
         self._told_of_refusal = False
         #: We have sent connection.close: the answer to it is all that counts now.
@@ -165,7 +167,7 @@ class AmqpSession(AmqpConnection):
         self._act_on(events)
         if data:
             self.receive(data)
-        if not self.postponed and not self.producer.waiting:
+        if not self.postponed and (self._may_read_on or not self.producer.waiting):
             self._output.resume_reading()
 
     def have_turn(self) -> None:
@@ -184,6 +186,14 @@ class AmqpSession(AmqpConnection):
             self.broker.wait_for_room(self._in_turn)
         assert self._deferred is not None, "defer() made it"
         self._deferred.append(event)
+
+    def _waits_for_credit(self, event: PublishEvent | PublishRun) -> None:
+        """It came while nobody may publish, and does: now it is held back like the others, this event first."""
+        self._may_read_on = False
+        self.defer()
+        self._deferred, self._held_back = [event], True
+        if self._notifies_blocked and self.producer.waiting is not None:
+            self.write(method_frame(0, "connection.blocked", self.producer.waiting.why))
 
     def _in_turn(self) -> None:
         try:
@@ -217,7 +227,10 @@ class AmqpSession(AmqpConnection):
         if channels.closed and event.channel in channels.closed and channels.passes_over(event):
             return
         if type(event) is PublishEvent or type(event) is PublishRun:
-            channels.at(event.channel).publish(event)
+            if self._may_read_on:
+                self._waits_for_credit(event)
+            else:
+                channels.at(event.channel).publish(event)
         elif type(event) is AckEvent:
             channels.at(event.channel).acknowledge(event)
         elif type(event) is NackEvent:
@@ -336,7 +349,9 @@ class AmqpSession(AmqpConnection):
         self.connection.library = self._library
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)
+        self._may_read_on = True
         self.producer = self.turn.producer = self.broker.open_sender(self.connection)
+        self._may_read_on = self.producer.waiting is not None
         self.write(method_frame(0, "connection.open-ok", ""))
 
     def _leave(self) -> None:
@@ -445,10 +460,16 @@ class AmqpSession(AmqpConnection):
             subscriber.deliver(references)
 
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
-        """Credit, which AMQP has not: a connection that may not publish is not read, and notified where it understands."""
+        """Credit, which AMQP has not: a connection that may not publish is not read from then on, and notified where it understands."""
+        if self._may_read_on:
+            self._may_read_on = reason is not None
+            return
         if reason is None:
             if producer.waiting:
-                if self._deferred is None:
+                if self._held_back:
+                    self._held_back = False
+                    self.broker.wait_for_room(self._in_turn)
+                elif self._deferred is None:
                     self._output.resume_reading()
                 if self._notifies_blocked:
                     self.write(method_frame(0, "connection.unblocked"))
