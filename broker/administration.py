@@ -25,8 +25,8 @@ from .core.rights import Grant, Place, Right
 from .core.selector import Selector
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .engine import Engine
-from .paging import browsing
-from .paging.by_number import QueueEntry, act_on, find, find_in_memory_only
+from .entries import browsing
+from .entries.by_number import QueueEntry, act_on, find, find_in_memory_only
 from .steps import Steps
 from .topology.amqp.exchanges import ALTERNATE, Exchanges
 from .topology.commanded_settings import Layers

@@ -18,10 +18,10 @@ from .core.redrive_job import RedriveJob
 from .core.rights import Place, Right
 from .delivery import chosen, retrying
 from .delivery.by_hand import would_go_back
+from .entries import counting, waiting
+from .entries.choosing import choice, in_memory
+from .entries.in_memory import records as records_in_memory
 from .errors import Refused
-from .paging import counting, waiting
-from .paging.choosing import choice, in_memory
-from .paging.in_memory import records as records_in_memory
 from .steps import Steps
 
 #: As in administration.py.

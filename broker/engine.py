@@ -37,10 +37,10 @@ from .delivery.publish import Intake
 from .delivery.pull_timeouts import Pulls
 from .delivery.redriving import Redriving
 from .delivery.settlement import Settlement
-from .delivery.state import BrokerState
 from .delivery.transactions import Transactions
+from .entries.room import Windows
+from .entries.state import BrokerState
 from .limits import BrokerLimits
-from .paging.room import Windows
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
 from .steps import Steps, Work

@@ -24,7 +24,7 @@ class BrokerLimits:
     selector_depth: int = 64
     max_queues: int = 20_000
     properties_bytes: int = 64 * 1024
-    #: See paging.Windows.
+    #: See entries.Windows.
     window_messages: int = 32_000
     window_bytes: int = 32 * 1024 * 1024
     window_scheduled: int = 10_000

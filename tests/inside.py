@@ -17,10 +17,10 @@ from homing.broker.delivery.dead_lettering import DeadLetterOffice
 from homing.broker.delivery.events import Events
 from homing.broker.delivery.flow_control import FlowControl
 from homing.broker.delivery.publish import Intake
-from homing.broker.delivery.references import References
-from homing.broker.delivery.throttle import Throttle
 from homing.broker.delivery.transactions import Transactions
-from homing.broker.paging.pager import Pager
+from homing.broker.entries.pager import Pager
+from homing.broker.entries.references import References
+from homing.broker.entries.throttle import Throttle
 from homing.broker.recording.fault_groups import FaultGroups
 from homing.broker.recording.recorder import Recorder
 from homing.broker.recording.redrive_tally import RedriveTally

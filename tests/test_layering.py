@@ -32,87 +32,82 @@ TEXTS = sorted([*FILES, *(ROOT / "examples").rglob("*.py"), *(ROOT / "tests").rg
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 
-#: What the folders of the broker's engine know of one another: they make one machine, in which everything is a call.
-_ENGINE = {
-    *("broker/connection", "broker/core", "broker/delivery", "broker/errors", "broker/limits", "broker/paging", "broker/properties"),
-    *("broker/recording", "broker/steps", "broker/topology"),
-}
-#: What the front ends see: the Broker's verbs, and the nouns these speak of.
-_VERBS = {"broker/shares", "broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/properties", "broker/steps"}
 _CONTRACT = {"journal/contract", "journal/declarations"}
 _RECORDS = _CONTRACT | {"journal/errors", "journal/fingerprint", "journal/options"}
 #: Which rooms a room may look into, besides itself. A room is a folder with all that is below it, or a file beside the folders; the
-#: longest name that fits counts. server -> protocols, management -> the Broker's verbs -> the engine's parts -> core, and the journal's
-#: contract.
+#: longest name that fits counts. Each sees those below it, never beside or above: process -> protocols, management -> the Broker's verbs ->
+#: delivery -> topology -> entries -> recording -> core, and the journal's contract.
 ALLOWED: dict[str, set[str]] = {
-    "homing": {"broker/cli", "client"},
-    "testing": {"broker/clock", "broker/config", "broker/core", "broker/server", "homing"},
+    "homing": {"client"},
+    "__main__": {"broker/cli"},
+    "testing": {"broker/clock", "broker/config", "broker/core", "broker/process", "homing"},
     "broker/core": set(),
     "broker/errors": set(),
     "broker/clock": set(),
     "broker/limits": set(),
-    "broker/shares": {"broker/errors"},
-    "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "codec"},
-    "broker/properties": {"broker/errors", "journal/properties"},
-    "broker/auth": {"broker/core", "broker/errors", "broker/logs", "journal/declarations"},
-    "broker/config": {"broker/shares", "broker/core"},
-    "broker/tls": {"broker/config", "broker/errors"},
-    "broker/connection": {"broker/shares", "broker/core"},
     "broker/steps": set(),
-    "broker/delivery": _ENGINE | {"journal/contract"},
-    "broker/paging": _ENGINE | {"journal/contract", "journal/read"},
-    "broker/topology": _ENGINE | _CONTRACT | {"codec"},
-    "broker/recording": _ENGINE | _CONTRACT | {"broker/engine", "journal/commit", "journal/fingerprint", "journal/read"},
-    "broker/engine": _ENGINE | {"broker/auth", "journal/declarations"},
-    "broker/administration": _ENGINE | {"broker/auth", "broker/engine", "broker/places"},
-    "broker/dead_letters": _ENGINE | {"broker/administration", "broker/auth", "broker/places"},
-    "broker/consuming": {
-        *("broker/auth", "broker/connection", "broker/core", "broker/dead_letters", "broker/errors", "broker/places"),
-    },
-    "broker/broker": {
-        "broker/shares",
-        "broker/consuming",
-        "broker/auth",
-        "broker/connection",
-        "broker/core",
-        "broker/errors",
-        "broker/places",
-    },
-    "broker/places": _ENGINE | {"broker/auth", "broker/engine"},
-    "codec": set(),
-    "broker/protocols": _VERBS | {"broker/logs", "codec"},
-    "broker/management": _VERBS | {"broker/auth", "broker/config", "journal/contract"},
+    "broker/shares": {"broker/errors"},
+    "broker/properties": {"broker/errors", "journal/properties"},
+    "broker/connection": {"broker/core", "broker/shares"},
+    "broker/config": {"broker/core", "broker/shares"},
     "broker/logs": {"broker/config", "broker/errors"},
+    "broker/tls": {"broker/config", "broker/errors"},
+    "broker/auth": {"broker/core", "broker/errors", "broker/logs", "journal/declarations"},
+    "broker/recording": {
+        *("broker/core", "broker/properties", "journal/commit", "journal/contract", "journal/declarations", "journal/fingerprint"),
+        "journal/read",
+    },
+    "broker/entries": {"broker/core", "broker/errors", "broker/recording", "broker/steps", "journal/contract", "journal/read"},
+    "broker/topology": {
+        *("broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/recording", "broker/steps", "codec"),
+        *_CONTRACT,
+    },
+    "broker/delivery": {
+        *("broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/limits", "broker/properties"),
+        *("broker/recording", "broker/steps", "broker/topology", "journal/contract"),
+    },
+    "broker/engine": {
+        *("broker/auth", "broker/connection", "broker/core", "broker/delivery", "broker/entries", "broker/limits", "broker/recording"),
+        *("broker/steps", "broker/topology", "journal/declarations"),
+    },
+    "broker/places": {"broker/auth", "broker/connection", "broker/core", "broker/engine", "broker/topology"},
+    "broker/administration": {
+        *("broker/auth", "broker/connection", "broker/core", "broker/engine", "broker/entries", "broker/places", "broker/steps"),
+        "broker/topology",
+    },
+    "broker/dead_letters": {
+        *("broker/administration", "broker/auth", "broker/core", "broker/delivery", "broker/entries", "broker/errors", "broker/places"),
+        "broker/steps",
+    },
+    "broker/consuming": {"broker/auth", "broker/connection", "broker/core", "broker/dead_letters", "broker/errors", "broker/places"},
+    "broker/broker": {
+        *("broker/auth", "broker/connection", "broker/consuming", "broker/core", "broker/errors", "broker/places", "broker/shares"),
+    },
+    "codec": set(),
+    "broker/protocols": {
+        *("broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/logs", "broker/properties", "broker/shares"),
+        "codec",
+    },
+    "broker/management": {
+        *("broker/auth", "broker/broker", "broker/config", "broker/connection", "broker/core", "broker/errors", "broker/steps"),
+        "journal/contract",
+    },
+    "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "codec"},
     "broker/process": {
-        *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/core", "broker/delivery", "broker/errors"),
-        *("broker/http", "broker/logs", "broker/management", "broker/protocols", "broker/recording", "broker/server", "broker/shares"),
-        *("broker/tls", "broker/topology", "codec"),
+        *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/core", "broker/delivery", "broker/engine"),
+        *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/management", "broker/protocols"),
+        *("broker/recording", "broker/shares", "broker/tls", "broker/topology", "codec"),
         *_CONTRACT,
         *("journal", "journal/backup", "journal/errors", "journal/export", "journal/migrations", "journal/options", "journal/read"),
         "journal/store",
     },
-    "broker/server": {
-        *_ENGINE,
-        *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/http", "broker/logs", "broker/management"),
-        *("broker/process", "broker/protocols", "broker/tls", "codec"),
-        *("journal", "journal/contract", "journal/errors", "journal/options", "journal/read"),
-    },
     "broker/cli": {
-        *(
-            "analytics",
-            "broker",
-            "broker/auth",
-            "broker/config",
-            "broker/core",
-            "broker/logs",
-            "broker/process",
-            "broker/server",
-            "broker/tls",
-        ),
-        *("broker/properties", "client", "codec", "homing"),
-        *("journal/backup", "journal/errors", "journal/export", "journal/json_text", "journal/read", "journal/store"),
+        *("analytics", "broker", "broker/auth", "broker/config", "broker/core", "broker/logs", "broker/process", "broker/properties"),
+        *("broker/tls", "client", "codec", "homing"),
+        *("journal/backup", "journal/export", "journal/json_text", "journal/read"),
     },
-    "broker": {"broker/cli"},
+    "broker": set(),
+    "broker/__main__": {"broker/cli"},
     "client": {"codec"},
     "journal/contract": {"journal/declarations", "journal/properties"},
     "journal/declarations": {"journal/properties"},
@@ -207,6 +202,22 @@ def test_imports_run_one_way() -> None:
             if other != room and other not in ALLOWED[room]:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} ({room}) imports {module} ({other})")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_room_of_the_broker_sees_one_that_sees_it() -> None:
+    rooms = {room: {other for other in seen if other.startswith("broker")} for room, seen in ALLOWED.items() if room.startswith("broker")}
+    while ground := {room for room, seen in rooms.items() if not seen & rooms.keys()}:
+        rooms = {room: seen for room, seen in rooms.items() if room not in ground}
+    assert not rooms, f"these stand on one another: {sorted(rooms)}"
+
+
+def test_rules_are_of_what_rooms_do_see() -> None:
+    """A rule that nobody needs would let somebody in who is not meant to be there."""
+    seen = {room: set[str]() for room in ALLOWED}
+    for path in FILES:
+        seen[room_of(module_of(path))].update(room_of(module) for _, module in imports_of(path) if module.split(".")[0] == "homing")
+    unneeded = {room: sorted(ALLOWED[room] - others) for room, others in seen.items() if room.startswith("broker")}
+    assert not {room: others for room, others in unneeded.items() if others}
 
 
 def verbs() -> set[str]:

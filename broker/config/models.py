@@ -250,7 +250,7 @@ class LimitsSection(Section):
     transaction_timeout_ms: Duration = Field(default=300_000, ge=100)
     max_selector_characters: int = Field(default=4096, ge=1, le=65_536)
     max_selector_depth: int = Field(default=64, ge=1, le=100)
-    #: What of a queue is in memory: see paging.Windows.
+    #: What of a queue is in memory: see entries.Windows.
     window_messages: int = Field(default=32_000, ge=1, le=10_000_000)
     window_bytes: Size = Field(default=32 << 20, alias="window-bytes", ge=1)
     window_scheduled: int = Field(default=10_000, ge=1, le=10_000_000)

@@ -6,7 +6,7 @@ entry behind (its reference is no longer PENDING, or comes back as a suspect, wh
 swept when such entries outnumber the living, or keep a quarter of what those take from being let go.
 
 A long queue is in memory only up to a *cursor* for each priority; what lies beyond is on disk, counted here, and comes a page at a time
-(broker/paging/pager.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is
+(broker/entries/pager.py). Cursors only move on. Nothing overtakes what is on disk: where that is next, nothing is handed out until it is
 here.
 """
 

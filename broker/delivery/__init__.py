@@ -1,1 +1,1 @@
-"""The way of a message: published, settled, failed, dead-lettered, redriven. Every change of a reference happens here."""
+"""The way of a message: published, handed out, settled, failed, dead-lettered, redriven."""

@@ -16,14 +16,14 @@ from ..core.amqp.x_death import without_way
 from ..core.counts import EDITED
 from ..core.message import IN_COMMIT, ON_HOLD_MS, PARKED, PENDING, Message, MessageReference
 from ..core.queue import Queue
+from ..entries.choosing import in_place
+from ..entries.references import Moved, expires_when_moved, sooner
+from ..entries.state import BrokerState
 from ..errors import Refused
-from ..paging.choosing import in_place
 from ..recording.disk_moves import as_recorded, can_move, deliveries_at, move_back
 from ..recording.fault_groups import goes_back
 from ..recording.mapping import message_key
 from ..topology.resources import Resources, makes_room
-from .references import Moved, expires_when_moved, sooner
-from .state import BrokerState
 
 #: Asked before a queue, by name and address, is sent to. Raises Refused.
 Check = Callable[[str, str], None]

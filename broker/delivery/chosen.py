@@ -11,11 +11,11 @@ from ..core.dead_letter import DELETED
 from ..core.letter_filter import Filter
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from ..paging.browsing import as_it_is
-from ..paging.choosing import choose, in_place
+from ..entries.browsing import as_it_is
+from ..entries.choosing import choose, in_place
+from ..entries.state import BrokerState
 from ..steps import Steps
 from .by_hand import ByHand
-from .state import BrokerState
 
 #: Pages of one answer.
 _PAGES: Final = 40

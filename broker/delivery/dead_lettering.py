@@ -19,14 +19,14 @@ from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, Prope
 from ..core.queue import Queue
 from ..core.reserved import EVENTS
 from ..core.routing import ANYCAST
+from ..entries.references import Moved
+from ..entries.state import BrokerState
 from ..errors import Refused
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute, too_many_hops
 from ..topology.explain import target_of, to_make
 from ..topology.resources import Resources, makes_room, over_length, takes_nothing
 from .notes import Notes
 from .parking import MOST_AT_AN_END, Parking
-from .references import Moved
-from .state import BrokerState
 
 log = logging.getLogger("homing")
 

@@ -8,8 +8,8 @@ from ..core.consumer import Consumer
 from ..core.dead_letter import EXPIRED
 from ..core.message import MessageReference
 from ..core.queue import Dispatch, Queue
+from ..entries.state import BrokerState
 from .dead_lettering import DeadLetterOffice
-from .state import BrokerState
 
 #: Messages one queue hands out in one turn of the loop.
 DISPATCH_BUDGET: Final = 2000

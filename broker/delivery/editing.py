@@ -14,12 +14,12 @@ from ..core.edit import Edit, Edits
 from ..core.letter_filter import Filter
 from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, PropertyValue
 from ..core.queue import Queue
+from ..entries.choosing import choose, in_place
+from ..entries.state import BrokerState
 from ..errors import Refused
-from ..paging.choosing import choose, in_place
 from ..properties import checked, measured
 from ..steps import Steps
 from .by_hand import ByHand, would_go_back
-from .state import BrokerState
 
 _MOST_PAGES: Final = 1 << 30
 

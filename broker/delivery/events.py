@@ -38,12 +38,12 @@ from ..core.redrive_job import DONE, RedriveJob
 from ..core.reserved import EVENTS
 from ..core.seldom import APART
 from ..core.settings.address_settings import AddressSettings
+from ..entries.state import BrokerState
 from ..properties import measured
 from ..topology.amqp.exchanges import Exchanges
 from ..topology.resources import makes_room, over_length
 from .dead_lettering import DeadLetterOffice
 from .publish import Intake
-from .state import BrokerState
 
 log = logging.getLogger("homing")
 

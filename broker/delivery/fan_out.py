@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..core.counts import SENT
 from ..core.message import Message, MessageReference, size_of
 from ..core.queue import Queue
-from .state import BrokerState
+from ..entries.state import BrokerState
 
 
 def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:

@@ -14,7 +14,7 @@ from ..core.message import REFERENCE_BYTES
 from ..core.producer import Bound, Producer, Wait, limit_in
 from ..core.queue import Queue
 from ..core.settings.units import counted
-from .state import BrokerState
+from ..entries.state import BrokerState
 
 log = logging.getLogger("homing")
 

@@ -12,10 +12,10 @@ from typing import Final
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
+from ..entries.state import BrokerState
+from ..entries.throttle import FEW_QUEUES
 from ..steps import STEP, Steps
 from ..topology.resources import takes_nothing
-from .state import BrokerState
-from .throttle import FEW_QUEUES
 
 #: Of a queue that ends so many go with it at once; it ends a second later where there are more.
 MOST_AT_AN_END: Final = 10_000

@@ -12,12 +12,12 @@ from ..core.producer import Producer
 from ..core.queue import Queue
 from ..core.routing import Address, Route
 from ..core.settings.units import counted
+from ..entries.state import BrokerState
+from ..entries.throttle import COST_OF_A_REFERENCE, REFERENCES_A_TURN
 from ..errors import Refused
 from ..topology.resources import Resources, makes_room, over_length
 from .dead_lettering import DeadLetterOffice
 from .fan_out import fan_out
-from .state import BrokerState
-from .throttle import COST_OF_A_REFERENCE, REFERENCES_A_TURN
 
 #: Ids given by hand that are remembered for each address.
 DUPLICATE_IDS: Final = 20_000

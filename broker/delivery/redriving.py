@@ -11,17 +11,17 @@ from homing.journal.contract import ReferenceRecord, ReferenceState
 from ..core.letter_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
+from ..entries.browsing import as_it_is
+from ..entries.choosing import ROWS, ask, choice, in_memory
+from ..entries.in_memory import InMemory
+from ..entries.page_reads import Asked
+from ..entries.state import BrokerState
 from ..errors import Refused
-from ..paging.browsing import as_it_is
-from ..paging.choosing import ROWS, ask, choice, in_memory
-from ..paging.in_memory import InMemory
-from ..paging.page_reads import Asked
 from ..properties import measured
 from ..recording.fault_groups import goes_back
 from ..steps import Steps
 from ..topology.resources import Resources
 from .by_hand import MAKE_ROOM, ByHand, Room, due_by_hand
-from .state import BrokerState
 
 #: Where a rate is slow, so often something is sent.
 _EVERY_MS: Final = 100

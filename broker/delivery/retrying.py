@@ -10,11 +10,11 @@ from ..core.fault import FaultGroup
 from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
 from ..core.queue import Queue
-from ..paging.browsing import as_it_is
-from ..paging.choosing import in_place
-from ..paging.waiting import FIRST, FIRST_ON_HOLD, Place, in_memory_only, on_disk, wants
+from ..entries.browsing import as_it_is
+from ..entries.choosing import in_place
+from ..entries.state import BrokerState
+from ..entries.waiting import FIRST, FIRST_ON_HOLD, Place, in_memory_only, on_disk, wants
 from ..steps import STEP, Steps
-from .state import BrokerState
 
 #: Stands for a time: as soon as may be.
 NOW: Final = 0

@@ -16,8 +16,8 @@ from ..core.queue import Queue
 from ..core.redelivery import Action, Failure, Terms, Verdicts, limit_reached, of_amqp_consumer, under
 from ..core.settings.address_settings import AddressSettings
 from ..core.settings.rules import Rule, first, fitting, reported_failure
+from ..entries.state import BrokerState
 from .dead_lettering import DeadLetterOffice
-from .state import BrokerState
 
 log = logging.getLogger("homing")
 

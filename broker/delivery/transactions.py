@@ -12,11 +12,11 @@ from ..core.message import Message, MessageReference
 from ..core.producer import Producer
 from ..core.queue import Queue
 from ..core.transaction import Send, Transaction
+from ..entries.state import BrokerState
 from ..errors import Refused
 from ..limits import BrokerLimits
 from .publish import Intake
 from .settlement import Settlement
-from .state import BrokerState
 
 #: What each message that is sent, and each delivery that is settled, takes in memory until then, the message's own weight aside.
 SENT_BYTES: Final = 240

@@ -1,1 +1,1 @@
-"""The process around the broker: its start and stop, who it listens to, how it reloads, and its upkeep beside the loop."""
+"""The process around the broker: its parts and its loop, start and stop, who it listens to, and its upkeep beside the loop."""

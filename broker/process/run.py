@@ -25,13 +25,13 @@ from ..http.health import Health
 from ..logs.files import opened
 from ..logs.writer import LogWriter
 from ..management.statistics import waiting
-from ..recording.old_deaths import are_left
-from ..server import Server, journal_options
 from ..tls.certificate import Certificate
 from ..version import BUILD, commit
 from . import preload
 from .keeping import Kept
 from .listeners import listen, place
+from .old_deaths import are_left
+from .server import Server, journal_options
 from .shutdown import close_in_time, until_stopped
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""What happens becomes records of the journal, and on the next start records become what was."""
+"""What happens becomes records in the journal's open batch."""

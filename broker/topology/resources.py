@@ -25,7 +25,7 @@ from ..core.settings.address_settings import (
     read_setting,
 )
 from ..core.settings.values import SettingError
-from ..delivery.state import BrokerState
+from ..entries.state import BrokerState
 from ..errors import Refused
 from ..steps import STEP, Steps, at_once
 from .amqp.arguments import default_attempts, keeps_all, priorities

@@ -18,7 +18,7 @@ from ..broker.clock import BrokerClock
 from ..broker.config.config import Config, ConfigError, load, parse
 from ..broker.config.models import NativeSection
 from ..broker.core.settings.units import counted, format_duration_ms, parse_duration_ms
-from ..broker.server import embedded
+from ..broker.process.server import embedded
 from .clock import Clock
 
 #: What of a broker.yaml holds here. Where it listens, who may log in and where it keeps its data are this broker's own.

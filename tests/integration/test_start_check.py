@@ -20,8 +20,8 @@ import homing
 from homing.broker.clock import BrokerClock
 from homing.broker.config.config import parse
 from homing.broker.logs.writer import LogWriter
+from homing.broker.process.server import Server as Broker
 from homing.broker.process.start_check import StartCheck
-from homing.broker.server import Server as Broker
 from homing.journal import apart
 from homing.journal.journal import Journal
 from homing.journal.read.check import check

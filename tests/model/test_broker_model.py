@@ -18,9 +18,9 @@ from homing.broker.core.letter_filter import Filter
 from homing.broker.core.message import ON_HOLD_MS, REFERENCE_BYTES, Message, MessageReference, Where
 from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.retrying import NOW
+from homing.broker.entries.waiting import FIRST
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
-from homing.broker.paging.waiting import FIRST
 from tests import inside
 from tests.model.world import ANYBODY, Client, Delivery, World
 

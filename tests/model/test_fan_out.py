@@ -11,7 +11,7 @@ from homing.broker.core.message import Message
 from homing.broker.core.queue import Queue
 from homing.broker.delivery import publish as broker_sending
 from homing.broker.delivery.fan_out import fan_out
-from homing.broker.delivery.state import BrokerState
+from homing.broker.entries.state import BrokerState
 from homing.broker.limits import BrokerLimits
 from tests import inside
 from tests.model.life import Life

@@ -12,10 +12,10 @@ from homing.broker.core.letter_filter import Filter
 from homing.broker.core.message import ON_HOLD_MS, Message, MessageReference, Where
 from homing.broker.core.redelivery import Failure
 from homing.broker.core.redrive_job import RedriveJob
+from homing.broker.entries.waiting import FIRST
 from homing.broker.errors import Refused
 from homing.broker.management.messages import peek
 from homing.broker.management.queues import delete
-from homing.broker.paging.waiting import FIRST
 from homing.broker.steps import Steps
 from tests import inside
 from tests.model.long_life import WINDOW, LongLife, numbers

@@ -8,7 +8,7 @@ import pytest
 
 from homing.broker.core.message import REFERENCE_BYTES
 from homing.broker.core.redelivery import Failure
-from homing.broker.delivery.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN, Throttle
+from homing.broker.entries.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN, Throttle
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import method_frame

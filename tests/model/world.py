@@ -22,8 +22,8 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
+from homing.broker.process.recovery import recover
 from homing.broker.protocols.amqp091.message_mapping import headers_seen
-from homing.broker.recording.recovery import recover
 from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import DEATH_BITS, ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord

@@ -16,7 +16,7 @@ from homing.broker.core.memory import Memory
 from homing.broker.core.message import Message, MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
-from homing.broker.paging.choosing import choice
+from homing.broker.entries.choosing import choice
 from homing.broker.protocols.amqp091.codec import method_frame
 from homing.broker.recording import fault_groups
 from homing.broker.recording.fault_groups import OTHER, FaultGroups

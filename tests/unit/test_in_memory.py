@@ -10,7 +10,7 @@ import pytest
 from homing.broker.core.message import Message, MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import DEFAULTS
-from homing.broker.paging.in_memory import InMemory, records
+from homing.broker.entries.in_memory import InMemory, records
 from homing.journal.read.pages import Page
 
 

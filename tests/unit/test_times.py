@@ -24,13 +24,13 @@ from homing.broker.core.settings.units import MAX_DURATION_MS
 from homing.broker.core.settings.values import SettingError
 from homing.broker.errors import Refused
 from homing.broker.management import policies
+from homing.broker.process.recovery import recover
 from homing.broker.protocols.amqp091.codec import AmqpError
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties
 from homing.broker.protocols.amqp091.errors import error_of
 from homing.broker.protocols.amqp091.message_mapping import ttl_of
 from homing.broker.protocols.native import fields
 from homing.broker.protocols.native.codec import ProtocolError
-from homing.broker.recording.recovery import recover
 from homing.broker.topology.amqp.arguments import options_for
 from homing.client import validation
 from homing.journal.journal import Journal

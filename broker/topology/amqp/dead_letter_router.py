@@ -13,8 +13,8 @@ from ...core.amqp.x_death import bounded, is_cycle, through_exchange
 from ...core.message import Hop, Message, MessageReference
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
-from ...delivery.references import Moved
-from ...delivery.state import BrokerState
+from ...entries.references import Moved
+from ...entries.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources
 from .policies import dead_letter_exchange

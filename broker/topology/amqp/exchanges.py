@@ -35,7 +35,7 @@ from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
 from ...core.reserved import EVENTS, FAILURE, RESERVED
 from ...core.routing import Route, take_at_once
-from ...delivery.state import BrokerState
+from ...entries.state import BrokerState
 from ...errors import Refused
 from ...protocols.amqp091.codec_tables import compared, write_value
 from .arguments import check_equal

@@ -19,7 +19,7 @@ from ...core.queue import Queue
 from ...core.queue_options import QueueOptions
 from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
-from ...delivery.state import BrokerState
+from ...entries.state import BrokerState
 from ...errors import Refused
 from .arguments import delayed_retries
 

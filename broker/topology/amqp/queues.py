@@ -14,7 +14,7 @@ from ...core.consumer import Consumer
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
 from ...core.routing import ANYCAST, RoutingTypes
-from ...delivery.state import BrokerState
+from ...entries.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources, check_name
 from .arguments import GENERATED, check_same, consumer_arguments, keeps_all, options_for

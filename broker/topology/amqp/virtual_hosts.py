@@ -9,7 +9,7 @@ from homing.journal.declarations import DeclarationRecord, NoContent
 
 from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
 from ...core.queue import Queue
-from ...delivery.state import BrokerState
+from ...entries.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources
 from .exchanges import Exchanges

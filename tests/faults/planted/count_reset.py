@@ -7,7 +7,7 @@ from unittest.mock import patch
 from homing.broker.broker import Broker
 from homing.broker.cli.main import main
 from homing.broker.core.message import Message
-from homing.broker.recording import recovery
+from homing.broker.process import recovery
 from homing.journal.contract import ReferenceRecord
 
 _reference = recovery._reference

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from homing.broker.cli.main import main
 from homing.broker.core.queue import Queue
-from homing.broker.paging.pager import Pager
+from homing.broker.entries.pager import Pager
 from homing.journal.read.pages import Page
 
 EVERY = 7

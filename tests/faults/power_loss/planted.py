@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from homing.journal.commit import batch_writer as batch_writer
+from homing.journal.commit import batch_writer
 from homing.journal.commit.batch_writer import BatchWriter
 from homing.journal.journal import Journal
 from homing.journal.store import directory as disk

@@ -9,10 +9,10 @@ from homing.journal.contract import DEATH_BITS, DEATHS, OTHER_FAULT, SENT_BACK, 
 from ..core.letter_filter import Filter
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from ..delivery.state import BrokerState
 from ..steps import LOOK_STEP, Steps
 from .choosing import died_in, fits
 from .in_memory import in_memory_only, parts
+from .state import BrokerState
 
 
 def count(state: BrokerState, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:

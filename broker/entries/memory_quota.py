@@ -13,7 +13,7 @@ from typing import Final
 
 from ..core.consumer import HeldBytes
 from ..core.message import REFERENCE_BYTES
-from ..delivery.shared_state import SharedState
+from .shared_state import SharedState
 
 #: Whoever holds less than this, and less than a 64th of the limit, gets more, however short memory is. A page is then at most as large.
 _LEAST_BYTES: Final = 64 << 10

@@ -12,12 +12,12 @@ from ..core.queue import Queue
 from ..core.queue_options import QueueOptions
 from ..core.routing import Address, RoutingTypes
 from ..core.settings.units import known_duration_ms
-from ..delivery.references import reference_of
 from ..engine import Engine
+from ..entries.references import reference_of
 from ..errors import Refused
+from ..recording.mapping import park_reason
 from ..topology.amqp.arguments import keeps_all, priorities
 from ..topology.resources import parse_selector, settings_for
-from .mapping import park_reason
 
 log = logging.getLogger("homing")
 

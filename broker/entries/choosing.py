@@ -13,12 +13,12 @@ from homing.journal.read.pages import Page, Wanted
 from ..core.letter_filter import Filter
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
-from ..delivery.state import BrokerState
 from ..recording.mapping import key_in
 from ..steps import Steps
 from .browsing import as_it_is
 from .in_memory import Fits, InMemory, meant
 from .page_reads import Asked
+from .state import BrokerState
 
 #: Messages of one page: acting on them takes some 5 ms.
 ROWS: Final = 250

@@ -11,9 +11,9 @@ from homing.journal.contract import ReferenceRecord
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
-from ..delivery.references import reference_of
-from ..delivery.state import BrokerState
 from ..steps import LOOK_STEP, Steps
+from .references import reference_of
+from .state import BrokerState
 
 #: Where a message stands: (minus its priority, sequence); and the message.
 Place = tuple[tuple[int, int], MessageReference]

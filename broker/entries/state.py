@@ -19,11 +19,11 @@ from ..core.memory import Memory
 from ..core.message import IN_COMMIT, Message, MessageReference, is_durable, size_of
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
-from ..paging.page_reads import Reader
-from ..paging.pager import Pager
-from ..paging.room import Windows
 from ..recording.recorder import Recorder
+from .page_reads import Reader
+from .pager import Pager
 from .references import expires_at
+from .room import Windows
 from .shared_state import SharedState
 
 LATENESS_MS: Final = (1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000, 600_000)

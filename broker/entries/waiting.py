@@ -15,11 +15,11 @@ from homing.journal.read.pages import Page, Wanted
 from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
 from ..core.queue import Queue
-from ..delivery.state import BrokerState
 from ..recording.mapping import message_key
 from ..steps import Steps
 from . import in_memory
 from .in_memory import meant
+from .state import BrokerState
 
 #: A place among them: (due_at_ms, sequence).
 Place = tuple[int, int]

@@ -16,7 +16,7 @@ from ..core.routing import PostOffice
 from ..core.scheduled import Schedule
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.recorder import Recorder
-from ..topology.declared import Declared
+from .declared import Declared
 from .references import References
 from .throttle import Throttle
 

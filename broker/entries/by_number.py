@@ -8,10 +8,10 @@ from homing.journal.contract import ReferenceRecord
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
-from ..delivery.state import BrokerState
 from ..steps import LOOK_STEP, Steps
 from .browsing import at_hand
 from .in_memory import parts
+from .state import BrokerState
 
 #: Where the journal says that it is: queue id, priority, sequence.
 QueueEntry = tuple[int, int, int]

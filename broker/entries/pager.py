@@ -18,12 +18,12 @@ from homing.journal.read.pages import Page, Wanted
 from ..core.consumer import Consumer
 from ..core.message import IN_COMMIT, ON_HOLD_MS, MessageReference
 from ..core.queue import SCAN_BUDGET, Queue
-from ..delivery.references import reference_of
-from ..delivery.shared_state import SharedState
 from ..steps import Steps
 from .memory_quota import MemoryQuota
 from .page_reads import Look, PageReads, Reader, Scan
+from .references import reference_of
 from .room import Room, Windows
+from .shared_state import SharedState
 
 log = logging.getLogger("homing")
 

@@ -14,9 +14,9 @@ from homing.journal.read.pages import Page, Wanted
 
 from ..core.message import REFERENCE_BYTES
 from ..core.queue import Queue
-from ..delivery.shared_state import SharedState
 from ..errors import Refused
 from .memory_quota import MemoryQuota
+from .shared_state import SharedState
 
 _AGAIN_MS: Final = 1_000
 #: Looks at what of a queue is only on disk; returns whether it wants more.

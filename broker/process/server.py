@@ -18,37 +18,37 @@ from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 from homing.journal.read.queries import JournalReader
 
-from . import __version__
-from .auth.logins import Logins
-from .broker import Broker
-from .clock import BrokerClock
-from .config.changes import Change, changes
-from .config.config import Config
-from .core.counts import Histogram
-from .core.memory import Kind, Owner
-from .errors import Refused
-from .limits import BrokerLimits
-from .logs import audit
-from .logs.files import log_bytes, log_options, open_log
-from .logs.writer import LogWriter
-from .management.calls import Calls
-from .process import keeping, start_notes
-from .process.dead_letter_sweep import DeadLetterSweep
-from .process.declarations import declare
-from .process.heap import Heap
-from .process.listeners import Listeners, place
-from .process.reload import log_changes, read_again, take_up
-from .process.service_manager import ServiceManager
-from .process.shutdown import drain
-from .process.start_check import StartCheck
-from .protocols.amqp091.codec_cache import SHARED
-from .protocols.transport import SocketTransport
-from .recording.old_deaths import find_causes
-from .recording.recovery import recover
-from .tls.certificate import Certificate
+from .. import __version__
+from ..auth.logins import Logins
+from ..broker import Broker
+from ..clock import BrokerClock
+from ..config.changes import Change, changes
+from ..config.config import Config
+from ..core.counts import Histogram
+from ..core.memory import Kind, Owner
+from ..errors import Refused
+from ..limits import BrokerLimits
+from ..logs import audit
+from ..logs.files import log_bytes, log_options, open_log
+from ..logs.writer import LogWriter
+from ..management.calls import Calls
+from ..protocols.amqp091.codec_cache import SHARED
+from ..protocols.transport import SocketTransport
+from ..tls.certificate import Certificate
+from . import keeping, start_notes
+from .dead_letter_sweep import DeadLetterSweep
+from .declarations import declare
+from .heap import Heap
+from .listeners import Listeners, place
+from .old_deaths import find_causes
+from .recovery import recover
+from .reload import log_changes, read_again, take_up
+from .service_manager import ServiceManager
+from .shutdown import drain
+from .start_check import StartCheck
 
 if TYPE_CHECKING:
-    from .http.listener import HttpListener
+    from ..http.listener import HttpListener
 
 log = logging.getLogger("homing")
 
@@ -226,8 +226,8 @@ class Server:
         return listening
 
     def show_metrics(self, http: HttpListener) -> None:
-        from .http.metrics import BrokerCollector
-        from .http.monitor import Monitors
+        from ..http.metrics import BrokerCollector
+        from ..http.monitor import Monitors
 
         http.show(
             BrokerCollector(
@@ -263,7 +263,7 @@ class Server:
         return self._journal_reader().fault_lives(self._clock.now_ms())
 
     def name_old_deaths(self) -> None:
-        """See recording/old_deaths.py."""
+        """See old_deaths.py."""
         read = self._journal_reader
         self._old_deaths = self._loop.create_task(find_causes(self.broker, lambda after, limit: read().old_deaths(after, limit)))
 

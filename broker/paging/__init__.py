@@ -1,1 +1,0 @@
-"""Queues longer than memory, and who gets how much of it."""
