@@ -49,17 +49,23 @@ class Death:
         return asdict(self)
 
     def sentence(self) -> str:
-        what = REASONS.get(self.reason, self.reason)
-        reported = self.error or self.said or (ENDINGS.get(self.outcome, self.outcome) if self.outcome else None)
+        what, cause = REASONS.get(self.reason, self.reason), self._cause()
         tries = f" after {counted(self.attempts, 'failed attempt')}" if self.attempts else ""
-        if not reported and (like := ": ".join(filter(None, (self.error_type, self.fault_text)))):
-            reported = f"like others of its fault, {like}"
-        elif not reported and self.refused:
-            reported = f"what it failed of is told to whoever may {self.refused} {self.queue}"
-        elif not reported and self.attempts:
-            reported = "nobody said why" if self.fault else "what it failed of is not known here"
-        cause = f"{what}; {reported}" if reported else what
-        return f"dead-lettered from {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {cause}"
+        return f"dead-lettered from {self.queue} at {clock(self.died_at_ms, date=True)}{tries}: {f'{what}; {cause}' if cause else what}"
+
+    def _cause(self) -> str | None:
+        """What the last failure was; None where the reason says it."""
+        if self.error or self.said:
+            return self.error or self.said
+        if self.outcome:
+            return ENDINGS.get(self.outcome, self.outcome) if self.outcome != self.reason else None
+        if like := ": ".join(filter(None, (self.error_type, self.fault_text))):
+            return f"like others of its fault, {like}"
+        if self.refused:
+            return f"what it failed of is told to whoever may {self.refused} {self.queue}"
+        if not self.attempts:
+            return None
+        return "nobody said why" if self.fault else "what it failed of is not known here"
 
 
 def hops_in(properties: Mapping[str, Any] | None) -> Hops:
@@ -111,6 +117,10 @@ def _with_fault(death: Death, fault: dict[str, Any] | None) -> Death:
     """``fault``: as the broker shows it with the message."""
     if fault is None:
         return death
-    error_type = None if fault["error_class"] in _NO_ERRORS else fault["error_class"]
+    error_class = fault["error_class"]
+    error_type = None if error_class in _NO_ERRORS else error_class
     text = fault["text"] or None if death.outcome is None else None
-    return replace(death, fault=death.fault or fault["fault"], error_type=death.error_type or error_type, fault_text=text)
+    # One without a report is of its deliveries' ending.
+    outcome = death.outcome or (error_class if death.attempts and error_class in ENDINGS else None)
+    known = {"outcome": outcome, "fault": death.fault or fault["fault"], "error_type": death.error_type or error_type}
+    return replace(death, **known, fault_text=text)

@@ -68,18 +68,23 @@ def life(history: dict[str, Any], now_ms: int) -> list[Event]:
     edits = history.get("edits", [])
     made_by = next((each for each in edits if each["message_id"] == history["message_id"]), None)
     events = [_sent(history) if made_by is None else _made(made_by)]
-    for sequence in entries(history):
+    hops = {hop["sequence"]: hop for each in history["references"] for hop in each["hops"]}
+    before: dict[str, Any] = {}
+    for sequence in sorted({*entries(history), *hops}):
         attempts = [each for each in history["attempts"] if each["sequence"] == sequence]
         outcome = next((each for each in history["outcomes"] if each["sequence"] == sequence), None)
         reference = next((each for each in history["references"] if each["sequence"] == sequence), None)
-        if reference is not None and reference.get("transient"):
-            events += _deaths(reference, {each["sequence"] for each in history["outcomes"]})
-        events.append(_entered(sequence, attempts, outcome, reference))
+        events += _back(before, outcome or reference or hops.get(sequence, {}))
+        if attempts or outcome or reference:
+            events.append(_entered(sequence, attempts, outcome, reference))
         events += _attempts(attempts)
+        before = outcome or hops.get(sequence, {})
         if outcome is not None and outcome["outcome"] != "edited":
             events.append(_ended(outcome))
         elif reference is not None:
             events.append(_here(reference, now_ms))
+        elif before:
+            events.append(_died(before))
     for each in edits:
         if each is not made_by:
             later = (at for at, event in enumerate(events) if event.at_ms is None or event.at_ms > each["at_ms"])
@@ -137,15 +142,21 @@ def _entered(sequence: int, attempts: list[dict[str, Any]], outcome: dict[str, A
     return Event(source.get("entered_at_ms"), "→", "cyan", f"entered queue {source['queue']}", [])
 
 
-def _deaths(reference: dict[str, Any], recorded: set[int]) -> list[Event]:
-    """What a transient message itself tells of the queues that it died in, of which there is no record; oldest first."""
-    events = []
-    for hop in reversed(reference["hops"]):
-        if hop["sequence"] not in recorded:
-            tries = f" after {counted(hop['attempts'], 'failed attempt')}" if hop["attempts"] else ""
-            title = f"dead-lettered from {hop['queue']}{tries}"
-            events.append(Event(hop["at_ms"], "✝", "red", title, [REASONS.get(hop["reason"], hop["reason"])]))
-    return events
+def _back(before: dict[str, Any], entry: dict[str, Any]) -> list[Event]:
+    """That it was sent back into this entry, where there is no outcome that says so: of what was not durable then. ``before``: how the
+    entry before it ended."""
+    if before.get("outcome") == "redriven":
+        return []
+    if entry.get("redrive"):
+        return [Event(entry["entered_at_ms"], "↺", "blue", f"sent back to {entry['queue']}")]
+    died_there_twice = "outcome" not in entry and "reason" in entry and before.get("queue") == entry["queue"]
+    return [Event(None, "↺", "blue", f"came back to {entry['queue']}")] if died_there_twice else []
+
+
+def _died(hop: dict[str, Any]) -> Event:
+    """What the message itself tells of a queue that it died in, of which there is no record."""
+    tries = f" after {counted(hop['attempts'], 'failed attempt')}" if hop["attempts"] else ""
+    return Event(hop["at_ms"], "✝", "red", f"dead-lettered from {hop['queue']}{tries}", [REASONS.get(hop["reason"], hop["reason"])])
 
 
 def _attempts(attempts: list[dict[str, Any]]) -> list[Event]:
@@ -196,6 +207,11 @@ def _fault_lines(fault: dict[str, Any]) -> list[str]:
     return [line for line in lines if line]
 
 
+def _error(error_class: str, text: str) -> str:
+    """What a fault is of: an error, or how deliveries ended of which nobody said why."""
+    return f"{error_class}: {text}" if text else ENDINGS.get(error_class, error_class)
+
+
 def _decision(attempt: dict[str, Any]) -> str:
     by = f", by rule {attempt['rule']}" if attempt.get("rule") else ""
     if attempt["decision"] == "drop":
@@ -238,7 +254,7 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
     if not reference.get("transient"):
         return event
     fault = reference["fault"]
-    what = [f"fault {fault['fault']}, {': '.join(filter(None, (fault['error_class'], fault['text'])))}"] if fault else []
+    what = [f"fault {fault['fault']}, {_error(fault['error_class'], fault['text'])}"] if fault else []
     tries = [f"{counted(reference['failed'], 'failed attempt')} here so far"] if reference["failed"] else []
     said = "transient: a crash of the broker takes it, and its attempts are counted, not kept"
     return replace(event, details=[*event.details, *tries, *what, said])

@@ -84,6 +84,7 @@ def _describe(broker: Broker, who: Who, reference: MessageReference) -> dict[str
         "on_hold": reference.on_hold,
         "expires_at_ms": reference.expires_at_ms,
         "entered_at_ms": reference.entered_at_ms,
+        "redrive": abs(reference.redrive) or None,
         "hops": describe_hops(reference.hops or [], reference.message.message_id),
         "transient": True,
         "fault": describe_fault(broker.fault_shown(who, reference)),

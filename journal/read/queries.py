@@ -40,7 +40,7 @@ from .old_deaths import OldDeath, Place, old_deaths
 _BUSY_S = 5.0
 _COLUMNS = (
     f"SELECT sequence, queue_id, rank, message_id, {returned.COUNTS}, state, due_at_ms, expires_at_ms, entered_at_ms,"
-    f" overlay_blob, message_blob, checksum, {returned.CHECKSUM} FROM reference r"
+    f" overlay_blob, message_blob, checksum, {returned.REDRIVE}, {returned.CHECKSUM} FROM reference r"
 )
 _REFERENCE = f"{_COLUMNS} {returned.JOIN}"
 # By key: the entries that attempts name, and moved or shared references. Written out so that each uses its index.
@@ -176,8 +176,8 @@ class JournalReader:
         """Everything known of one message, or None: ``{message_id, message, references, attempts, outcomes, edits}``.
 
         ``message``: address, body, properties, priority, sent_at_ms, expires_at_ms, producer; None once it has left every queue.
-        ``references``: where it is now, with queue, priority, counts, state, due_at_ms, on_hold, expires_at_ms, entered_at_ms and ``hops``,
-        newest first. ``attempts``: message_id, sequence, attempt, queue_id, queue, at_ms and the
+        ``references``: where it is now, with queue, priority, counts, state, due_at_ms, on_hold, expires_at_ms, entered_at_ms,
+        ``redrive`` (the job that sent it back; None: none did) and ``hops``, newest first. ``attempts``: message_id, sequence, attempt, queue_id, queue, at_ms and the
         fields of AttemptDetail, oldest first. ``outcomes``: sequence, queue, at_ms,
         outcome and the detail of OutcomeDetail, oldest first. ``edits``: message_id, original, queue and at_ms of the edit that made
         it, and of those of it. Raises ``journal-damaged`` when what is stored is not what was written.
@@ -400,6 +400,7 @@ def _reference(row: tuple[Any, ...], names: _QueueNames) -> dict[str, Any]:
         "on_hold": due_at_ms == ON_HOLD_MS,
         "expires_at_ms": expires_at_ms,
         "entered_at_ms": entered_at_ms,
+        "redrive": abs(row[14]) or None,
         "hops": _hops(row),
         "transient": False,
     }

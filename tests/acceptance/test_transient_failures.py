@@ -133,6 +133,9 @@ def test_of_both_kinds_each_has_its_place(ch: BlockingChannel, shell: HomingComm
     lines = {each["queue"]: each for each in shell.json("dead", "list")}
     assert (lines[dead]["messages"], lines[dead]["transient"], lines[dead]["faults"]) == (12, 4, 1)
     assert bodies(exported(shell, dead)) == [*range(12)]
+    # One thing has one sentence, durable or not.
+    peeked = shell("peek", dead).stdout.splitlines()
+    assert {line.partition(" UTC ")[2] for line in peeked if "dead-lettered" in line} == {"after 1 failed attempt: it was rejected"}
     assert bodies(exported(shell, dead, "--key", "c1", "--reason", "rejected")) == [1, 3, 5, 7, 9, 11]
     assert bodies(exported(shell, dead, "--where", "AMQDurable = 'NON_DURABLE'")) == [0, 3, 6, 9]
     plan = shell.json("redrives", "start", dead, "--limit", "5", "--dry-run")
@@ -140,7 +143,11 @@ def test_of_both_kinds_each_has_its_place(ch: BlockingChannel, shell: HomingComm
     done = shell.json("redrives", "start", dead, "--newest-first", "--limit", "5", "--no-stop", "--wait")
     assert (done["sent"], done["waiting"]) == (5, 5)
     wait_for_count(ch, queue, 5)
-    assert sorted(bodies(shell.json_lines("peek", queue))) == [7, 8, 9, 10, 11]
+    back = {json.loads(each["body"])["n"]: each["message_id"] for each in shell.json_lines("peek", queue)}
+    assert sorted(back) == [7, 8, 9, 10, 11]
+    for number in (8, 9):
+        told = [shell("history", str(back[number])).stdout.find(f"{step} {queue}") for step in ("sent back to", "entered queue", "is in")]
+        assert told[0] < told[-1] and -1 not in told, number
     ch.queue_declare(f"{dead}.more", durable=True)
     assert shell.json("dead", "move", dead, f"{dead}.more", "--reason", "rejected")["messages"] == 7
     assert bodies(shell.json_lines("peek", f"{dead}.more")) == [*range(7)]

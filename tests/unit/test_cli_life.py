@@ -66,6 +66,28 @@ def test_a_life_is_told_stay_by_stay() -> None:
     assert (entries(reported), address_of(reported), sent_at_ms(reported)) == ([5, 9], "orders", NOW_MS - 60_000)
 
 
+def test_deaths_of_what_was_not_durable_then_stand_where_they_were() -> None:
+    def hop(sequence: int, queue: str, reason: str = "rejected") -> dict[str, Any]:
+        return {"sequence": sequence, "queue": queue, "reason": reason, "attempts": 1, "at_ms": NOW_MS - 9000 + sequence}
+
+    # Twice from orders; kept by a stop; from there once more; then sent back.
+    hops = [hop(9, "mails"), hop(7, "orders"), hop(5, "orders", "poison")]
+    dead = outcome("dead-lettered", 9, queue="mails", target_queues=["DLQ"])
+    here = reference(12, queue="mails", hops=hops, redrive=3)
+    assert titles(life(history([attempt(1, 9)], [dead], [here]), NOW_MS)) == [
+        "sent to orders",
+        "dead-lettered from orders after 1 failed attempt",
+        "came back to orders",
+        "dead-lettered from orders after 1 failed attempt",
+        "entered queue mails",
+        "attempt 1 failed: the listener raised, held 5 ms",
+        "dead-lettered to DLQ",
+        "sent back to mails",
+        "entered queue mails",
+        "is in mails, since 9 s",
+    ]
+
+
 def test_attempts_that_are_not_kept_are_counted() -> None:
     events = life(history([attempt(1), attempt(11), attempt(12)], references=[reference()]), NOW_MS)
     assert "9 more attempts, not kept" in titles(events)
