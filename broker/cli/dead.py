@@ -141,8 +141,8 @@ def delete(
     if dry_run:
         show_removal(url, as_json, [queue], wanted)
         return
-    if not yes:
-        confirm(f"This removes {of.how_many(url, queue, wanted)} of queue {queue} for good", yes)
+    if not yes and (number := of.how_many(url, queue, wanted)):
+        confirm(f"This removes {number} of queue {queue} for good", yes)
     _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", after, queue=queue, filter=wanted)
 
 
@@ -204,6 +204,7 @@ def _done(url: str, as_json: bool, sentence: str, verb: str, after: str | None, 
     from .client import talk
 
     done = talk(url, lambda connection: of.done(connection, verb, after, **arguments))
+    of.check_found(done["messages"], arguments["queue"], arguments["filter"])
     if as_json:
         print_json(done)
     else:

@@ -122,5 +122,5 @@ def _with_fault(death: Death, fault: dict[str, Any] | None) -> Death:
     text = fault["text"] or None if death.outcome is None else None
     # One without a report is of its deliveries' ending.
     outcome = death.outcome or (error_class if death.attempts and error_class in ENDINGS else None)
-    known = {"outcome": outcome, "fault": death.fault or fault["fault"], "error_type": death.error_type or error_type}
-    return replace(death, **known, fault_text=text)
+    number = death.fault or fault["fault"]
+    return replace(death, outcome=outcome, fault=number, error_type=death.error_type or error_type, fault_text=text)

@@ -152,8 +152,7 @@ def edit(
         else:
             show_full(call(url, "reckon-redrive", queue=queue, filter=wanted, to=to))
         return
-    if not yes:
-        what = f"message {message_id}" if message_id is not None else of.how_many(url, queue, wanted)
+    if not yes and (what := f"message {message_id}" if message_id is not None else of.how_many(url, queue, wanted)):
         ends = "" if keep_original else ", in the place of what is there"
         confirm(f"{what} of queue {queue} will be edited and sent again{ends}", yes)
     arguments = {"queue": queue, "to": to, "keep_original": keep_original, "signed": yes}
@@ -226,12 +225,7 @@ async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: s
         async for page in scan:
             if page["messages"]:
                 return [_sample(each, change) for each in page["messages"]]
-    raise CommandError(
-        ExitCode.NOT_FOUND,
-        f"no message of {queue} fits",
-        "homing peek shows what is there",
-        code="no-such-message",
-    )
+    raise of.none_fits(queue, wanted)
 
 
 def _sample(message: dict[str, Any], change: _Change) -> _Sample:

@@ -18,7 +18,7 @@ import typer
 from homing.journal import json_text
 
 from ..core.settings.units import counted
-from .output import ExitCode, as_command_error, note, progress_bar
+from .output import CommandError, ExitCode, as_command_error, note, progress_bar
 from .times import time_given
 from .values import property_given
 
@@ -122,12 +122,24 @@ After = Annotated[
 ]
 
 
-def how_many(url: str, queue: str, wanted: Filter) -> str:
-    """How many messages of a queue fit, for who is asked whether it may be."""
+def how_many(url: str, queue: str, wanted: Filter) -> str | None:
+    """How many messages of a queue fit, for who is asked whether it may be; None: there is nothing to ask."""
     from .client import talk
 
     number, exact = talk(url, lambda connection: reckoned(connection, queue, wanted))
-    return f"{'' if exact else 'at most '}{counted(number, 'message')}"
+    check_found(number, queue, wanted)
+    return f"{'' if exact else 'at most '}{counted(number, 'message')}" if number else None
+
+
+def none_fits(queue: str, wanted: Filter) -> CommandError:
+    fix = "homing peek shows what is there; what a consumer holds stays with it"
+    return CommandError(ExitCode.NOT_FOUND, f"no message of {queue} fits {' '.join(words(wanted))}", fix, code="no-such-message")
+
+
+def check_found(number: int, queue: str, wanted: Filter) -> None:
+    """Raises CommandError where messages were meant by their numbers, and none of these was there."""
+    if not number and "message_ids" in wanted:
+        raise none_fits(queue, wanted)
 
 
 async def reckoned(connection: Any, queue: str, wanted: Filter) -> tuple[int, bool]:

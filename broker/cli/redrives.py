@@ -90,6 +90,7 @@ def redrive(
     job: dict[str, Any] = call(url, "start-redrive", **arguments)
     if wait:
         job = ended(url, job)
+        of.check_found(job["sent"] + job["left"] + (job["state"] != "done"), queue, wanted)
     if as_json:
         print_json(job)
     else:

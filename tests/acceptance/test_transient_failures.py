@@ -108,6 +108,12 @@ def test_three_of_nine_rejected_are_seen_and_sent_back(server: Server, ch: Block
     assert [each["message_id"] for each in lives] == [each["message_id"] for each in shown]
     assert "of transient messages nothing is kept once they are gone" in shell("history", "1000000").stderr
 
+    # A number that is not there is said to be none, whoever is asked.
+    for command in (["dead", "delete", dead], ["dead", "delete", dead, "--yes"], ["dead", "move", dead, queue], ["redrive", dead]):
+        gone = shell(*command, "--id", "1000000")
+        assert (gone.returncode, f"no message of {dead} fits --id 1000000" in gone.stderr) == (4, True), gone
+    assert shell("dead", "delete", dead, "--reason", "expired").stdout == f"0 messages removed from {dead}\n"
+
     # One is edited, one deleted, one moved; what is left is sent back by a job.
     first, second, _ = (each["message_id"] for each in shown)
     assert len(shell.json("edit", str(first), "--queue", dead, "--set", "seen=1", "--yes")["edited"]) == 1
