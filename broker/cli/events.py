@@ -59,7 +59,7 @@ def events(
     elif since is None and not kinds:
         _list(url, as_json, wide)
     else:
-        _list_kept(url, kinds, since or 0, as_json)
+        _list_kept(url, kinds, since or 0, as_json, wide)
 
 
 def _kinds(patterns: list[str]) -> list[str]:
@@ -70,7 +70,7 @@ def _kinds(patterns: list[str]) -> list[str]:
     return [kind for kind in KINDS if any(fnmatchcase(kind, each) for each in patterns)]
 
 
-def _list_kept(url: str, kinds: list[str], since_ms: int, as_json: bool) -> None:
+def _list_kept(url: str, kinds: list[str], since_ms: int, as_json: bool, wide: bool) -> None:
     from .client import seen, talk
 
     found = talk(url, lambda connection: seen(connection, "events", kinds=kinds, since_ms=since_ms))
@@ -79,10 +79,11 @@ def _list_kept(url: str, kinds: list[str], since_ms: int, as_json: bool) -> None
     if as_json:
         print_json(found)
         return
-    for event in found:
-        _show(event, False)
     if not found:
         stdout.print("[dim]nothing of that happened, of queues that you may monitor[/]")
+        return
+    columns = [Column("at", number=True), Column("event", whole=True), Column("what happened"), Column("what follows", 1, whole=True)]
+    print_table(Listing(columns, map(_cells, found)), wide)
 
 
 def _list(url: str, as_json: bool, wide: bool) -> None:
@@ -123,7 +124,11 @@ def _show(event: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(event, line=True)
         return
+    at, name, meaning, command = _cells(event)
+    stdout.print(f"{at}  {name}  {meaning}\n    {command}")
+
+
+def _cells(event: dict[str, Any]) -> list[str]:
     style = _STYLES[event["event"].partition(".")[0]]
-    at_ms = int(datetime.fromisoformat(event["time"]).timestamp() * 1000)
-    stdout.print(f"[dim]{clock(at_ms)}[/]  [{style}]{event['event']}[/]  {escape(event['meaning'])}")
-    stdout.print(f"    [dim]{escape(event['command'])}[/]")
+    at = clock(int(datetime.fromisoformat(event["time"]).timestamp() * 1000))
+    return [f"[dim]{at}[/]", f"[{style}]{event['event']}[/]", escape(event["meaning"]), f"[dim]{escape(event['command'])}[/]"]

@@ -26,11 +26,17 @@ _EMPTY: Final = ("", "·", "–")
 
 
 class Column(NamedTuple):
-    """``rank`` 0: always there; of the others those of the highest rank are left out first. Texts may be cut, numbers never are."""
+    """``rank`` 0: always there; of the others those of the highest rank are left out first. Texts may be cut, numbers never are, nor what
+    is of use only ``whole``."""
 
     heading: str
     rank: int = 0
     number: bool = False
+    whole: bool = False
+
+    @property
+    def uncut(self) -> bool:
+        return self.number or self.whole
 
 
 class Listing:
@@ -62,7 +68,7 @@ class Listing:
 
     def _least(self, at: int) -> int:
         natural, column = self._natural(at), self._columns[at]
-        return natural if column.number else min(natural, max(_LEAST if column.rank else _LEAST_OF_NAMES, len(column.heading)))
+        return natural if column.uncut else min(natural, max(_LEAST if column.rank else _LEAST_OF_NAMES, len(column.heading)))
 
     def _fitted(self, width: int) -> tuple[list[int], list[int]]:
         """Which columns there is room for, and how wide each is."""
@@ -72,9 +78,9 @@ class Listing:
                 break
             shown.remove(at)
         natural = [self._natural(at) for at in shown]
-        texts = [size for at, size in zip(shown, natural, strict=True) if not self._columns[at].number]
+        texts = [size for at, size in zip(shown, natural, strict=True) if not self._columns[at].uncut]
         cap = _cap(texts, width - _GAP * (len(shown) - 1) - (sum(natural) - sum(texts)))
-        return shown, [size if self._columns[at].number else min(size, cap) for at, size in zip(shown, natural, strict=True)]
+        return shown, [size if self._columns[at].uncut else min(size, cap) for at, size in zip(shown, natural, strict=True)]
 
     def _dispensable(self, at: int) -> tuple[bool, int, int]:
         """What has nothing in it goes before all else."""
