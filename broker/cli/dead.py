@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from ..core.settings.units import counted
 from . import letter_filter as of
@@ -34,7 +36,9 @@ from .output import (
 from .tables import NOTHING, Column, Listing, Wide, amount
 from .watch import Watch, show
 
-app = typer.Typer(cls=OrList, help="Dead letters: which there are; and those that a filter takes: [bold]export[/], delete, move.")
+app = typer.Typer(
+    cls=OrList, help="Dead letters: which there are, of a queue or of all; and those that a filter takes: [bold]export[/], delete, move."
+)
 Queue = Annotated[str, queue_argument("The queue that they are in.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show how many would be removed, and some of them.")]
 #: Messages of one answer.
@@ -43,20 +47,36 @@ _SAMPLES: Final = 5
 
 
 @app.command("list")
-def list_dead(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """All queues that have dead letters: how many, since when, of which fault most, from where, and how many were sent back before."""
+def list_dead(
+    queue: Annotated[str | None, queue_argument("Only those that are in this queue, or came from it.")] = None,
+    watch: Watch = False,
+    wide: Wide = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """All queues that have dead letters: how many, since when, of which fault most, from where, and how many were sent back before.
+
+    [bold]homing peek QUEUE[/] shows the messages.
+    """
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
         from .client import seen
 
-        return await seen(connection, "dead-letters")
+        found = await seen(connection, "dead-letters")
+        if queue is not None:
+            found[:] = [each for each in found if queue in (each["queue"], *each["sources"])]
+            if not found:
+                await connection.call("peek", queue=queue, limit=1)  # refused where there is none of that name
+        return found
 
-    show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
+    show(url, ask, partial(_draw, queue), as_json=as_json, watch=watch, everything=wide)
 
 
-def _draw(found: list[dict[str, Any]]) -> RenderableType:
+def _draw(queue: str | None, found: list[dict[str, Any]]) -> RenderableType:
     if not found:
-        return "[dim]there are no dead letters[/]"
+        return (
+            "[dim]there are no dead letters[/]" if queue is None else f"[dim]there are no dead letters in {escape(queue)}, nor from it[/]"
+        )
     transient = any(each["transient"] for each in found)
     ranks = {"messages": 0, "oldest": 2, "newest": 1, "sent back": 3, **({"transient": 1} if transient else {})}
     columns = [Column("queue"), *(Column(heading, rank, number=True) for heading, rank in ranks.items())]
@@ -69,7 +89,9 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
         numbers = [f"{each['messages']:,}", *ages, back, *([amount(each["transient"])] if transient else [])]
         row = [f"[bold]{escape(each['queue'])}[/]", *numbers, _top(each), escape(", ".join(each["sources"]))]
         rows.append([*row, *([escape(", ".join((*each["owners"], *each["runbooks"])))] if owned else [])])
-    return Listing(columns, rows)
+    if queue is None:
+        return Listing(columns, rows)
+    return Group(Listing(columns, rows), *(f"[dim]homing peek {escape(shlex.quote(each['queue']))} shows them[/]" for each in found))
 
 
 def _top(each: dict[str, Any]) -> str:

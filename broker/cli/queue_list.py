@@ -21,7 +21,7 @@ _COUNTS: Final = (
     ("dead", "dead", 1),
     ("delivering", "delivering", 3),
     ("scheduled", "scheduled", 3),
-    ("parked", "parked", 2),
+    ("parked", "parked", 1),
     ("consumers", "consumers", 1),
     ("on_hold", "on hold", 4),
     ("sent", "sent", 5),

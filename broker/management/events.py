@@ -15,6 +15,8 @@ from .pages import Shown
 
 #: Of one page.
 _MOST: Final = 250
+#: For the first page all are looked at, of which there are never very many: whether anything of them may be seen.
+_ALL: Final = -1
 
 
 @shown_only(Right.MONITOR)
@@ -26,9 +28,15 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     kinds = arguments.get("kinds") or []
     if not isinstance(kinds, list) or any(kind not in KINDS for kind in kinds):
         raise Refused("invalid-argument", f"kinds must be events, not {str(kinds)[:80]}", f"there are {', '.join(KINDS)}")
-    found: list[tuple[int, str, str, dict[str, Any]]] = await in_thread(lambda: host.events(kinds, since_ms, after, limit))
+    found: list[tuple[int, str, str, dict[str, Any]]] = await in_thread(
+        lambda: host.events(kinds, since_ms, after, limit if after else _ALL)
+    )
     shown = Shown(broker, who, Right.MONITOR, "events")
-    items = [content for _, queue, address, content in found if shown(place_named(queue, address) if queue else everywhere()[0])]
-    if len(found) < limit and not after:
+    seen = [
+        (number, content) for number, queue, address, content in found if shown(place_named(queue, address) if queue else everywhere()[0])
+    ]
+    if not after:
         shown.check()
-    return {"items": items, "next": found[-1][0] if len(found) == limit else None, "left_out": shown.left_out()}
+    last = found[limit - 1][0] if len(found) >= limit else None
+    items = [content for number, content in seen if last is None or number <= last]
+    return {"items": items, "next": last, "left_out": None if after else shown.left_out()}

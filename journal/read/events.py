@@ -16,7 +16,7 @@ Event = tuple[int, str, str, dict[str, Any]]
 
 
 def events(connection: sqlite3.Connection, kinds: Collection[str], since_ms: int, after: int, limit: int) -> list[Event]:
-    """In the order in which they happened, from behind number ``after``. ``kinds`` empty: all."""
+    """In the order in which they happened, from behind number ``after``. ``kinds`` empty: all; so many, ``limit`` -1: all."""
     of_kinds = f" AND kind IN ({','.join('?' * len(kinds))})" if kinds else ""
     rows = connection.execute(f"{_EVENTS}{of_kinds} ORDER BY event_id LIMIT ?", (after, since_ms, *kinds, limit))
     return [(event_id, queue, address, unpack(blob)) for event_id, queue, address, blob in rows]

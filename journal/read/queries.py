@@ -178,8 +178,8 @@ class JournalReader:
         ``message``: address, body, properties, priority, sent_at_ms, expires_at_ms, producer; None once it has left every queue.
         ``references``: where it is now, with queue, priority, counts, state, due_at_ms, on_hold, expires_at_ms, entered_at_ms,
         ``redrive`` (the job that sent it back; None: none did) and ``hops``, newest first. ``attempts``: message_id, sequence, attempt,
-        queue_id, queue, at_ms and the fields of AttemptDetail, oldest first. ``outcomes``: sequence, queue, at_ms, outcome and the detail of
-        OutcomeDetail, oldest first. ``edits``: message_id, original, queue and at_ms of the edit that made
+        queue_id, queue, at_ms and the fields of AttemptDetail, oldest first. ``outcomes``: sequence, queue, at_ms, outcome and the detail
+        of OutcomeDetail, oldest first. ``edits``: message_id, original, queue and at_ms of the edit that made
         it, and of those of it. Raises ``journal-damaged`` when what is stored is not what was written.
         """
         with self._snapshot() as connection:

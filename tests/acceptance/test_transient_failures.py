@@ -77,6 +77,9 @@ def test_three_of_nine_rejected_are_seen_and_sent_back(server: Server, ch: Block
 
     lines = {each["queue"]: each for each in shell.json("dead", "list")}
     assert (lines[dead]["messages"], lines[dead]["transient"], lines[dead]["sources"]) == (3, 3, [queue])
+    assert shell.json("dead", dead) == shell.json("dead", queue) == [lines[dead]]
+    assert f"homing peek {dead} shows them" in shell("dead", queue).stdout
+    assert "there is no queue none.such" in shell("dead", "none.such").stderr
     fault = fault_of(shell, queue)
     assert lines[dead]["top_fault"]["fault"] == fault["fault"]
     counts = {key: fault[key] for key in ("error_class", "failures", "waiting", "dead", "transient", "dead_in")}

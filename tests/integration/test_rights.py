@@ -393,6 +393,8 @@ def test_who_may_see_nothing_of_a_list_is_told_so(house: House) -> None:
             assert refused(right, partial(client.listing, verb)) is (right is MONITOR)
         for verb, queue in (("consumers", name), ("due", late)):
             assert refused(right, partial(client.call, verb, queue=queue)) is (right is MONITOR)
+        for more in ({}, {"limit": 1}, {"limit": 1, "kinds": ["fault.new", "dead-letters.first"]}):
+            assert refused(right, partial(client.call, "events", **more)) is (right is MONITOR)
         for verb in ("dead-letters", "redrives"):
             assert refused(right, partial(client.call, verb)) is (right is BROWSE)
         for only in (None, name, late):
@@ -412,7 +414,7 @@ def test_what_is_left_out_of_a_list_is_counted(house: House, homing: HomingComma
     grants = [{"rights": ["browse", "monitor"], "pattern": pattern} for pattern in ("mine.#", "DLQ.mine.#")]
     house.admin.call("add-user", name="some", hash=HASH, grants=grants)
     client = house.client("some")
-    for verb, right in {"queues": MONITOR, "faults": BROWSE, "dead-letters": BROWSE}.items():
+    for verb, right in {"queues": MONITOR, "faults": BROWSE, "dead-letters": BROWSE, "events": MONITOR}.items():
         page = client.call(verb, limit=1)
         assert page["left_out"]["right"] == right
         assert page["left_out"]["queues"] > 0
