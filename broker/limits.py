@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -9,7 +10,8 @@ from dataclasses import dataclass
 class BrokerLimits:
     memory_bytes: int = 512 * 1024 * 1024
     store_bytes: int | None = None
-    temp_bytes: int | None = None
+    #: Asked each time, for it may follow the disk.
+    temp_bytes: Callable[[], int] | None = None
     transaction_operations: int = 10_000
     transaction_bytes: int = 64 * 1024 * 1024
     transaction_references: int = 50_000

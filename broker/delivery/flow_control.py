@@ -40,7 +40,7 @@ class FlowControl:
         self,
         state: BrokerState,
         store_limit: int | None,
-        temp_limit: int | None,
+        temp_limit: Callable[[], int] | None,
         disk_low: Callable[[], bool],
     ) -> None:
         self._state = state
@@ -131,7 +131,7 @@ class FlowControl:
         return {
             "memory-limit": Level(used, self._memory.limit),
             "store-limit": Level(references.stored_bytes, self._store_limit),
-            "temp-limit": Level(references.spilled_bytes, self._temp_limit),
+            "temp-limit": Level(references.spilled_bytes, self._temp_limit and self._temp_limit()),
         }
 
     def _charge(self, share: Bound, size: int) -> None:
@@ -216,8 +216,8 @@ class FlowControl:
         references = self._state.references
         if lasting and self._store_limit is not None and references.stored_bytes >= self._store_limit * part:
             return f"store-limit: {references.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
-        if passing and self._temp_limit is not None and references.spilled_bytes >= self._temp_limit * part:
-            return f"temp-limit: {references.spilled_bytes} of {self._temp_limit} bytes of messages that are not durable are on disk"
+        if passing and self._temp_limit is not None and references.spilled_bytes >= (most := self._temp_limit()) * part:
+            return f"temp-limit: {references.spilled_bytes} of {most} bytes of messages that are not durable are on disk"
         return None
 
     def _reason_for_all(self, resuming: bool) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -98,10 +98,18 @@ def tell(broker: Broker, kept: Kept) -> None:
         log.info("kept-at-stop: of the messages that were not durable the stop before had: %s", kept.said())
 
 
-def temp_limit_bytes(config: Config, journal: Journal) -> int:
-    """The most of what is not durable that is on disk for want of memory: unless said, a tenth of what was free at the start."""
-    free = journal.statistics.disk_free_bytes - config.journal.disk_reserve_bytes
-    return max(0, free // _SHARE_OF_DISK) if config.broker.temp_limit_bytes is None else config.broker.temp_limit_bytes
+def temp_limit(config: Config, journal: Journal) -> Callable[[], int]:
+    """The most of what is not durable that is on disk for want of memory: unless said, a tenth of the most that was free since the start,
+    so that a disk that was full then does not stop those who send it until the next one."""
+    said, reserve, statistics = config.broker.temp_limit_bytes, config.journal.disk_reserve_bytes, journal.statistics
+    most = 0
+
+    def follow() -> int:
+        nonlocal most
+        most = max(most, (statistics.disk_free_bytes - reserve) // _SHARE_OF_DISK)
+        return most
+
+    return follow if said is None else lambda: said
 
 
 def tell_of_temp_limit(broker: Broker, config: Config, declarations: Iterable[DeclarationRecord]) -> None:

@@ -105,7 +105,7 @@ class Server:
             BrokerLimits(
                 memory_bytes=config.broker.memory_limit_bytes,
                 store_bytes=config.broker.store_limit_bytes,
-                temp_bytes=keeping.temp_limit_bytes(config, journal),
+                temp_bytes=keeping.temp_limit(config, journal),
                 transaction_operations=config.limits.max_transaction_operations,
                 transaction_bytes=config.limits.max_transaction_bytes,
                 transaction_references=config.limits.max_transaction_references,

@@ -14,7 +14,7 @@ WINDOW = 3
 
 
 class LongLife(Life):
-    def __init__(self, settings: dict[str, Any] | None = None, **limits: int) -> None:
+    def __init__(self, settings: dict[str, Any] | None = None, **limits: Any) -> None:
         super().__init__()
         self.world = World(
             {"#": {**AT_ONCE, **(settings or {})}}, limits=BrokerLimits(**{"window_messages": WINDOW, "window_scheduled": 2, **limits})

@@ -91,7 +91,7 @@ def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings
 
 
 def test_a_limit_of_one_kind_holds_back_who_sent_that_kind_last_in_a_transaction_too() -> None:
-    world = World({}, limits=BrokerLimits(memory_bytes=1_000_000, window_messages=2, store_bytes=1_000, temp_bytes=1_000))
+    world = World({}, limits=BrokerLimits(memory_bytes=1_000_000, window_messages=2, store_bytes=1_000, temp_bytes=lambda: 1_000))
     native, peer = sender(world, "one", "q"), Peer(world)
     peer.log_in()
     peer.call(1, "channel.open", "")
