@@ -24,6 +24,7 @@ FILES = sorted(
     [
         *(ROOT / "homing").glob("*.py"),
         *(ROOT / "homing" / "testing").glob("*.py"),
+        *(ROOT / "homing" / "integrations").rglob("*.py"),
         *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")),
     ]
 )
@@ -40,6 +41,8 @@ _RECORDS = _CONTRACT | {"journal/errors", "journal/fingerprint", "journal/option
 ALLOWED: dict[str, set[str]] = {
     "homing": {"client"},
     "__main__": {"broker/cli"},
+    # Runs in the environments of others.
+    "integrations": set(),
     "testing": {"broker/clock", "broker/config", "broker/core", "broker/process", "homing"},
     "broker/core": set(),
     "broker/errors": set(),
@@ -147,6 +150,7 @@ SHARED_PRIVATE: dict[str, set[str]] = {
     "broker/process/shutdown": {"_exit"},
     "journal/store": {"_STOP_RUNNING_SENTINEL", "_thread"},
     "testing": {"_selector"},
+    "homing/integrations": {"_basic_publish", "_impl", "_on_socket_writable", "_transport"},
     "analytics": {"_gateway", "_jsc", "_jsparkSession", "_jvm"},
 }
 
@@ -316,6 +320,16 @@ def test_the_core_is_pure() -> None:
         if module.split(".")[0] in IMPURE
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_what_runs_in_the_environments_of_others_needs_no_more_than_python_3_9() -> None:
+    """Beside the libraries that the program has imported by then."""
+    allowed = sys.stdlib_module_names | {"aiormq", "amqp", "celery", "dramatiq", "faststream", "pamqp", "pika", "taskiq"}
+    for path in [*(ROOT / "homing" / "integrations").rglob("*.py"), *(ROOT / "tests" / "instrumented" / "programs").glob("*.py")]:
+        ast.parse(path.read_text(), feature_version=(3, 9))
+        if path.is_relative_to(ROOT / "homing"):
+            names = {module.split(".")[0] for _, module in imports_of(path)} - {"homing"}
+            assert names <= allowed, f"{path.name} imports {names - allowed}"
 
 
 def test_the_core_takes_its_randomness_as_an_argument() -> None:

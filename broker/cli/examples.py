@@ -10,6 +10,11 @@ EXAMPLES: Final = {
     "reload": ["homing reload"],
     "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
+    "instrument": [
+        "homing instrument python worker.py",
+        "homing instrument --program-version 2.4 celery -A shop worker",
+        "homing instrument --print-path",
+    ],
     "send": [
         "homing send orders --body '{\"id\": 7}' --property region=eu --delay 5s",
         "homing send orders --file events.jsonl --property size:=5",

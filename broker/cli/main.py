@@ -27,6 +27,7 @@ from . import explain as cli_explain
 from . import faults as cli_faults
 from . import health as cli_health
 from . import history as cli_history
+from . import instrument as cli_instrument
 from . import journal as cli_journal
 from . import messages as cli_messages
 from . import one_message as cli_one_message
@@ -105,6 +106,7 @@ def serve(
 
 app.command(rich_help_panel=BROKER)(cli_settings.reload)
 app.command(rich_help_panel=BROKER)(cli_health.health)
+app.command(rich_help_panel=BROKER, context_settings=cli_instrument.TAKES_A_COMMAND)(cli_instrument.instrument)
 app.command(rich_help_panel=MESSAGES)(cli_sending.send)
 app.command(rich_help_panel=MESSAGES)(cli_messages.receive)
 app.command(rich_help_panel=MESSAGES)(cli_queues.peek)

@@ -121,6 +121,8 @@ class Library(NamedTuple):
 
     product: str = ""
     version: str = ""
+    #: The library that ``homing.integrations`` has made to report failures, and its version; empty: none.
+    instrumented: str = ""
 
 
 class Consumer:

@@ -72,9 +72,10 @@ def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
 
 def described(connection: Connection | None) -> dict[str, Any]:
     """What its client says of itself, None for what it does not say: ``client`` is its client_id, or what AMQP calls connection_name;
-    ``version`` is the program's."""
+    ``version`` is the program's; ``instrumented``: the library that reports failures for it (``homing instrument``)."""
     client, library = (NOBODY, Library()) if connection is None else (connection.client, connection.library)
     said = {"client": client.client_id, "product": library.product, "product_version": library.version}
+    said["instrumented"] = library.instrumented
     return {name: value or None for name, value in {**said, "host": client.host, "version": client.version}.items()}
 
 

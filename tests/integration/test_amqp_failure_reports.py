@@ -16,7 +16,7 @@ from examples.failure_reports.report import EXCHANGE, failure
 from examples.failure_reports.with_aio_pika import reported
 from examples.failure_reports.with_pika import reporting
 from homing.client import blocking
-from tests.amqp_support import AMQP, amqp_port, channel, consume, count, get, wait_for_count
+from tests.amqp_support import AMQP, amqp_port, channel, connect, consume, count, cut, get, wait_for_count
 from tests.process import Server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -176,6 +176,49 @@ def test_what_is_no_report_closes_the_channel(ch: BlockingChannel) -> None:
 
     code, why = refused_with(ch, much)
     assert (code, "settle what was reported" in why) == (406, True)
+
+
+def test_a_channel_that_ends_believes_what_was_reported_and_not_settled(broker: Server, native: blocking.Connection) -> None:
+    for how, queue in (("nack", "believed-closed"), ("connection-lost", "believed-lost")):
+        opened = connect(broker)
+        ch = opened.channel()
+        told, beside = held(ch, queue), held(ch, queue)
+        report(ch, told, error_type="Raised", error_text=f"in {queue}")
+        opened.process_data_events(0)
+        opened.close() if how == "nack" else cut(opened)
+        assert attempt(native, queue, "Raised")["outcome"] == how
+        assert faults(native, queue)["Raised"]["failures"] == 1
+        assert ("connection-lost" in faults(native, queue)) == (how == "connection-lost"), beside
+
+
+def test_a_quiet_report_is_not_confirmed_and_never_closes_the_channel(ch: BlockingChannel, native: blocking.Connection) -> None:
+    tag = held(ch, "quiet")
+    ch.confirm_delivery()
+    plain = ch._impl  # of which nobody waits for confirms
+    for headers in ({"delivery_tag": 99, "quiet": True}, {"delivery_tag": "x", "quiet": True}, {"quiet": True, "host": "web-1"}):
+        plain.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers=headers))
+    plain.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers={"delivery_tag": tag, "quiet": True, "error_type": "Quiet"}))
+    # Its confirm is number 1.
+    ch.basic_publish("", "quiet", b"next", pika.BasicProperties(delivery_mode=2))
+    ch.basic_nack(tag)
+    assert attempt(native, "quiet", "Quiet")["outcome"] == "nack"
+
+
+def test_what_a_program_says_of_itself_is_told_of_its_consumers(broker: Server, native: blocking.Connection) -> None:
+    with channel(broker) as ch:
+        said = {"quiet": True, "program": "worker.py", "host": "web-1", "program_version": "2.3", "instrumented": "pika 1.4.4"}
+        ch._impl.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers=said))
+        ch.queue_declare("introduced", durable=True)
+        ch.basic_publish("", "introduced", b"x", pika.BasicProperties(delivery_mode=2))
+        tags: list[int] = []
+        consume(ch, "introduced", 1, lambda method, _, __: tags.append(method.delivery_tag))
+        ch.basic_reject(tags[0], requeue=False)
+        wait_for_count(ch, "DLQ.introduced", 1)
+        (consumer,) = native.call("consumers", queue="introduced")
+        assert (consumer["client"], consumer["host"], consumer["version"]) == ("worker.py", "web-1", "2.3")
+        assert consumer["instrumented"] == "pika 1.4.4"
+    (met,) = faults(native, "introduced")["rejected"]["programs"]
+    assert (met["client_id"], met["host"], met["version"]) == ("worker.py", "web-1", "2.3")
 
 
 def test_the_exchange_is_there_and_stays_as_it_is(ch: BlockingChannel) -> None:

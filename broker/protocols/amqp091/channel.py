@@ -38,7 +38,8 @@ from .connection import AmqpConnection, Subscriber
 from .errors import not_implemented, precondition_failed
 from .message_mapping import wire_of, with_reply_to
 from .publishing import message_of, pattern_of, take_in, take_in_run
-from .refusals import Reports, Unacked, refused, still_unacked
+from .refusals import Unacked, refused, still_unacked
+from .reports import Reports
 
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
@@ -95,7 +96,7 @@ class Channel(Confirming):
         #: Deliveries settled in it, and what is to become of each.
         self._settled: list[tuple[Unacked, str]] = []
         self.closed = False
-        self._reports = Reports(session.reports)
+        self._reports = Reports(session.reports, session.introduced)
         self._unacked: dict[int, Unacked] = {}
         self._next_tag = 1
         self._oldest_tag = 1
@@ -155,19 +156,21 @@ class Channel(Confirming):
             self.session.postpone(event)
             return
         accepted, routed = taken
-        if not routed:
-            self._unrouted(event)
+        if not routed and not self._unrouted(event):
+            return
         if self.published is not None:
             self.published += 1
             self.session.turn.confirming[self] = None
         if not accepted and self.published is not None:
             self.rejected.append(self.published)
 
-    def _unrouted(self, event: PublishEvent) -> None:
+    def _unrouted(self, event: PublishEvent) -> bool:
+        """Whether it is to be confirmed."""
         if event.exchange == FAILURE:
-            self._reports.take_in(event, self._unacked)
-        elif event.mandatory:
+            return self._reports.take_in(event, self._unacked)
+        if event.mandatory:
             self._return(event)
+        return True
 
     def _return(self, event: PublishEvent) -> None:
         payload = b"".join(
@@ -373,6 +376,16 @@ class Channel(Confirming):
             self.session.gave_back()
             self.settled(consumer)
 
+    def end(self, how: str) -> None:
+        """What was reported of, and not settled, has failed as reported. The rest was held beside it."""
+        self.closed = True
+        told = [self._unacked.pop(tag) for tag in self._reports.tags if tag in self._unacked]
+        if not told or self.transaction is not None:
+            return
+        for consumer in {entry[0] for entry in self._unacked.values()}:
+            consumer.accompanied_to = consumer.next_tag - 1
+        self._end(told, how)
+
     def settled(self, consumer: Consumer) -> None:
         """Something of the consumer's was settled: a closed one may go, a shared window has room again."""
         if not consumer.open and not consumer.unsettled:
@@ -447,7 +460,7 @@ class Channel(Confirming):
         """Consumers end, what is unacknowledged goes back: all at once, so that of each queue it is known who was alone."""
         if self.closed:
             return
-        self.closed = True
+        self.end("closed")
         session = self.session
         open_ones = [subscription.consumer for subscription in self.subscriptions.values()]
         for consumer in open_ones:

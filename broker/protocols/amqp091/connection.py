@@ -19,6 +19,7 @@ from ..output import PatientOutput
 from .batch import Turn
 from .codec import FRAME_OVERHEAD, HEADER_BYTES, AmqpError, PublishEvent, PublishRun
 from .codec_methods import DIALECTS, PROTOCOL_HEADER
+from .login import introduced
 from .message_mapping import View
 from .options import AmqpOptions
 
@@ -137,6 +138,11 @@ class AmqpConnection:
     def postpone(self, event: PublishEvent | PublishRun) -> None:
         """There is no room for it in this turn (throttle.py): it goes on in a later one, and so does all that comes behind it."""
         raise NotImplementedError
+
+    def introduced(self, said: dict[str, str]) -> None:
+        """What the program says of itself in a report, by name."""
+        opened = self.connection
+        opened.client, opened.library = introduced(opened.client, opened.library, said)
 
     def gave_back(self) -> None:
         """Deliveries were refused: until that is on disk they stand nowhere where they could be seen."""

@@ -55,6 +55,14 @@ def library(properties: dict[str, Any]) -> Library:
     return Library(*(value[:_MAX_CHARS] if isinstance(value, str) else "" for value in said))
 
 
+def introduced(known: Client, library: Library, said: dict[str, str]) -> tuple[Client, Library]:
+    """With what an instrumented program says of itself (``homing.integrations``), where its connection said nothing."""
+    short = {name: value[:_MAX_CHARS] for name, value in said.items()}
+    named = known.client_id if known.client_id != library.product else short.get("program", known.client_id)
+    client = Client(named, known.host or short.get("host", ""), known.version or short.get("program_version", ""))
+    return client, library._replace(instrumented=short.get("instrumented", ""))
+
+
 def credentials(mechanism: str, response: bytes, has_certificate: bool) -> tuple[str, str]:
     """User and password of a start-ok; both empty: the certificate says who it is. Raises AmqpError."""
     if mechanism == "EXTERNAL" and has_certificate:

@@ -372,7 +372,7 @@ class AmqpSession(AmqpConnection):
             return
         queues = [subscriber.consumer.queue for subscriber in self.subscribers.values()]
         for channel in self._channels.open.values():
-            channel.closed = True
+            channel.end("lost" if lost else "closed")
         self.exceptions.over(self.shown)
         self.broker.disconnect(self.connection, lost, counts)
         self.subscribers.clear()

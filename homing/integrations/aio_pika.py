@@ -1,0 +1,82 @@
+"""aio-pika, and what is built on it, by aiormq below it: what a callback raises, and what is in flight where a delivery is refused."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from types import ModuleType
+from typing import Any, Callable
+
+from .report import EXCHANGE, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, wrap
+
+OLDEST = (6, 4)
+
+
+async def report(message: Any, error: BaseException, **more: Any) -> None:
+    """Tells why a message is about to be refused. ``more``: see report.of_error. Nothing is sent where the broker is not Homing."""
+    channel = getattr(message.channel, "channel", message.channel)
+    if is_homing(channel.connection.server_properties):
+        await _send(channel, {"delivery_tag": message.delivery_tag, "quiet": True, **of_error(error, _frame_max(channel), **more)})
+
+
+def install(module: ModuleType) -> None:
+    """Of ``aiormq.channel``."""
+    at_least("aiormq", OLDEST)
+    wrap(module.Channel, "basic_consume", _consuming)
+    wrap(module.Channel, "basic_nack", _refusing)
+    wrap(module.Channel, "basic_reject", _refusing)
+
+
+def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+    async def refuse(self: Any, delivery_tag: int, *arguments: Any, **named: Any) -> Any:
+        error = in_flight()
+        if error is not None:
+            await _tell(self, delivery_tag, error)
+        return await original(self, delivery_tag, *arguments, **named)
+
+    return refuse
+
+
+def _consuming(original: Callable[..., Any]) -> Callable[..., Any]:
+    async def basic_consume(self: Any, queue: str, consumer_callback: Any, *arguments: Any, **named: Any) -> Any:
+        with quietly():
+            if is_homing(self.connection.server_properties) and (said := introduction(self.connection)):
+                await _send(self, said)
+        return await original(self, queue, _watched(self, consumer_callback), *arguments, **named)
+
+    return basic_consume
+
+
+def _watched(channel: Any, callback: Any) -> Any:
+    @functools.wraps(callback)
+    async def on_message(message: Any) -> Any:
+        try:
+            answer = callback(message)
+            return await answer if inspect.isawaitable(answer) else answer
+        except Exception as error:
+            await _tell(channel, message.delivery_tag, error)
+            raise
+
+    return on_message
+
+
+async def _tell(channel: Any, tag: int, error: BaseException) -> None:
+    with quietly():
+        properties = channel.connection.server_properties
+        if tag and not channel.is_closed and is_homing(properties) and first_time(channel, tag):
+            await _send(channel, {"delivery_tag": tag, "quiet": True, **of_error(error, _frame_max(channel))})
+
+
+def _frame_max(channel: Any) -> int:
+    return int(channel.connection.connection_tune.frame_max)
+
+
+async def _send(channel: Any, headers: dict[str, Any]) -> None:
+    """Not by ``basic_publish``, which would wait for a confirm: it goes out before what is sent next, and is not confirmed."""
+    from aiormq.abc import ChannelFrame
+    from pamqp import commands
+    from pamqp.header import ContentHeader
+
+    publish = commands.Basic.Publish(exchange=EXCHANGE, routing_key="")
+    header = ContentHeader(properties=commands.Basic.Properties(headers=headers), body_size=0)
+    await channel.write_queue.put(ChannelFrame.marshall(channel_number=channel.number, frames=[publish, header]))

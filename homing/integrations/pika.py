@@ -1,0 +1,80 @@
+"""pika: what a callback raises, and what is in flight where a delivery is refused. It has no places for hooks, so methods are replaced."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any, Callable
+
+from .report import EXCHANGE, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, wrap
+
+OLDEST = (1, 0)
+
+
+def report(channel: Any, delivery_tag: int, error: BaseException, **more: Any) -> None:
+    """Tells why a delivery is about to be refused. ``more``: see report.of_error. Nothing is sent where the broker is not Homing."""
+    channel = getattr(channel, "_impl", channel)
+    if is_homing(channel.connection.server_properties):
+        headers = of_error(error, channel.connection.params.frame_max, **more)
+        _send(channel, {"delivery_tag": delivery_tag, "quiet": True, **headers})
+
+
+def install(module: ModuleType) -> None:
+    """Of ``pika.channel`` or ``pika.adapters.blocking_connection``."""
+    at_least("pika", OLDEST)
+    if hasattr(module, "BlockingChannel"):
+        wrap(module.BlockingChannel, "basic_consume", _consuming)
+        return
+    wrap(module.Channel, "basic_consume", _consuming)
+    wrap(module.Channel, "basic_nack", _refusing)
+    wrap(module.Channel, "basic_reject", _refusing)
+
+
+def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def refuse(self: Any, delivery_tag: int = 0, *arguments: Any, **named: Any) -> Any:
+        error = in_flight()
+        if error is not None:
+            with quietly():
+                _tell(self, delivery_tag, error)
+        return original(self, delivery_tag, *arguments, **named)
+
+    return refuse
+
+
+def _consuming(original: Callable[..., Any]) -> Callable[..., Any]:
+    def basic_consume(self: Any, queue: str, on_message_callback: Any, *arguments: Any, **named: Any) -> Any:
+        channel = getattr(self, "_impl", self)
+        with quietly():
+            if is_homing(channel.connection.server_properties) and (said := introduction(channel.connection)):
+                _send(channel, said)
+        # Its own channel hands a blocking one nothing but events.
+        inner = getattr(on_message_callback, "__module__", "").startswith("pika.")
+        return original(self, queue, on_message_callback if inner else _watched(channel, on_message_callback), *arguments, **named)
+
+    return basic_consume
+
+
+def _watched(channel: Any, callback: Any) -> Any:
+    @functools.wraps(callback)
+    def on_message(given: Any, method: Any, properties: Any, body: bytes) -> Any:
+        try:
+            return callback(given, method, properties, body)
+        except Exception as error:
+            with quietly():
+                _tell(channel, method.delivery_tag, error)
+                # The program may end here, and what is not written goes with it.
+                channel.connection._transport._on_socket_writable()
+            raise
+
+    return on_message
+
+
+def _tell(channel: Any, tag: int, error: BaseException) -> None:
+    if tag and channel.is_open and is_homing(channel.connection.server_properties) and first_time(channel, tag):
+        report(channel, tag, error)
+
+
+def _send(channel: Any, headers: dict[str, Any]) -> None:
+    import pika
+
+    channel.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers=headers))
