@@ -202,7 +202,7 @@ class Broker(Consuming):
             self.sent(producer, fresh[stored - 1])
             # A high watermark on disk may stand for nothing that a crash takes away.
             if any(message.kept for message in fresh[:stored]):
-                self.recorder.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
+                self.journal.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
         return None if refused is None else (producer.high_watermark + 1, refused)
 
     def sent(self, producer: Producer, last: Message) -> None:
@@ -249,22 +249,22 @@ class Broker(Consuming):
 
     def when_safe(self, callback: Callable[[], None]) -> None:
         """Calls back once everything so far is on disk; at once when it is already."""
-        self.recorder.when_safe(callback)
+        self.journal.when_safe(callback)
 
     def when_known(self, callback: Callable[[], None]) -> None:
         """Calls back once the journal knows everything up to now, what was only counted, too."""
         self.recorder.faults.put_on_record()
-        self.recorder.when_safe(callback)
+        self.journal.when_safe(callback)
 
     def when_stored(self, callback: Callable[[], None]) -> None:
         """Calls back once what was sent so far is on disk and may be confirmed. See Recorder.when_stored."""
-        self.recorder.when_stored(callback)
+        self.journal.when_stored(callback)
 
     def may_answer(self, queue: Queue, reference: MessageReference | None = None) -> bool:
         """Whether what was found in the queue may be answered before anything more is on disk: that message, or that there is none."""
         if queue.dead_lettering:
             return False
-        return reference is None or (not reference.counted and self.recorder.ids_reserved)
+        return reference is None or (not reference.counted and self.journal.ids_reserved)
 
     # -- settling ----------------------------------------------------------------------------------------------------
 

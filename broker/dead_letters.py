@@ -130,7 +130,7 @@ class DeadLetters(Administration):
 
     def choice_of(self, wanted: Filter) -> Any:
         """What indexes know of the filter, for a count in another thread."""
-        return choice(self.state, wanted, self.recorder.next_id())
+        return choice(self.state, wanted, self.journal.next_id())
 
     def count_in_memory(self, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:
         """See counting.count."""
@@ -142,7 +142,7 @@ class DeadLetters(Administration):
 
     def chosen_in_memory(self, queue: Queue, wanted: Filter) -> Steps[list[int]]:
         """The sequences of those that a filter takes and that stand on no page, in order."""
-        others = in_memory(self.state, queue, wanted, self.recorder.next_id())
+        others = in_memory(self.state, queue, wanted, self.journal.next_id())
         while not others.looked():
             yield
         return others.sequences

@@ -82,7 +82,8 @@ class Engine:
     ) -> None:
         self.limits = limits or BrokerLimits()
         self.now_ms = now_ms
-        self.memory = Memory(self.limits.memory_bytes, lambda: self.recorder.unwritten_bytes)
+        self.memory = Memory(self.limits.memory_bytes, lambda: journal.unwritten_bytes)
+        self.journal = journal
         self.recorder = Recorder(journal, now_ms, keep_all_history, self.memory)
         #: Who may do what: each verb asks.
         self.access = Access(Users(self._keep_user))
@@ -91,8 +92,8 @@ class Engine:
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
         self.configured = settings
-        self.commanded = CommandedSettings(self.recorder)
-        self.state = BrokerState(self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, journal, windows, self.memory)
+        self.commanded = CommandedSettings(journal)
+        self.state = BrokerState(journal, self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, windows, self.memory)
         journal.on_commit = self.state.throttle.written
         self.policies = Policies(self.state)
         self.policies.changed.append(self._policies_changed)
@@ -223,14 +224,16 @@ class Engine:
         for queue, outcome in list(self.office.parking.staying.items()):
             self._look_at_staying(queue, outcome)
         self.resources.sweep()
-        self.recorder.note_time(now_ms)
+        if self.journal.busy():
+            # Broker time goes along with what is written anyway; an idle broker writes nothing.
+            self.journal.batch.clock(now_ms)
         self.recorder.faults.record_seen(now_ms)
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.parking.try_all()
             still_open = {(producer.client, producer.number) for producer in self.flow.producers}
             for client, number in self.high_watermarks.forget(now_ms - self.limits.marks_retention_ms, still_open):
-                self.recorder.batch.forget_producer(f"{client}/{number}")
+                self.journal.batch.forget_producer(f"{client}/{number}")
             self.recorder.faults.forget(now_ms - self.limits.history_retention_ms, self.state.post_office.queues)
         if self.flow.waiting:
             self.flow.relieve()
@@ -279,9 +282,9 @@ class Engine:
 
     def _keep_user(self, name: str, content: UserContent | None) -> None:
         if content is None:
-            self.recorder.batch.delete_declaration(USER, name)
+            self.journal.batch.delete_declaration(USER, name)
         else:
-            self.recorder.batch.declare(DeclarationRecord(USER, name, content))
+            self.journal.batch.declare(DeclarationRecord(USER, name, content))
 
     def restore_users(self, declarations: Iterable[DeclarationRecord]) -> None:
         """Recovery: those that commands had made."""
@@ -308,7 +311,7 @@ class Engine:
             if connection.open:
                 self._end(connection, *why)
 
-        self.recorder.when_safe(lambda: self.work.begin(end_in_a_turn_of_its_own(), lambda _: None, _raise))
+        self.journal.when_safe(lambda: self.work.begin(end_in_a_turn_of_its_own(), lambda _: None, _raise))
 
     def _lost_right(self, connection: Connection) -> str | None:
         """What it has open and may not have, in a sentence."""

@@ -152,6 +152,21 @@ class Journal:
         if self.batch.touched:
             self._wakeup.set()
 
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        """Calls back once everything appended so far is on disk; at once when it is already."""
+        if self.busy():
+            self.batch.after.append(callback)
+        else:
+            callback()
+
+    def when_stored(self, callback: Callable[[], None]) -> None:
+        """Calls back when a send may be confirmed: once on disk, which may wait for acknowledgements (commit/scheduler.py). What is on
+        disk for want of memory alone is waited for by nobody."""
+        if self.busy() and self.busy(sends=True):
+            self.batch.confirms.append(callback)
+        else:
+            callback()
+
     def busy(self, sends: bool = False) -> bool:
         """Whether something appended is not on disk yet; ``sends``: something that a confirm waits for."""
         if sends:

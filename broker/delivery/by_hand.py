@@ -159,7 +159,7 @@ class ByHand:
                 self._go(queue, going, target, "redriven", job_id)
             return len(going), False
         state.pager.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
-        arrived, sizes = move_back(state.recorder, queue, records, target, job_id, state.now_ms())
+        arrived, sizes = move_back(state.journal, state.recorder.faults, queue, records, target, job_id, state.now_ms())
         state.pager.moved(queue, records, target, arrived, sizes)
         state.made_room(queue)
         state.mark_ready(target)

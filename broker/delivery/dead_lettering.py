@@ -100,7 +100,7 @@ class DeadLetterOffice:
         state.arrive_when_safe(arrived)
         self.trim_when_safe(queues)
         queue.dead_lettering += 1
-        state.recorder.when_safe(partial(_dead_lettered, queue))
+        state.journal.when_safe(partial(_dead_lettered, queue))
 
     def _why_parked(self, queue: Queue, reason: str, queues: list[Queue]) -> str:
         """Why its dead letters find no place, in a sentence's end."""
@@ -173,7 +173,7 @@ class DeadLetterOffice:
         """Keeps length limits of queues whose new messages become pending only once they are on disk."""
         for queue in queues:
             if queue.settings.overflow == "drop-head":
-                self._state.recorder.when_safe(partial(self.trim, queue))
+                self._state.journal.when_safe(partial(self.trim, queue))
 
     def trim(self, queue: Queue) -> None:
         """drop-head: what is too much goes, oldest of the lowest priority first, in bounded steps."""

@@ -77,4 +77,4 @@ class Dispatcher:
             if held:
                 consumer.sink.deliver(consumer, held)
 
-        self._state.recorder.when_safe(deliver)
+        self._state.journal.when_safe(deliver)

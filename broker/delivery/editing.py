@@ -79,10 +79,10 @@ class Editing:
         target = edits.target or self._hand.home_of(reference.queue, reference.hops, 0, check)
         if target is None:
             raise Refused("no-such-address", "its queue is gone, and is not made again", "create the queue, or name another one")
-        copy.message_id = state.recorder.next_id()
+        copy.message_id = state.journal.next_id()
         self._hand.replace(reference, copy, target, edits.keep)
         if target.durable:
-            state.recorder.batch.edit(EditRecord(copy.message_id, original.message_id, target.queue_id, copy.sent_at_ms))
+            state.journal.batch.edit(EditRecord(copy.message_id, original.message_id, target.queue_id, copy.sent_at_ms))
         return copy.message_id
 
     def _copy(self, original: Message, edit: Edit, expires: bool) -> Message:

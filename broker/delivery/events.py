@@ -144,7 +144,7 @@ class Events:
         time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
         content = {"event": name, "time": time, "broker": self._broker, "subject": subject, **describe(name, fields), **fields}
         found = self._state.post_office.queues.get(queue)
-        self._state.recorder.batch.event(name, now_ms, queue, queue if found is None else found.address, content)
+        self._state.journal.batch.event(name, now_ms, queue, queue if found is None else found.address, content)
         if self._bound:
             self.waiting.append((name, content))
             self._state.wake()

@@ -21,7 +21,7 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     if keep is None:
         return False
     # In the first queue they have the messages' own numbers.
-    sequence = state.recorder.next_ids(len(messages) * len(queues))
+    sequence = state.journal.next_ids(len(messages) * len(queues))
     records, weight = state.references.share(messages, sequence, sum(keep), size)
     durable, now_ms, join = sum([message.durable for message in messages]), state.now_ms(), state.references.join
     kept: list[Queue] = []

@@ -127,7 +127,7 @@ class FlowControl:
 
     def levels(self) -> dict[str, Level]:
         """Of each limit of the whole broker, by its name."""
-        references, used = self._state.references, self._memory.charged + self._state.recorder.unwritten_bytes
+        references, used = self._state.references, self._memory.charged + self._state.journal.unwritten_bytes
         return {
             "memory-limit": Level(used, self._memory.limit),
             "store-limit": Level(references.stored_bytes, self._store_limit),
@@ -149,7 +149,7 @@ class FlowControl:
                 share.unconfirmed_bytes -= size
             self._state.wake()
 
-        self._state.recorder.when_stored(stored)
+        self._state.journal.when_stored(stored)
 
     def _log_limit(self, reason: str) -> None:
         """A line of the log when a limit begins to hold producers back; some come and go many times a second, and are one time."""
@@ -201,7 +201,7 @@ class FlowControl:
 
     def _window_bytes(self) -> int:
         """Half of what is free of memory, and of what may be on its way to the disk, is for all windows together."""
-        unwritten = self._state.recorder.unwritten_bytes
+        unwritten = self._state.journal.unwritten_bytes
         free = min(self._memory.limit - self._memory.charged - unwritten, self._most_unwritten - unwritten)
         share = free // (2 * max(1, len(self.producers)))
         return max(LEAST_WINDOW_BYTES, min(WINDOW_BYTES, share))
@@ -225,11 +225,11 @@ class FlowControl:
         part, state = _HYSTERESIS if resuming else 1.0, self._state
         if self._disk_low():
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
-        unwritten = state.recorder.unwritten_bytes
+        unwritten = state.journal.unwritten_bytes
         if unwritten >= (self._most_unwritten // 2 if resuming else self._most_unwritten):
             if not self._will_wake:
                 self._will_wake = True
-                state.recorder.when_safe(self._written)
+                state.journal.when_safe(self._written)
             return f"disk-busy: {unwritten} bytes are on their way to the disk; producers wait until they are there"
         used, limit = self._memory.charged + unwritten, self._memory.limit
         if used >= limit * part:

@@ -74,7 +74,7 @@ class Intake:
             oldest, _ = seen.popitem(last=False)
             self._count(-1, -len(oldest))
         if message.durable or any(queue.keeps_all for queue in queues):
-            self._state.recorder.batch.duplicate(message.address, message.duplicate_id)
+            self._state.journal.batch.duplicate(message.address, message.duplicate_id)
 
     # -- where to ----------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Intake:
     def _reject_to_dead_letters(self, queue: Queue, message: Message) -> None:
         """overflow reject-publish-dlx: the refused message itself goes to the dead letters."""
         copy = Message(
-            self._state.recorder.next_id(),
+            self._state.journal.next_id(),
             message.address,
             message.body,
             message.properties,
@@ -240,7 +240,7 @@ class Intake:
         """Joins one message to its queues. ``after_commit``: it may be dispatched only once its batch is on disk."""
         state = self._state
         now_ms = state.now_ms()
-        message.message_id = state.recorder.next_id()
+        message.message_id = state.journal.next_id()
         self._note_duplicate_id(message, queues)
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
         references = state.references.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)

@@ -77,7 +77,7 @@ class Redriving:
         if other is not None:
             raise Refused("redrive-running", f"redrive {other.job_id} is at work on queue {job.queue}", "wait for it, or cancel it")
         now_ms = self._state.now_ms()
-        job.job_id, job.started_ms, job.up_to = self._tally.next_number(), now_ms, self._state.recorder.next_id()
+        job.job_id, job.started_ms, job.up_to = self._tally.next_number(), now_ms, self._state.journal.next_id()
         job.begin_rate(now_ms)
         self._tally.add(job)
         self._state.wake()
@@ -198,7 +198,7 @@ class Redriving:
         self._reading[job.job_id] = ask(self._state, which, others, job.after, rows, send, on_disk=job.after > 0)
 
     def _rows(self, job: RedriveJob) -> int:
-        sync_ms = self._state.recorder.sync_ms
+        sync_ms = self._state.journal.sync_ms
         if sync_ms is None:
             return _MOST_ROWS
         rows = min(max(_LEAST_ROWS, int(_A_MS * sync_ms)), _MOST_ROWS)

@@ -124,7 +124,7 @@ class Transactions:
         self.release(connection.transactions.pop(session))
         self._take_effect(zip(transaction.sends, routes, strict=True), transaction.acknowledged)
         self._drop_retired(connection)
-        self._state.recorder.batch.committed(transaction_id, self._state.now_ms())
+        self._state.journal.batch.committed(transaction_id, self._state.now_ms())
 
     def commit_channel(
         self,
@@ -162,7 +162,7 @@ class Transactions:
             for consumer, references in acknowledged:
                 consumer.queue.committing -= len(references)
 
-        self._state.recorder.when_safe(on_disk)
+        self._state.journal.when_safe(on_disk)
 
     @staticmethod
     def _check_held(transaction: Transaction[Message]) -> None:

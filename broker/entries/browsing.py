@@ -33,8 +33,8 @@ def browse(state: BrokerState, queue: Queue, after: tuple[int, int], count: int)
         return len(first) < count or not rows or first[-1][0] > (-rows[-1].priority, rows[-1].sequence)
 
     if not _comes_before_disk(queue, first, after, count):
-        yield from state.pager.on_disk(queue, look, state.recorder.next_id(), -after[0], after[1], min(count, _MOST_ROWS))
-    while not state.recorder.ids_reserved:
+        yield from state.pager.on_disk(queue, look, state.journal.next_id(), -after[0], after[1], min(count, _MOST_ROWS))
+    while not state.journal.ids_reserved:
         yield True
     return first
 

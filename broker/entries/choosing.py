@@ -85,7 +85,7 @@ def choose(
     ``pages``: so many, then it returns; 0: all. Raises what ``take`` raised, or Refused where a page could not be read.
     """
     number = looked_at = 0
-    up_to = state.recorder.next_id()
+    up_to = state.journal.next_id()
     which, others = choice(state, wanted, up_to, newest_first), in_memory(state, queue, wanted, up_to)
     while not others.looked():
         yield

@@ -17,7 +17,7 @@ from .state import BrokerState
 
 def count(state: BrokerState, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:
     """See journal.read.choosing.count."""
-    found = yield from in_memory_only(queue, fits(state, wanted, state.recorder.next_id()))
+    found = yield from in_memory_only(queue, fits(state, wanted, state.journal.next_id()))
     return Counter(_fault(state, each) if each.cause & DEATH_BITS else (0, None) for each in found)
 
 

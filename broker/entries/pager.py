@@ -154,7 +154,7 @@ class Pager(Room):
         self, queue: Queue, ready: dict[int, int], due: int, first_due_ms: int | None, first_expiry_ms: int | None, size: int, on_hold: int
     ) -> None:
         """What the journal counted at the start and did not read."""
-        newest = self._state.recorder.next_id()
+        newest = self._state.journal.next_id()
         for priority, count in ready.items():
             queue.pending.found_on_disk(priority, count, count * size, newest)
         queue.due_on_disk, queue.on_hold_on_disk = due, on_hold
@@ -273,13 +273,13 @@ class Pager(Room):
         if references:
             queue.append_page(references)
         elif not page.more and pending.on_disk[priority]:
-            if not state.recorder.busy():
+            if not state.journal.busy():
                 log.error(
                     "messages-missing: queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority]
                 )
                 pending.come_from_disk(priority, pending.on_disk[priority], pending.disk_bytes)
             # What there is stands in batches that are not on disk yet.
-            state.recorder.when_safe(lambda: state.mark_ready(queue))
+            state.journal.when_safe(lambda: state.mark_ready(queue))
             return
         state.mark_ready(queue)
 
@@ -348,7 +348,7 @@ class Pager(Room):
         assert queue.first_due_ms is not None, "asked only where something is due"
         if queue in self._references.spilled:
             # A page must show all that was put on disk before ``now_ms``; what is put there later has a later time than it shows.
-            self._state.recorder.when_safe(partial(self._read_due, queue, now_ms))
+            self._state.journal.when_safe(partial(self._read_due, queue, now_ms))
         else:
             self._read_due(queue, now_ms)
 

@@ -18,6 +18,7 @@ from ..core.message import DEATH_BITS, GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Me
 from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
+from ..recording.journal_port import JournalPort
 from ..recording.mapping import message_key, message_of, message_record
 from ..recording.recorder import Recorder
 
@@ -29,9 +30,12 @@ Back = Callable[[MessageReference, MessageReference], None]
 
 
 class References:
-    def __init__(self, recorder: Recorder, now_ms: Callable[[], int], memory: Memory, made_room: Callable[[Queue], None]) -> None:
+    def __init__(
+        self, journal: JournalPort, recorder: Recorder, now_ms: Callable[[], int], memory: Memory, made_room: Callable[[Queue], None]
+    ) -> None:
         """``made_room``: called with a queue that something left other than by success."""
         self._made_room = made_room
+        self._journal = journal
         self._recorder = recorder
         self._memory = memory
         self._now_ms = now_ms
@@ -58,7 +62,7 @@ class References:
 
     def arrive(self, queue: Queue, messages: list[Message], size: int) -> list[MessageReference]:
         """Those of fresh messages, of ``size`` bytes, to one queue and no other."""
-        first = self._recorder.next_ids(len(messages))
+        first = self._journal.next_ids(len(messages))
         durable, durable_weight, weight = self._number(messages, first, 1, int(queue.durable), size, queue.keeps_all)
         born = self.join(queue, messages, first, weight, self._now_ms())
         if durable and queue.durable:
@@ -76,7 +80,7 @@ class References:
             if message.durable:
                 message.shared = True
                 record = message_record(message)
-                self._recorder.batch.add_message(record, message.weight)
+                self._journal.batch.add_message(record, message.weight)
             records.append(record)
         return records, weight
 
@@ -155,7 +159,7 @@ class References:
                 self._keep(message)
             # The first reference of a message that is new takes the message's own number, by which the journal finds it.
             fresh = hops is None and not message.references
-            reference = MessageReference(message, queue, message.message_id if fresh else self._recorder.next_id(), now_ms)
+            reference = MessageReference(message, queue, message.message_id if fresh else self._journal.next_id(), now_ms)
             reference.durable = (kept or queue.keeps_all) and queue.durable
             reference.hops = hops
             reference.due_at_ms = due_at_ms
@@ -179,7 +183,7 @@ class References:
         contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
         durable = weight = hops_made = dead = 0
-        for sequence, (old, hops) in enumerate(moved, self._recorder.next_ids(len(moved))):
+        for sequence, (old, hops) in enumerate(moved, self._journal.next_ids(len(moved))):
             message = old.message
             if queue.keeps_all and not message.kept:
                 self._keep(message)

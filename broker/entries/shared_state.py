@@ -15,6 +15,7 @@ from ..core.queue import Queue
 from ..core.routing import PostOffice
 from ..core.scheduled import Schedule
 from ..core.settings.address_settings import AddressSettingsRepository
+from ..recording.journal_port import JournalPort
 from ..recording.recorder import Recorder
 from .declared import Declared
 from .references import References
@@ -24,6 +25,7 @@ from .throttle import Throttle
 class SharedState:
     def __init__(
         self,
+        journal: JournalPort,
         recorder: Recorder,
         settings: AddressSettingsRepository,
         now_ms: Callable[[], int],
@@ -32,6 +34,7 @@ class SharedState:
         max_hops: int,
         memory: Memory,
     ) -> None:
+        self.journal = journal
         self.recorder = recorder
         self.settings = settings
         self.now_ms = now_ms
@@ -41,7 +44,7 @@ class SharedState:
         self.schedule = Schedule()
         self.memory = memory
         self.declared = Declared(memory)
-        self.references = References(recorder, now_ms, memory, self.made_room)
+        self.references = References(journal, recorder, now_ms, memory, self.made_room)
         #: Full queues, and what is parked elsewhere until there is room in them; those that have some now.
         self.awaited: dict[Queue, dict[MessageReference, None]] = {}
         self.with_room: dict[Queue, None] = {}
@@ -50,7 +53,7 @@ class SharedState:
         #: Messages that consumers gave back within this second, to be delivered again at once.
         self.returns: dict[Queue, int] = {}
         self.wake = wake
-        self.throttle = Throttle(recorder, wake, lambda: memory.full)
+        self.throttle = Throttle(journal, wake, lambda: memory.full)
 
     def mark_ready(self, queue: Queue) -> None:
         """The queue may have become dispatchable; the loop will look."""

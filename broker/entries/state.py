@@ -19,8 +19,8 @@ from ..core.memory import Memory
 from ..core.message import IN_COMMIT, Message, MessageReference, is_durable, size_of
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
+from ..recording.journal_port import JournalPort
 from ..recording.recorder import Recorder
-from .page_reads import Reader
 from .pager import Pager
 from .references import expires_at
 from .room import Windows
@@ -32,20 +32,20 @@ LATENESS_MS: Final = (1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_0
 class BrokerState(SharedState):
     def __init__(
         self,
+        journal: JournalPort,
         recorder: Recorder,
         settings: AddressSettingsRepository,
         now_ms: Callable[[], int],
         rng: Random,
         wake: Callable[[], None],
         max_hops: int,
-        reader: Reader,
         windows: Windows,
         memory: Memory,
     ) -> None:
-        super().__init__(recorder, settings, now_ms, rng, wake, max_hops, memory)
+        super().__init__(journal, recorder, settings, now_ms, rng, wake, max_hops, memory)
         #: Of what had a due time: how long after it that was ready to go.
         self.lateness_ms = Histogram(LATENESS_MS)
-        self.pager = Pager(self, reader, windows, self.place)
+        self.pager = Pager(self, journal, windows, self.place)
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class BrokerState(SharedState):
                 self._arrive_on_disk(run, queue, durable)
 
     def _arrive_on_disk(self, messages: list[Message], queue: Queue, durable: bool) -> None:
-        first = self.recorder.next_ids(len(messages))
+        first = self.journal.next_ids(len(messages))
         for number, message in enumerate(messages, first):
             message.message_id = number
             message.kept = message.kept or durable
@@ -117,7 +117,7 @@ class BrokerState(SharedState):
     def place_when_safe(self, references: list[MessageReference]) -> None:
         """``place``, once everything recorded so far is on disk."""
         if references:
-            self.recorder.when_safe(lambda: self.place(references))
+            self.journal.when_safe(lambda: self.place(references))
 
     def take_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
         """``place_when_safe`` for what a consumer gave back. The credit of what goes out again at once is free when that stands in its
@@ -131,7 +131,7 @@ class BrokerState(SharedState):
             self.place(references)
         else:
             consumer.expect_back(soon)
-            self.recorder.when_safe(lambda: self._put_back(consumer, references, soon))
+            self.journal.when_safe(lambda: self._put_back(consumer, references, soon))
 
     def _put_back(self, consumer: Consumer, references: list[MessageReference], soon: int) -> None:
         """Whatever has become of some of them meanwhile: deleted with their queue, they are passed over."""
@@ -151,4 +151,4 @@ class BrokerState(SharedState):
                 reference.queue.expect(-1, -reference.message.size)
             self.place(references, fresh=True)
 
-        self.recorder.when_safe(arrive)
+        self.journal.when_safe(arrive)

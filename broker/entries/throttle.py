@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from ..recording.recorder import Recorder
+from ..recording.journal_port import JournalPort
 
 #: References made in one turn before others wait for the next: some 5 to 10 ms.
 REFERENCES_A_TURN: Final = 2000
@@ -32,8 +32,8 @@ FEW_QUEUES: Final = 16
 class Throttle:
     """``memory_full``: what joins many queues waits until consumers have made room."""
 
-    def __init__(self, recorder: Recorder, wake: Callable[[], None], memory_full: Callable[[], bool]) -> None:
-        self._recorder = recorder
+    def __init__(self, journal: JournalPort, wake: Callable[[], None], memory_full: Callable[[], bool]) -> None:
+        self._journal = journal
         self._wake = wake
         self._memory_full = memory_full
         #: Numbers that were taken when this turn began.
@@ -55,7 +55,7 @@ class Throttle:
         if (self._line and not self._serving) or (queues > FEW_QUEUES and self._full()):
             return 0
         most = REFERENCES_A_TURN if queues <= FEW_QUEUES else WIDE_REFERENCES_A_TURN
-        return max(0, self._began + most - self._cost // COST_OF_A_REFERENCE - self._recorder.ids_taken)
+        return max(0, self._began + most - self._cost // COST_OF_A_REFERENCE - self._journal.ids_taken)
 
     def spend(self, cost: int) -> None:
         """Selectors were asked where a message goes, whether or not it then joins a queue."""
@@ -74,7 +74,7 @@ class Throttle:
 
     def turn(self) -> None:
         """A turn of the loop begins: those in line go on, one after the other, as long as there is room."""
-        self._began, self._cost = self._recorder.ids_taken, 0
+        self._began, self._cost = self._journal.ids_taken, 0
         if not self._line:
             return
         self._serving = True
@@ -83,36 +83,36 @@ class Throttle:
             for _ in range(len(line)):
                 if not self.room(1):
                     break
-                taken, go_on = self._recorder.ids_taken, line.popleft()
+                taken, go_on = self._journal.ids_taken, line.popleft()
                 go_on()
-                if line and line[-1] == go_on and self._recorder.ids_taken == taken:
+                if line and line[-1] == go_on and self._journal.ids_taken == taken:
                     # There was no room for it: it keeps its place.
                     unserved.append(line.pop())
         finally:
             self._serving = False
         line.extendleft(reversed(unserved))
-        if self._line and (self._cost or self._recorder.ids_taken > self._began):
+        if self._line and (self._cost or self._journal.ids_taken > self._began):
             # Else all wait for something to be written or consumed, which wakes the loop.
             self._wake()
 
     def may_hand_out(self) -> bool:
         """Whether every number given is reserved on disk. Until then nobody may see a message: the number could come again after a kill."""
-        if self._recorder.ids_reserved:
+        if self._journal.ids_reserved:
             return True
         self._wants_commit = True
         return False
 
     def written(self) -> None:
         """A commit has ended, or upkeep."""
-        self._others_first = not self._others_first and self._recorder.unwritten_references > 0
+        self._others_first = not self._others_first and self._journal.unwritten_references > 0
         if self._wants_commit or self._line:
             self._wants_commit = False
             self._wake()
 
     def _full(self) -> bool:
         """Whether a later turn would find no room either, unless something is written or consumed first."""
-        recorder = self._recorder
-        unwritten = recorder.unwritten_references
-        if unwritten >= MOST_UNWRITTEN_REFERENCES or self._others_first or recorder.tidying:
+        journal = self._journal
+        unwritten = journal.unwritten_references
+        if unwritten >= MOST_UNWRITTEN_REFERENCES or self._others_first or journal.tidying:
             return True
-        return not recorder.ids_reserved or self._memory_full()
+        return not journal.ids_reserved or self._memory_full()

@@ -79,7 +79,7 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
             continue
     found = Kept(dict(kept), dict(not_kept))
     if found.any:
-        broker.recorder.batch.declare(DeclarationRecord(_KIND, _NAME, found._asdict()))
+        broker.journal.batch.declare(DeclarationRecord(_KIND, _NAME, found._asdict()))
         say = log.warning if not_kept else log.info
         say("kept-at-stop: messages that were not durable: %s", found.said())
     return found
@@ -94,7 +94,7 @@ def at_last_stop(declarations: Iterable[DeclarationRecord]) -> Kept:
 def tell(broker: Broker, kept: Kept) -> None:
     """Once."""
     if kept.any:
-        broker.recorder.batch.delete_declaration(_KIND, _NAME)
+        broker.journal.batch.delete_declaration(_KIND, _NAME)
         log.info("kept-at-stop: of the messages that were not durable the stop before had: %s", kept.said())
 
 
@@ -116,7 +116,7 @@ def tell_of_temp_limit(broker: Broker, config: Config, declarations: Iterable[De
     """Once: what ``temp-limit`` was of before."""
     if config.broker.temp_limit_bytes is None or any((each.kind, each.name) == (_KIND, _TEMP_LIMIT) for each in declarations):
         return
-    broker.recorder.batch.declare(DeclarationRecord(_KIND, _TEMP_LIMIT, {}))
+    broker.journal.batch.declare(DeclarationRecord(_KIND, _TEMP_LIMIT, {}))
     log.warning(
         "temp-limit-changed: broker.temp-limit is now the most of what is not durable that is on disk, where memory is short; it no longer"
         " limits what is in memory (docs/settings.md)"

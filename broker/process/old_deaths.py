@@ -36,12 +36,12 @@ async def find_causes(broker: Engine, read: Read) -> None:
             _keep(broker, deaths)
             number += len(deaths)
             on_disk = asyncio.Event()
-            broker.recorder.when_safe(on_disk.set)
+            broker.journal.when_safe(on_disk.set)
             await on_disk.wait()
     except Exception:
         log.exception("old-deaths-unread: why dead letters of an older version are there could not be read; the next start tries again")
         return
-    broker.recorder.batch.delete_declaration(_KIND, _NAME)
+    broker.journal.batch.delete_declaration(_KIND, _NAME)
     if number:
         log.info("old-deaths: why %d dead letters of an older version are there is known now", number)
 
@@ -58,4 +58,4 @@ def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
                 reference.cause = cause
             if queue is not None:
                 queue.dead += 1
-    broker.recorder.batch.faults().causes.update(causes)
+    broker.journal.batch.faults().causes.update(causes)

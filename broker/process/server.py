@@ -372,7 +372,7 @@ class Server:
         self._calls.start(self.reload(), lambda answer: None)  # the log says what came of it
 
     def record_settings(self) -> None:
-        self.broker.recorder.batch.settings(self._clock.now_ms(), self.config.journal_settings(self.broker.settings))
+        self.broker.journal.batch.settings(self._clock.now_ms(), self.config.journal_settings(self.broker.settings))
 
     def look_for_damage(self) -> None:
         """After an unclean stop, while clients are served. Not on a disk that is nearly full, nor when the write-ahead log has grown to

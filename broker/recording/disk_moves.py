@@ -12,9 +12,9 @@ from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..properties import measured
-from .fault_groups import cause_when_back
+from .fault_groups import FaultGroups, cause_when_back
+from .journal_port import JournalPort
 from .mapping import key_in
-from .recorder import Recorder
 
 _MINUTE_MS: Final = 60_000
 _OUTCOME: Final = "redriven"
@@ -40,13 +40,13 @@ def deliveries_at(hops: Sequence[HopRecord], target: Queue) -> int:
 
 
 def move_back(
-    recorder: Recorder, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int, now_ms: int
+    journal: JournalPort, faults: FaultGroups, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int, now_ms: int
 ) -> tuple[list[ReferenceRecord], list[int]]:
     """Those of ``queue`` (``can_move``) that a job sends back to ``target``; returns them as they are there, and the size of each message.
 
     All of it is in the open batch; what the queues count of messages on disk is the caller's.
     """
-    batch, minute, number = recorder.batch, now_ms // _MINUTE_MS, len(records)
+    batch, minute, number = journal.batch, now_ms // _MINUTE_MS, len(records)
     key_name = queue.settings.message_key_property
     moved: dict[int, ReferenceRecord] = {}
     by_detail: dict[OutcomeDetail, list[EndedEntry]] = {}
@@ -54,7 +54,7 @@ def move_back(
     sizes: list[int] = []
     weight = 0
     before, priority, deliveries, cause = None, 0, 0, 0
-    for sequence, record in enumerate(records, recorder.next_ids(number)):
+    for sequence, record in enumerate(records, journal.next_ids(number)):
         hops, message = record.hops or (), record.message
         # Most in a row are alike, and what follows from that is worked out once.
         alike = (record.cause, record.delivery_count, message.priority, message.address, message.producer, hops[0][1])
@@ -73,7 +73,7 @@ def move_back(
         sizes.append(body + size)
         weight += body + size + extra
     left = [record.sequence for record in records]
-    recorder.faults.sent_back(Counter([record.cause for record in records]))
+    faults.sent_back(Counter([record.cause for record in records]))
     queue.dead -= sum([record.cause & DEATH_BITS > 0 for record in records])
     batch.add_fresh(moved, weight, dict(zip(moved, left, strict=True)))
     batch.delete_all(left)

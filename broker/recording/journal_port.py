@@ -10,7 +10,7 @@ from homing.journal.read.pages import Page, Wanted
 
 
 class JournalPort(Protocol):
-    """The part of journal.Journal that the broker writes through."""
+    """The part of journal.Journal that the broker writes through; see there."""
 
     batch: WriteBatch
     #: Called on the loop after each commit, and after upkeep.
@@ -27,6 +27,10 @@ class JournalPort(Protocol):
 
     @property
     def ids_reserved(self) -> bool: ...
+
+    def when_safe(self, callback: Callable[[], None]) -> None: ...
+
+    def when_stored(self, callback: Callable[[], None]) -> None: ...
 
     def busy(self, sends: bool = False) -> bool: ...
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
@@ -78,70 +77,6 @@ class Recorder:
         #: Of the messages that succeeded after a failure: how many attempts that took.
         self.attempts = Histogram(ATTEMPTS)
         self.dead_lettered = dict.fromkeys((DELIVERY_LIMIT, POISON, NOT_RETRYABLE, REJECTED, MAX_LENGTH), 0)
-
-    @property
-    def batch(self) -> WriteBatch:
-        return self._journal.batch
-
-    def next_id(self) -> int:
-        return self._journal.next_id()
-
-    def next_ids(self, count: int) -> int:
-        """The first of so many in a row."""
-        return self._journal.next_ids(count)
-
-    @property
-    def ids_taken(self) -> int:
-        """Grows by one with each number taken: each message's reference takes one."""
-        return self._journal.ids_taken
-
-    @property
-    def ids_reserved(self) -> bool:
-        """Whether every number taken is reserved on disk, so that it cannot come again after a kill."""
-        return self._journal.ids_reserved
-
-    def when_safe(self, callback: Callable[[], None]) -> None:
-        """Calls back once everything entered so far is on disk; at once when it is already."""
-        if self._journal.busy():
-            self._journal.batch.after.append(callback)
-        else:
-            callback()
-
-    def when_stored(self, callback: Callable[[], None]) -> None:
-        """Calls back when a send may be confirmed: once on disk, which may wait for acknowledgements (journal/commit/scheduler.py). What is
-        on disk for want of memory alone is waited for by nobody."""
-        if self._journal.busy() and self._journal.busy(sends=True):
-            self._journal.batch.confirms.append(callback)
-        else:
-            callback()
-
-    @property
-    def sync_ms(self) -> float | None:
-        """How long the disk takes for a commit, whatever is in it; None where nobody has waited for one within the last second."""
-        return self._journal.sync_ms
-
-    def busy(self) -> bool:
-        """Whether something entered is not on disk yet."""
-        return self._journal.busy()
-
-    @property
-    def unwritten_bytes(self) -> int:
-        """Of what is on its way to the disk: bodies, and what each reference takes beside them."""
-        return self._journal.unwritten_bytes
-
-    @property
-    def unwritten_references(self) -> int:
-        return self._journal.unwritten_references
-
-    @property
-    def tidying(self) -> bool:
-        """The journal looks after its file, or may be about to."""
-        return self._journal.tidying
-
-    def note_time(self, now_ms: int) -> None:
-        """Broker time goes along with what is written anyway; an idle broker writes nothing."""
-        if self._journal.busy():
-            self._journal.batch.clock(now_ms)
 
     # -- addresses and queues ----------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ..core.settings.address_settings import AddressSettingsRepository, plain, r
 from ..core.settings.units import known_duration_ms
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
-from ..recording.recorder import Recorder
+from ..recording.journal_port import JournalPort
 
 log = logging.getLogger("homing")
 
@@ -22,8 +22,8 @@ Layers = Mapping[str, Mapping[str, Any]]
 
 
 class CommandedSettings:
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, journal: JournalPort) -> None:
+        self._journal = journal
         self.layers: Layers = {}
 
     def over(self, configured: AddressSettingsRepository) -> AddressSettingsRepository:
@@ -33,10 +33,10 @@ class CommandedSettings:
     def keep(self, layers: Layers) -> None:
         """These from now on; what has changed goes into the journal."""
         for pattern in self.layers.keys() - layers.keys():
-            self._recorder.batch.delete_declaration(KIND, pattern)
+            self._journal.batch.delete_declaration(KIND, pattern)
         for pattern, layer in layers.items():
             if self.layers.get(pattern) != layer:
-                self._recorder.batch.declare(DeclarationRecord(KIND, pattern, {name: plain(value) for name, value in layer.items()}))
+                self._journal.batch.declare(DeclarationRecord(KIND, pattern, {name: plain(value) for name, value in layer.items()}))
         self.layers = layers
 
     def restore(self, declarations: Iterable[DeclarationRecord]) -> None:

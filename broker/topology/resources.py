@@ -291,7 +291,7 @@ class Resources:
 
     def purge_steps(self, queue: Queue, outcome: str = "purged") -> Steps[int]:
         """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
-        up_to = self._state.recorder.next_id()
+        up_to = self._state.journal.next_id()
         count = yield from self._purge_memory(queue, outcome)
 
         def leave(records: list[ReferenceRecord]) -> bool:

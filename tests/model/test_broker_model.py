@@ -95,7 +95,7 @@ class BrokerModel(RuleBasedStateMachine):
 
     def _until_safe(self, key: str) -> None:
         self.unsafe.add(key)
-        inside.recorder(self.world.broker).when_safe(lambda: self.unsafe.discard(key))
+        self.world.broker.when_safe(lambda: self.unsafe.discard(key))
 
     def _comes_back(self, consumer: Consumer, held: list[MessageReference]) -> None:
         """These were given back just now: those that are to go out again at once hold their credit until they are in place."""
@@ -110,7 +110,7 @@ class BrokerModel(RuleBasedStateMachine):
             on_the_way.difference_update(keys)
             self.returned.setdefault(consumer, set()).update(keys)
 
-        inside.recorder(self.world.broker).when_safe(there)
+        self.world.broker.when_safe(there)
 
     def _nothing_is_overtaken(self, delivery: Delivery) -> None:
         """A consumer that has the queue to itself gets nothing but what it gave back as long as something of that is on the way.
@@ -146,7 +146,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert self.world.send(producer, messages) is None
         if delay_ms:
             self.not_before.update(dict.fromkeys(keys, self.world.time_ms + delay_ms))
-        inside.recorder(self.world.broker).when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
+        self.world.broker.when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
 
     @rule(who=st.integers(0, 1), again=st.booleans())
     def send_twice(self, who: int, again: bool) -> None:
@@ -159,7 +159,7 @@ class BrokerModel(RuleBasedStateMachine):
         first = producer.high_watermark + 1
         for _ in range(2 if again else 1):
             self.world.broker.send(producer, first, [Message(0, "a", key.encode())])
-        inside.recorder(self.world.broker).when_safe(lambda: self.confirmed.__setitem__(key, "a"))
+        self.world.broker.when_safe(lambda: self.confirmed.__setitem__(key, "a"))
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class BrokerModel(RuleBasedStateMachine):
         if held:
             assert not missing
             self.perhaps_gone.add(delivery.key)
-            inside.recorder(self.world.broker).when_safe(lambda: self.done.add(delivery.key))
+            self.world.broker.when_safe(lambda: self.done.add(delivery.key))
 
     @rule(
         data=st.data(),
@@ -242,7 +242,7 @@ class BrokerModel(RuleBasedStateMachine):
         if held and not ends and (due := held[0].due_at_ms):
             # Until the batch is on disk a crash brings it back without the delay; and another time may be given meanwhile.
             self.due_when_safe[delivery.key] = due
-            inside.recorder(self.world.broker).when_safe(lambda: self._has_its_time(delivery.key, due))
+            self.world.broker.when_safe(lambda: self._has_its_time(delivery.key, due))
 
     def _has_its_time(self, key: str, due_at_ms: int) -> None:
         if self.due_when_safe.get(key) == due_at_ms:
@@ -319,7 +319,7 @@ class BrokerModel(RuleBasedStateMachine):
 
         if not keep:
             self.perhaps_gone.add(old)
-        inside.recorder(self.world.broker).when_safe(stored)
+        self.world.broker.when_safe(stored)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -362,7 +362,7 @@ class BrokerModel(RuleBasedStateMachine):
             if held:
                 self.done.add(delivery.key)
 
-        inside.recorder(broker).when_safe(answered)
+        broker.when_safe(answered)
 
     @rule(who=st.integers(0, 1), writable=st.booleans())
     def socket_is_full_or_not(self, who: int, writable: bool) -> None:

@@ -90,6 +90,18 @@ class DictJournal:
     def ids_reserved(self) -> bool:
         return self._next_id <= self.reserved_up_to
 
+    def when_safe(self, callback: Callable[[], None]) -> None:
+        if self.busy():
+            self.batch.after.append(callback)
+        else:
+            callback()
+
+    def when_stored(self, callback: Callable[[], None]) -> None:
+        if self.busy() and self.busy(sends=True):
+            self.batch.confirms.append(callback)
+        else:
+            callback()
+
     def busy(self, sends: bool = False) -> bool:
         return self.batch.owes if sends else self.batch.touched
 

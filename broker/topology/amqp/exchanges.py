@@ -107,7 +107,7 @@ class Exchanges:
         self._changed()
         if durable:
             content = ExchangeContent(kind=kind, auto_delete=auto_delete, internal=internal, arguments=arguments)
-            self._state.recorder.batch.declare(DeclarationRecord(self._exchange_kind, name, content))
+            self._state.journal.batch.declare(DeclarationRecord(self._exchange_kind, name, content))
         return exchange
 
     def _take_in(self, exchange: Exchange) -> None:
@@ -140,7 +140,7 @@ class Exchanges:
         for binding in list(exchange.bindings.values()):
             self._forget(exchange, binding)
         if exchange.durable:
-            self._state.recorder.batch.delete_declaration(self._exchange_kind, name)
+            self._state.journal.batch.delete_declaration(self._exchange_kind, name)
         self._unbind_all(Destination(name, False))
         self._changed()
 
@@ -163,7 +163,7 @@ class Exchanges:
             )
             if binding.fields:
                 content["fields"] = dict(binding.fields)
-            self._state.recorder.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
+            self._state.journal.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
     def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> None:
         """Removes a binding; one that is not there is no error, nor are ends that are not there, as with RabbitMQ."""
@@ -198,7 +198,7 @@ class Exchanges:
 
     def _forget(self, exchange: Exchange, binding: Binding) -> None:
         if exchange.durable:
-            self._state.recorder.batch.delete_declaration(self._binding_kind, _binding_name(binding))
+            self._state.journal.batch.delete_declaration(self._binding_kind, _binding_name(binding))
 
     def _after_unbind(self, exchange: Exchange) -> None:
         self._changed()
@@ -252,7 +252,7 @@ class Exchanges:
             for binding in exchange.bindings.values():
                 self._forget(exchange, binding)
             if exchange.durable and exchange.name not in _PREDECLARED:
-                self._state.recorder.batch.delete_declaration(self._exchange_kind, exchange.name)
+                self._state.journal.batch.delete_declaration(self._exchange_kind, exchange.name)
         self.exchanges.clear()
         self._changed()
 

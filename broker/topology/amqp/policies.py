@@ -99,7 +99,7 @@ class Policies:
             priority=policy.priority,
             definition=dict(policy.definition),
         )
-        self._state.recorder.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
+        self._state.journal.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
         self._gone(replaced)
         self._came(policy)
         self._notify()
@@ -116,7 +116,7 @@ class Policies:
 
     def _forget(self, key: tuple[str, str]) -> None:
         self._gone(self._set.pop(key))
-        self._state.recorder.batch.delete_declaration(_KIND, json.dumps(key))
+        self._state.journal.batch.delete_declaration(_KIND, json.dumps(key))
 
     def forget_virtual_host(self, name: str) -> None:
         for key in [key for key in self._set if key[0] == name]:

@@ -70,7 +70,7 @@ class VirtualHosts:
             return known
         self.check_room()
         self._state.declared.check("virtual hosts")
-        self._state.recorder.batch.declare(DeclarationRecord(_KIND, name, NoContent()))
+        self._state.journal.batch.declare(DeclarationRecord(_KIND, name, NoContent()))
         return self._make(name)
 
     def check(self, name: str) -> bool:
@@ -114,7 +114,7 @@ class VirtualHosts:
         for address in [each for each in self._state.post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:
             self._resources.remove_address(address)
         del self._by_prefix[virtual_host.prefix]
-        self._state.recorder.batch.delete_declaration(_KIND, virtual_host.name)
+        self._state.journal.batch.delete_declaration(_KIND, virtual_host.name)
 
     # -- for all -----------------------------------------------------------------------------------------------------
 
