@@ -140,8 +140,12 @@ class Administration(Engine):
     @needs((Right.MANAGE, places.at_all), audited=True)
     def delete_message(self, who: Who, references: Sequence[MessageReference]) -> Steps[bool]:
         """From all these places; whether it could be: see by_number.act_on."""
+
+        def delete(reference: MessageReference) -> None:
+            self.state.references.leave(reference, "purged", self.now_ms(), DELETED)
+
         for place in references:
-            if not (yield from act_on(self.state, place, lambda reference: self.state.references.leave(reference, "purged", DELETED))):
+            if not (yield from act_on(self.state, place, delete)):
                 return False
         return True
 
@@ -387,11 +391,11 @@ class Administration(Engine):
 
     def figures(self) -> Figures:
         """What was counted since the start, for metrics."""
-        state, recorder = self.state, self.recorder
+        state = self.state
         return Figures(
             self.memory.limit,
-            recorder.dead_lettered,
-            recorder.attempts,
+            state.references.dead_lettered,
+            state.references.attempts,
             state.lateness_ms,
             self.events.describe(),
             state.schedule.next_ms(),

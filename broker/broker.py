@@ -195,10 +195,11 @@ class Broker(Consuming):
         fresh = messages[producer.high_watermark + 1 - first :] if first <= producer.high_watermark else messages
         if not fresh:
             return None
-        stored, refused = self.intake.send(fresh)
+        now_ms = self.now_ms()
+        stored, refused = self.intake.send(fresh, now_ms)
         producer.high_watermark += stored
         if stored:
-            producer.used_at_ms = now_ms = self.now_ms()
+            producer.used_at_ms = now_ms
             self.sent(producer, fresh[stored - 1])
             # A high watermark on disk may stand for nothing that a crash takes away.
             if any(message.kept for message in fresh[:stored]):
@@ -227,7 +228,7 @@ class Broker(Consuming):
 
     def publish(self, route: Route, messages: list[Message]) -> int | None:
         """See Intake.publish."""
-        return self.intake.publish(route, messages)
+        return self.intake.publish(route, messages, self.now_ms())
 
     def offer(self, producer: Producer, route: Route, message: Message) -> bool:
         """See Intake.offer."""
@@ -253,7 +254,7 @@ class Broker(Consuming):
 
     def when_known(self, callback: Callable[[], None]) -> None:
         """Calls back once the journal knows everything up to now, what was only counted, too."""
-        self.recorder.faults.put_on_record()
+        self.state.faults.put_on_record()
         self.journal.when_safe(callback)
 
     def when_stored(self, callback: Callable[[], None]) -> None:

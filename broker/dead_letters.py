@@ -85,7 +85,7 @@ class DeadLetters(Administration):
 
     def redrives(self) -> list[tuple[RedriveJob, Sequence[Place]]]:
         """The jobs, by their numbers, and where each is."""
-        return [(each, tuple(places.at_job(self, None, each))) for each in self.recorder.redrives.jobs.values()]
+        return [(each, tuple(places.at_job(self, None, each))) for each in self.state.redrives.jobs.values()]
 
     @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True, tells=places.job_told)
     def start_redrive(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
@@ -153,7 +153,7 @@ class DeadLetters(Administration):
 
     def waiting_in_memory(self) -> Mapping[int, int]:
         """See FaultGroups.in_memory."""
-        return self.recorder.faults.in_memory
+        return self.state.faults.in_memory
 
     def signatures_of(self, message: Message) -> list[str]:
         """See Editing.signatures_of."""
@@ -169,7 +169,7 @@ class DeadLetters(Administration):
 
     def knows_fault(self, name: str) -> bool:
         """Whether a fault's fingerprint is this or begins so."""
-        return any(each.is_called(name) for each in self.recorder.faults.by_id.values())
+        return any(each.is_called(name) for each in self.state.faults.by_id.values())
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
@@ -179,11 +179,11 @@ class DeadLetters(Administration):
 
     def places_of_faults(self) -> list[tuple[FaultGroup, Place]]:
         """The groups, and where each failed."""
-        return [(each, places.of_fault(self, each)) for each in self.recorder.faults.by_id.values()]
+        return [(each, places.of_fault(self, each)) for each in self.state.faults.by_id.values()]
 
     def fault_group(self, reference: MessageReference) -> FaultGroup | None:
         """The one that a message is in, if it is known."""
-        return self.recorder.faults.group_of(reference.cause)
+        return self.state.faults.group_of(reference.cause)
 
     def fault_shown(self, who: Who, reference: MessageReference) -> FaultGroup | None:
         """The same; None also where whoever asks may not browse the queue that it failed in."""
@@ -194,10 +194,10 @@ class DeadLetters(Administration):
     def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:
         """See FaultGroups.mute."""
         for group in groups:
-            self.recorder.faults.mute(group, muted)
+            self.state.faults.mute(group, muted)
 
     @needs((Right.MANAGE, places.at_faults), audited=True, tells=places.fault_said_fixed)
     def fault_fixed(self, who: Who, groups: Sequence[FaultGroup], version: str | None) -> None:
         """See FaultGroups.fixed."""
         for group in groups:
-            self.recorder.faults.fixed(group, version)
+            self.state.faults.fixed(group, version)

@@ -84,7 +84,7 @@ class Engine:
         self.now_ms = now_ms
         self.memory = Memory(self.limits.memory_bytes, lambda: journal.unwritten_bytes)
         self.journal = journal
-        self.recorder = Recorder(journal, now_ms, keep_all_history, self.memory)
+        self.recorder = Recorder(journal, keep_all_history)
         #: Who may do what: each verb asks.
         self.access = Access(Users(self._keep_user))
         self.access.users.changed.append(self._users_changed)
@@ -117,7 +117,7 @@ class Engine:
         self.office.dead_lettering, self.redriving.ended = self.events.dead_lettering, self.events.redrive_ended
         self.office.parking.parked, self.office.parking.stays = self.events.parked, self.events.stays
         self.intake.full = self.flow.full = self.events.queue_full
-        self.recorder.faults.report = self.events.fault
+        self.state.faults.report = self.events.fault
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
         #: By name, and by client_id.
         self.connections: dict[str, Connection] = {}
@@ -140,7 +140,7 @@ class Engine:
         self.work.go_on()
         self.office.parking.go_on()
         self.office.go_on()
-        if self.recorder.redrives.active:
+        if self.state.redrives.active:
             self.redriving.go_on()
         state.pager.look_again()
         if self.events.waiting:
@@ -172,7 +172,7 @@ class Engine:
             if reference.where is not Where.DELIVERING:
                 self.office.dead_letter(reference, EXPIRED)
         self.state.pager.tick(now_ms)
-        if self.recorder.redrives.active:
+        if self.state.redrives.active:
             self.redriving.go_on()
         self.pulls.end(now_ms, self._nothing_for)
         for queue in self.resources.expired():
@@ -227,14 +227,14 @@ class Engine:
         if self.journal.busy():
             # Broker time goes along with what is written anyway; an idle broker writes nothing.
             self.journal.batch.clock(now_ms)
-        self.recorder.faults.record_seen(now_ms)
+        self.state.faults.record_seen(now_ms)
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.parking.try_all()
             still_open = {(producer.client, producer.number) for producer in self.flow.producers}
             for client, number in self.high_watermarks.forget(now_ms - self.limits.marks_retention_ms, still_open):
                 self.journal.batch.forget_producer(f"{client}/{number}")
-            self.recorder.faults.forget(now_ms - self.limits.history_retention_ms, self.state.post_office.queues)
+            self.state.faults.forget(now_ms - self.limits.history_retention_ms, self.state.post_office.queues)
         if self.flow.waiting:
             self.flow.relieve()
         self.flow.look(now_ms)

@@ -18,12 +18,12 @@ from homing.broker.delivery.events import Events
 from homing.broker.delivery.flow_control import FlowControl
 from homing.broker.delivery.publish import Intake
 from homing.broker.delivery.transactions import Transactions
+from homing.broker.entries.fault_groups import FaultGroups
 from homing.broker.entries.pager import Pager
+from homing.broker.entries.redrive_tally import RedriveTally
 from homing.broker.entries.references import References
 from homing.broker.entries.throttle import Throttle
-from homing.broker.recording.fault_groups import FaultGroups
 from homing.broker.recording.recorder import Recorder
-from homing.broker.recording.redrive_tally import RedriveTally
 from homing.broker.topology.amqp.policies import Policies
 from homing.broker.topology.amqp.queues import DeclaredQueues
 from homing.broker.topology.amqp.virtual_hosts import VirtualHosts
@@ -35,7 +35,7 @@ def addresses(broker: Broker) -> dict[str, Address]:
 
 
 def arrive(broker: Broker, messages: list[Message], queue: Queue) -> None:
-    broker.state.arrive(messages, queue)
+    broker.state.arrive(messages, queue, broker.now_ms())
 
 
 def call_when_woken(broker: Broker, wake: Callable[[], None]) -> None:
@@ -55,7 +55,7 @@ def events(broker: Broker) -> Events:
 
 
 def faults(broker: Broker) -> FaultGroups:
-    return broker.recorder.faults
+    return broker.state.faults
 
 
 def flow(broker: Broker) -> FlowControl:
@@ -107,7 +107,7 @@ def recorder(broker: Broker) -> Recorder:
 
 
 def redrives(broker: Broker) -> RedriveTally:
-    return broker.recorder.redrives
+    return broker.state.redrives
 
 
 def references(broker: Broker) -> References:

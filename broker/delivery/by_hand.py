@@ -17,11 +17,11 @@ from ..core.counts import EDITED
 from ..core.message import IN_COMMIT, ON_HOLD_MS, PARKED, PENDING, Message, MessageReference
 from ..core.queue import Queue
 from ..entries.choosing import in_place
+from ..entries.disk_moves import as_recorded, can_move, deliveries_at, move_back
+from ..entries.fault_groups import goes_back
 from ..entries.references import Moved, expires_when_moved, sooner
 from ..entries.state import BrokerState
 from ..errors import Refused
-from ..recording.disk_moves import as_recorded, can_move, deliveries_at, move_back
-from ..recording.fault_groups import goes_back
 from ..recording.mapping import message_key
 from ..topology.resources import Resources, makes_room
 
@@ -159,7 +159,7 @@ class ByHand:
                 self._go(queue, going, target, "redriven", job_id)
             return len(going), False
         state.pager.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
-        arrived, sizes = move_back(state.journal, state.recorder.faults, queue, records, target, job_id, state.now_ms())
+        arrived, sizes = move_back(state.journal, state.faults, queue, records, target, job_id, state.now_ms())
         state.pager.moved(queue, records, target, arrived, sizes)
         state.made_room(queue)
         state.mark_ready(target)
@@ -187,13 +187,14 @@ class ByHand:
         """The copy, which has its number, goes to the queue in the place of the message, or beside it (``keep``). Raises Refused where
         there is no room for it."""
         state, room = self._state, Room(target)
+        now_ms = state.now_ms()
         if not keep:
             room.leave(reference)
         kept = self._check(room, reference, copy.size, target)
-        cause = partial(state.recorder.faults.goes_on, reference, back=True)
-        arrived = state.references.enter(copy, [target], QueueStat.MOVED_IN, cause=cause, **kept._asdict())
+        cause = partial(state.faults.goes_on, reference, back=True)
+        arrived = state.references.enter(copy, [target], now_ms, QueueStat.MOVED_IN, cause=cause, **kept._asdict())
         if not keep:
-            state.references.leave(reference, "edited", targets=(target,))
+            state.references.leave(reference, "edited", now_ms, targets=(target,))
             reference.queue.counts[EDITED] += 1
         self._arrive(target, arrived)
 
@@ -207,7 +208,8 @@ class ByHand:
     def _go(self, queue: Queue, going: Sequence[MessageReference], target: Queue, outcome: str, job_id: int = 0) -> None:
         """References of one queue, which nobody holds, become those of another that has room for them, in one commit."""
         state, sent_back = self._state, outcome == "redriven"
-        faults = state.recorder.faults
+        now_ms = state.now_ms()
+        faults = state.faults
         # Even if there are none: by them the journal finds one that has another number than its message.
         moved: list[Moved] = [(each, each.hops or []) for each in going]
         kept = iter([Kept.of(each, target) for each in going])
@@ -219,7 +221,7 @@ class ByHand:
             new.cause = faults.goes_on(old, new, back)
             new.redrive = job_id
             if new.in_memory_only:
-                state.recorder.redrives.sent_in_memory(job_id)
+                state.redrives.sent_in_memory(job_id)
             new.delivery_count = deliveries_at(old.hops, target) if back and old.hops else old.delivery_count
             if old.hops and (back or old.redrive) and not job_id:
                 new.hops = without_way(old.hops)
@@ -229,10 +231,10 @@ class ByHand:
         keys: dict[int, str | None] = {}
         for reference in going:
             queue.withdraw(reference, IN_COMMIT)
-        arrived = state.references.move([target], moved, as_it_was)
+        arrived = state.references.move([target], moved, now_ms, as_it_was)
         if keys:
             state.recorder.keyed(keys)
-        state.references.leave_all(queue, going, outcome, targets=(target,), arrived=arrived)
+        state.references.leave_all(queue, going, outcome, now_ms, targets=(target,))
         self._arrive(target, arrived)
 
     def _arrive(self, target: Queue, arrived: list[MessageReference]) -> None:

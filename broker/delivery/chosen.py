@@ -42,7 +42,7 @@ def shown(
 
 
 def delete(state: BrokerState, queue: Queue, wanted: Filter, after: int) -> Steps[Done]:
-    return _each(state, queue, wanted, after, lambda reference: state.references.leave(reference, "purged", DELETED))
+    return _each(state, queue, wanted, after, lambda reference: state.references.leave(reference, "purged", state.now_ms(), DELETED))
 
 
 def move(state: BrokerState, hand: ByHand, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[Done]:
@@ -65,7 +65,7 @@ def drop(state: BrokerState, queue: Queue, entries: Mapping[int, int], why: str)
         nonlocal number
         reference = in_place(state, queue, record) if record.sequence in entries else None
         if reference is not None:
-            state.references.leave(reference, "dropped", why)
+            state.references.leave(reference, "dropped", state.now_ms(), why)
             number += 1
         return True
 

@@ -90,13 +90,14 @@ class DeadLetterOffice:
     def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: str) -> None:
         """From one queue into these, which expect them."""
         state, leaving = self._state, [reference for reference, _ in going]
+        now_ms = state.now_ms()
         self.dead_lettering(queue, queues, len(going), reason)
         # What was sent back and dies again is dead here for the moment in which it leaves.
         queue.dead += sum([bool(each.hops) and not each.is_dead for each in leaving])
-        state.recorder.faults.dead_lettered(queue.name, leaving, reason)
-        arrived = state.references.move(queues, going)
+        state.faults.dead_lettered(queue.name, leaving, reason, now_ms)
+        arrived = state.references.move(queues, going, now_ms)
         outcome = "expired" if reason == EXPIRED else "dead-lettered"
-        state.references.leave_all(queue, leaving, outcome, reason, queues, arrived)
+        state.references.leave_all(queue, leaving, outcome, now_ms, reason, queues)
         state.arrive_when_safe(arrived)
         self.trim_when_safe(queues)
         queue.dead_lettering += 1
@@ -135,7 +136,7 @@ class DeadLetterOffice:
         """A rule of this name removes them."""
         for reference in references:
             queue.withdraw(reference, GONE)
-        self._state.references.leave_all(queue, references, "dropped", rule)
+        self._state.references.leave_all(queue, references, "dropped", self._state.now_ms(), rule)
         self.notes.removed(queue, len(references), f"rule {rule}")
 
     def _routes(self, queue: Queue, references: Sequence[MessageReference], reason: str, address: str | None) -> list[DeadLetterRoute]:
@@ -256,7 +257,7 @@ class DeadLetterOffice:
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
-        state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", reason)
+        state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", state.now_ms(), reason)
         if reason not in (EXPIRED, MAX_LENGTH):
             self.notes.removed(queue, 1, f"{why} ({reason})")
 

@@ -11,7 +11,7 @@ from ..core.queue import Queue
 from ..entries.state import BrokerState
 
 
-def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:
+def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue], now_ms: int) -> bool:
     """Stores fresh messages in each of several durable queues: in memory where there is room for all, else on disk where none is for any.
 
     False, and nothing done, where a queue would keep some of them in memory and not the others.
@@ -23,7 +23,7 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
     # In the first queue they have the messages' own numbers.
     sequence = state.journal.next_ids(len(messages) * len(queues))
     records, weight = state.references.share(messages, sequence, sum(keep), size)
-    durable, now_ms, join = sum([message.durable for message in messages]), state.now_ms(), state.references.join
+    durable, join = sum([message.durable for message in messages]), state.references.join
     kept: list[Queue] = []
     born: dict[int, MessageReference] = {}
     for queue, keeps in zip(queues, keep, strict=True):
@@ -35,11 +35,11 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue]) ->
             kept.append(queue)
             born.update(here)
         else:
-            state.join_on_disk(queue, messages, sequence, records)
+            state.join_on_disk(queue, messages, sequence, now_ms, records)
         sequence += len(messages)
         if queue.consumers:
             state.mark_ready(queue)
-    state.references.joined(kept, born, durable)
+    state.references.joined(kept, born, durable, now_ms)
     return True
 
 

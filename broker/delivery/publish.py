@@ -151,6 +151,7 @@ class Intake:
 
     def _reject_to_dead_letters(self, queue: Queue, message: Message) -> None:
         """overflow reject-publish-dlx: the refused message itself goes to the dead letters."""
+        now_ms = self._state.now_ms()
         copy = Message(
             self._state.journal.next_id(),
             message.address,
@@ -158,20 +159,20 @@ class Intake:
             message.properties,
             message.priority,
             message.durable,
-            self._state.now_ms(),
+            now_ms,
             message.expires_at_ms,
             message.producer,
             properties_size=message.properties_size,
             extra=message.weight - message.size,
         )
-        for reference in self._state.references.enter(copy, [queue]):
+        for reference in self._state.references.enter(copy, [queue], now_ms):
             self._office.dead_letter_all(queue, (reference,), MAX_LENGTH, in_turn=False)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
-                self._state.references.leave(reference, "dropped", MAX_LENGTH)
+                self._state.references.leave(reference, "dropped", now_ms, MAX_LENGTH)
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def publish(self, route: Route, messages: list[Message]) -> int | None:
+    def publish(self, route: Route, messages: list[Message], now_ms: int) -> int | None:
         """Stores messages that go one way, in order. Returns how many of the first, as there is room for in this turn (throttle.py); None,
         and nothing done, where each is to be looked at by itself.
         """
@@ -179,10 +180,10 @@ class Intake:
             return None
         queues = route.queues
         if len(queues) == 1:
-            self._state.arrive(messages, queues[0])
+            self._state.arrive(messages, queues[0], now_ms)
             return len(messages)
         part = messages[: self._state.throttle.share(len(queues))]
-        return len(part) if not part or fan_out(self._state, part, queues) else None
+        return len(part) if not part or fan_out(self._state, part, queues, now_ms) else None
 
     def offer(self, producer: Producer | None, queues: list[Queue], message: Message, *, after_commit: bool = False) -> bool:
         """Stores it in those queues that take it; whether all did. Where one is full and has producers wait, this one gets no credit until
@@ -197,7 +198,7 @@ class Intake:
             self.store(message, willing, after_commit=after_commit)
         return len(willing) == len(queues)
 
-    def send(self, messages: list[Message]) -> tuple[int, Refused | None]:
+    def send(self, messages: list[Message], now_ms: int) -> tuple[int, Refused | None]:
         """Stores messages to one address, in order; returns how many, and why the next one was refused.
 
         Where it is fewer than all and none was refused, the others are for a later turn (throttle.py).
@@ -206,7 +207,7 @@ class Intake:
         address = post_office.addresses.get(messages[0].address)
         route = None if address is None else address.route_of_all(post_office.routes_version)
         if route is not None and route.plain and not [message for message in messages if message.delay_ms or message.duplicate_id]:
-            stored = self.publish(route, messages)
+            stored = self.publish(route, messages, now_ms)
             if stored is not None:
                 return stored, None
         return self._each(messages)
@@ -243,7 +244,7 @@ class Intake:
         message.message_id = state.journal.next_id()
         self._note_duplicate_id(message, queues)
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
-        references = state.references.enter(message, queues, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
+        references = state.references.enter(message, queues, now_ms, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
         if due_at_ms is not None:
             # It may go on to wait on disk only: its time must be there (pager.py). Length limits do not count it.
             state.place_when_safe(references)

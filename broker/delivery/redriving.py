@@ -13,12 +13,12 @@ from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
 from ..entries.browsing import as_it_is
 from ..entries.choosing import ROWS, ask, choice, in_memory
+from ..entries.fault_groups import goes_back
 from ..entries.in_memory import InMemory
 from ..entries.page_reads import Asked
 from ..entries.state import BrokerState
 from ..errors import Refused
 from ..properties import measured
-from ..recording.fault_groups import goes_back
 from ..steps import Steps
 from ..topology.resources import Resources
 from .by_hand import MAKE_ROOM, ByHand, Room, due_by_hand
@@ -50,7 +50,7 @@ class Redriving:
         self._resources = resources
         self._hand = hand
         self._rights = rights
-        self._tally = state.recorder.redrives
+        self._tally = state.redrives
         self._tally.changed = state.wake
         #: Called with a job that is done or has stopped, and that nobody waits for.
         self.ended: Callable[[RedriveJob], None] = lambda job: None

@@ -90,7 +90,7 @@ def shown(
     if len(found) > limit:
         found = found[:limit]
         go_on = _place(found[-1])
-    return [(each, state.recorder.faults.group_of(each.cause)) for each in found], len(others) + looked_at, go_on
+    return [(each, state.faults.group_of(each.cause)) for each in found], len(others) + looked_at, go_on
 
 
 def _place(reference: MessageReference) -> Place:

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..connection import Connection
 from ..core.consumer import Consumer
-from ..core.counts import RETRIED
+from ..core.counts import DELIVERED, FAILED, RETRIED
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
 from ..core.fault import CLOSED, FailureReport
 from ..core.message import MessageReference
@@ -44,8 +44,7 @@ class Settlement:
         """These are done. They leave for good; the window has room again. ``alone``: not as a part of a transaction."""
         state, queue = self._state, consumer.queue
         queue.release(consumer, references)
-        state.recorder.succeeded(queue, references, alone, consumer)
-        queue.dead -= state.references.forget(queue, references)
+        state.references.succeed(queue, references, state.now_ms(), alone, consumer)
         state.mark_ready(queue)
 
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
@@ -95,6 +94,7 @@ class Settlement:
         queue.release(consumer, references)
         now_ms = state.now_ms()
         failed, expired = self._count(references, failure, now_ms)
+        queue.counts[DELIVERED] += len(failed)
         state.recorder.delivered(queue, failed, now_ms)
         groups: Sequence[_Group] = ((None, failed),)
         if settings.rules and failure.counts and outcome != CLOSED and (settings.rules_meant or not consumer.returns_at_once):
@@ -105,7 +105,10 @@ class Settlement:
             decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
             if failure.counts:
-                state.recorder.failed(consumer, terms, verdicts, outcome, report, now_ms)
+                queue.counts[FAILED] += len(members)
+                description = state.recorder.failed(consumer, terms, verdicts, outcome, report, now_ms)
+                if members and outcome != CLOSED:
+                    state.faults.failed(queue.name, members, description, consumer.client, now_ms)
             ending: dict[tuple[bool, str], list[MessageReference]] = {}
             for reference, decision in verdicts:
                 if decision.action is not _REDELIVER:

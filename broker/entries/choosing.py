@@ -32,7 +32,7 @@ def choice(state: BrokerState, wanted: Filter, up_to: int, newest_first: bool = 
     """What of the filter indexes know. ``up_to``: what comes from that sequence on is not meant."""
     takes: Takes | None = None
     if wanted.is_of_deaths:
-        group_of = state.recorder.faults.group_of
+        group_of = state.faults.group_of
         death = None if wanted.reason is None else DEATHS.index(wanted.reason)
 
         def takes(cause: int, source: Callable[[], str | None]) -> bool:
@@ -58,7 +58,7 @@ def _died_so(state: BrokerState, wanted: Filter, reference: MessageReference) ->
     death = reference.cause & DEATH_BITS
     if not death or (wanted.reason is not None and DEATHS[death] != wanted.reason):
         return False
-    return wanted.takes_group(state.recorder.faults.group_of(reference.cause), lambda: died_in(reference))
+    return wanted.takes_group(state.faults.group_of(reference.cause), lambda: died_in(reference))
 
 
 def _key_of_death(state: BrokerState, reference: MessageReference) -> str | None:

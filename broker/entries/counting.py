@@ -40,7 +40,7 @@ def dead(state: BrokerState) -> Steps[list[DeadLetters]]:
 
 
 def _fault(state: BrokerState, reference: MessageReference) -> tuple[int, str | None]:
-    group = state.recorder.faults.group_of(reference.cause)
+    group = state.faults.group_of(reference.cause)
     return (OTHER_FAULT, died_in(reference)) if group is None or not group.queue else (group.fault_id, group.queue)
 
 

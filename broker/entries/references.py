@@ -12,7 +12,9 @@ from typing import Final
 
 from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, ReferenceState
 
-from ..core.counts import MOVED_IN, SENT
+from ..core.consumer import Consumer
+from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, MOVED_IN, SENT, SUCCEEDED, Histogram
+from ..core.dead_letter import DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.memory import Memory
 from ..core.message import DEATH_BITS, GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where, size_of
 from ..core.queue import Queue
@@ -21,7 +23,11 @@ from ..core.settings.address_settings import AddressSettings
 from ..recording.journal_port import JournalPort
 from ..recording.mapping import message_key, message_of, message_record
 from ..recording.recorder import Recorder
+from .fault_groups import FaultGroups
+from .redrive_tally import RedriveTally
 
+#: Bounds of a histogram of attempts.
+ATTEMPTS: Final = (1, 2, 3, 4, 5, 7, 10, 20, 50)
 _SUSPECT: Final = int(ReferenceState.SUSPECT)
 #: A reference that ends, and the way of its message from here on.
 Moved = tuple[MessageReference, list[Hop]]
@@ -31,14 +37,27 @@ Back = Callable[[MessageReference, MessageReference], None]
 
 class References:
     def __init__(
-        self, journal: JournalPort, recorder: Recorder, now_ms: Callable[[], int], memory: Memory, made_room: Callable[[Queue], None]
+        self,
+        journal: JournalPort,
+        recorder: Recorder,
+        faults: FaultGroups,
+        redrives: RedriveTally,
+        now_ms: Callable[[], int],
+        memory: Memory,
+        made_room: Callable[[Queue], None],
     ) -> None:
         """``made_room``: called with a queue that something left other than by success."""
         self._made_room = made_room
         self._journal = journal
         self._recorder = recorder
+        self._faults = faults
+        self._redrives = redrives
         self._memory = memory
         self._now_ms = now_ms
+        #: Of the messages that succeeded after a failure: how many attempts that took.
+        self.attempts = Histogram(ATTEMPTS)
+        #: How many were dead-lettered for each reason.
+        self.dead_lettered = dict.fromkeys((DELIVERY_LIMIT, POISON, NOT_RETRYABLE, REJECTED, MAX_LENGTH), 0)
         #: Those that expire.
         self.expiries = Expiries()
         #: Bodies and properties as they are sent plus REFERENCE_BYTES for each reference, as store-limit counts the durable ones.
@@ -60,13 +79,13 @@ class References:
 
     # -- they begin --------------------------------------------------------------------------------------------------
 
-    def arrive(self, queue: Queue, messages: list[Message], size: int) -> list[MessageReference]:
+    def arrive(self, queue: Queue, messages: list[Message], size: int, now_ms: int) -> list[MessageReference]:
         """Those of fresh messages, of ``size`` bytes, to one queue and no other."""
         first = self._journal.next_ids(len(messages))
         durable, durable_weight, weight = self._number(messages, first, 1, int(queue.durable), size, queue.keeps_all)
-        born = self.join(queue, messages, first, weight, self._now_ms())
+        born = self.join(queue, messages, first, weight, now_ms)
         if durable and queue.durable:
-            self._recorder.arrived((queue,), _durable_of(born, durable), durable, durable_weight)
+            self._recorder.arrived((queue,), _durable_of(born, durable), durable, durable_weight, now_ms)
         return list(born.values())
 
     def share(self, messages: list[Message], first: int, queues: int, size: int) -> tuple[list[MessageRecord | None], int]:
@@ -130,15 +149,16 @@ class References:
         queue.memory_bytes += REFERENCE_BYTES * len(messages) + weight
         return born
 
-    def joined(self, queues: list[Queue], born: dict[int, MessageReference], durable: int) -> None:
+    def joined(self, queues: list[Queue], born: dict[int, MessageReference], durable: int, now_ms: int) -> None:
         """Shared messages, so many of them durable, have joined each of these: their references are recorded."""
         if durable and queues:
-            self._recorder.arrived(queues, _durable_of(born, durable * len(queues)), durable, 0)
+            self._recorder.arrived(queues, _durable_of(born, durable * len(queues)), durable, 0, now_ms)
 
     def enter(
         self,
         message: Message,
         queues: Iterable[Queue],
+        now_ms: int,
         column: QueueStat = QueueStat.SENT,
         *,
         hops: list[Hop] | None = None,
@@ -149,7 +169,7 @@ class References:
         key: str | None = None,
     ) -> list[MessageReference]:
         """Those of one message, sent or moved, to whatever queues. ``cause``: of all, or asked for each; ``key``: of a dead letter."""
-        now_ms, count = self._now_ms(), SENT if column is QueueStat.SENT else MOVED_IN
+        count = SENT if column is QueueStat.SENT else MOVED_IN
         # What one queue keeps says nothing of the others.
         kept = message.kept
         references: list[MessageReference] = []
@@ -172,14 +192,14 @@ class References:
                 reference.expires_at_ms = sooner(expires_when_moved(queue, now_ms), expires_at_ms)
             references.append(reference)
             self.restore(reference)
-        self._recorder.entered(references, column, key)
+        self._recorder.entered(references, now_ms, column, key)
         return references
 
-    def move(self, queues: list[Queue], moved: list[Moved], back: Back | None = None) -> list[MessageReference]:
+    def move(self, queues: list[Queue], moved: list[Moved], now_ms: int, back: Back | None = None) -> list[MessageReference]:
         """Those of messages dead-lettered elsewhere, or, with ``back``, moved by hand, many at a time. What they were is still to leave."""
         if len(queues) > 1:
-            return [new for old, hops in moved for new in self._enter_all(old, queues, hops)]
-        queue, now_ms = queues[0], self._now_ms()
+            return [new for old, hops in moved for new in self._enter_all(old, queues, hops, now_ms)]
+        queue = queues[0]
         contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
         durable = weight = hops_made = dead = 0
@@ -192,7 +212,7 @@ class References:
             reference.expires_at_ms = expires_at_ms
             if back is None:
                 first = old.hops is None and queue is not old.queue
-                reference.cause = old.cause if first else self._recorder.faults.cause_in(old, reference)
+                reference.cause = old.cause if first else self._faults.cause_in(old, reference)
             else:
                 back(old, reference)
             dead += reference.cause & DEATH_BITS > 0
@@ -205,19 +225,20 @@ class References:
             if reference.expires_at_ms is not None:
                 self.expiries.add(reference)
         queue.dead += dead
+        queue.counts[MOVED_IN] += len(references)
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
         charged = REFERENCE_BYTES * len(moved) + HOP_BYTES * hops_made
         self._memory.charged += charged
         queue.memory_bytes += charged + weight
-        self._recorder.moved_in(queue, references)
+        self._recorder.moved_in(queue, references, now_ms)
         if back is None and moved[0][0].queue.settings.message_key_property is not None:
             self._recorder.keyed({new.sequence: message_key(old) for new, (old, _) in zip(references, moved, strict=True) if new.durable})
         return references
 
-    def _enter_all(self, old: MessageReference, queues: list[Queue], hops: list[Hop]) -> list[MessageReference]:
-        cause = partial(self._recorder.faults.cause_in, old)
-        return self.enter(old.message, queues, QueueStat.MOVED_IN, hops=hops, cause=cause, key=message_key(old))
+    def _enter_all(self, old: MessageReference, queues: list[Queue], hops: list[Hop], now_ms: int) -> list[MessageReference]:
+        cause = partial(self._faults.cause_in, old)
+        return self.enter(old.message, queues, now_ms, QueueStat.MOVED_IN, hops=hops, cause=cause, key=message_key(old))
 
     def keep(self, references: Sequence[MessageReference]) -> None:
         """Those that are not durable, in durable queues, are so from here on, as they stand: they are in the open batch."""
@@ -225,7 +246,13 @@ class References:
             if not reference.message.kept:
                 self._keep(reference.message)
             reference.durable = True
-        self._recorder.passing.keep(references)
+        now_ms = self._now_ms()
+        self._recorder.passing.keep(references, now_ms)
+        for reference in references:
+            if reference.cause:
+                self._faults.kept(reference, now_ms)
+            if reference.redrive:
+                self._redrives.kept(reference)
 
     def _keep(self, message: Message) -> None:
         """One that is not durable comes to a queue that keeps it: it counts among durable ones from here on, wherever else it is."""
@@ -270,33 +297,52 @@ class References:
 
     # -- they end ----------------------------------------------------------------------------------------------------
 
-    def leave(
-        self,
-        reference: MessageReference,
-        outcome: str,
-        reason: str | None = None,
-        targets: Sequence[Queue] = (),
-        arrived: Sequence[MessageReference] = (),
+    def succeed(
+        self, queue: Queue, references: list[MessageReference], now_ms: int, alone: bool = True, consumer: Consumer | None = None
     ) -> None:
-        """One leaves its queue other than by success. ``targets``: the queues that its message went to; ``arrived``: what it is
-        there, whose time is that at which it leaves."""
+        """Acknowledged ones of one queue, out of its windows already, leave it for good. ``alone``: not as a part of a transaction."""
+        queue.counts[DELIVERED] += len(references)
+        queue.counts[SUCCEEDED] += len(references)
+        for reference in self._recorder.succeeded(queue, references, now_ms, alone, consumer):
+            if reference.failed:
+                self.attempts.add(reference.failed + 1)
+            self._troubled_ended(reference, "succeeded", now_ms)
+        queue.dead -= self.forget(queue, references)
+
+    def leave(
+        self, reference: MessageReference, outcome: str, now_ms: int, reason: str | None = None, targets: Sequence[Queue] = ()
+    ) -> None:
+        """One leaves its queue other than by success. ``targets``: the queues that its message went to."""
         reference.queue.withdraw(reference, Where.GONE)
-        self.leave_all(reference.queue, (reference,), outcome, reason, targets, arrived)
+        self.leave_all(reference.queue, (reference,), outcome, now_ms, reason, targets)
 
     def leave_all(
         self,
         queue: Queue,
         references: Sequence[MessageReference],
         outcome: str,
+        now_ms: int,
         reason: str | None = None,
         targets: Sequence[Queue] = (),
-        arrived: Sequence[MessageReference] = (),
     ) -> None:
         """References of one queue, withdrawn from it already, leave it other than by success."""
         queue.dead -= self.forget(queue, references)
-        at_ms = arrived[0].entered_at_ms if arrived else self._now_ms()
-        self._recorder.left(queue, references, outcome, at_ms, reason, targets)
+        queue.counts[COUNT_OF_OUTCOME[outcome]] += len(references)
+        if outcome == "dead-lettered" and reason is not None:
+            self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + len(references)
+        for reference in references:
+            if reference.cause or reference.redrive:
+                self._troubled_ended(reference, outcome, now_ms)
+        self._recorder.left(queue, references, outcome, now_ms, reason, targets)
         self._made_room(queue)
+
+    def _troubled_ended(self, reference: MessageReference, outcome: str, now_ms: int) -> None:
+        """What is counted of one that failed, or was dead-lettered or sent back before, when it leaves its queue."""
+        # Of those dead-lettered their groups know already.
+        if reference.cause and outcome != "dead-lettered":
+            self._faults.ended(reference, outcome == "succeeded", now_ms)
+        if reference.redrive:
+            self._redrives.ended(reference, outcome)
 
     def leave_memory(self, queue: Queue, references: Collection[MessageReference]) -> None:
         """They stay in their queue and in the journal, and are only on disk from here on."""

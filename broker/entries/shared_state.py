@@ -18,6 +18,8 @@ from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.journal_port import JournalPort
 from ..recording.recorder import Recorder
 from .declared import Declared
+from .fault_groups import FaultGroups
+from .redrive_tally import RedriveTally
 from .references import References
 from .throttle import Throttle
 
@@ -36,6 +38,8 @@ class SharedState:
     ) -> None:
         self.journal = journal
         self.recorder = recorder
+        self.redrives = RedriveTally(journal)
+        self.faults = FaultGroups(journal, now_ms, memory, self.redrives.bounced)
         self.settings = settings
         self.now_ms = now_ms
         self.rng = rng
@@ -44,7 +48,7 @@ class SharedState:
         self.schedule = Schedule()
         self.memory = memory
         self.declared = Declared(memory)
-        self.references = References(journal, recorder, now_ms, memory, self.made_room)
+        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.made_room)
         #: Full queues, and what is parked elsewhere until there is room in them; those that have some now.
         self.awaited: dict[Queue, dict[MessageReference, None]] = {}
         self.with_room: dict[Queue, None] = {}

@@ -49,39 +49,41 @@ class BrokerState(SharedState):
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
-    def arrive(self, messages: list[Message], queue: Queue) -> None:
+    def arrive(self, messages: list[Message], queue: Queue, now_ms: int) -> None:
         """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
         pager, size = self.pager, size_of(messages)
         queue.counts[SENT] += len(messages)
         self.mark_ready(queue)
         if pager.room(queue, len(messages), size) or (pager.plenty(queue) and not any(is_durable(each, queue) for each in messages)):
-            queue.append_all(self.references.arrive(queue, messages, size), size)
+            queue.append_all(self.references.arrive(queue, messages, size, now_ms), size)
             return
         for (kept, durable), part in groupby(messages, lambda each: (pager.takes(queue, each), is_durable(each, queue))):
             run = list(part)
             if kept:
                 size = size_of(run)
-                queue.append_all(self.references.arrive(queue, run, size), size)
+                queue.append_all(self.references.arrive(queue, run, size, now_ms), size)
             else:
-                self._arrive_on_disk(run, queue, durable)
+                self._arrive_on_disk(run, queue, durable, now_ms)
 
-    def _arrive_on_disk(self, messages: list[Message], queue: Queue, durable: bool) -> None:
+    def _arrive_on_disk(self, messages: list[Message], queue: Queue, durable: bool, now_ms: int) -> None:
         first = self.journal.next_ids(len(messages))
         for number, message in enumerate(messages, first):
             message.message_id = number
             message.kept = message.kept or durable
-        self.join_on_disk(queue, messages, first)
+        self.join_on_disk(queue, messages, first, now_ms)
 
-    def join_on_disk(self, queue: Queue, messages: list[Message], first: int, shared: Sequence[MessageRecord | None] | None = None) -> None:
+    def join_on_disk(
+        self, queue: Queue, messages: list[Message], first: int, now_ms: int, shared: Sequence[MessageRecord | None] | None = None
+    ) -> None:
         """There is no room in memory: they are in the open batch, and nowhere else. ``shared``: see Recorder.arrived_on_disk. All of them
         are durable, or none is."""
-        now_ms, settings, arrived, durable = self.now_ms(), queue.settings, self.pager.arrived, is_durable(messages[0], queue)
+        settings, arrived, durable = queue.settings, self.pager.arrived, is_durable(messages[0], queue)
         expiries: list[int | None] = []
         for sequence, message in enumerate(messages, first):
             expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
             expiries.append(expires_at_ms)
             arrived(queue, queue.priority_of(message.priority), sequence, message.size, expires_at_ms, durable)
-        self.recorder.arrived_on_disk(queue, messages, first, expiries, shared)
+        self.recorder.arrived_on_disk(queue, messages, first, expiries, now_ms, shared)
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """IN_COMMIT references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""

@@ -36,7 +36,7 @@ def wants(state: BrokerState, wanted: Filter, reference: MessageReference) -> bo
     """Whether it is to be tried again, or is on hold, as what took the place of such a one is; and the filter takes it."""
     if not (reference.failed or reference.delivery_count or reference.on_hold) or not meant(wanted, message_key)(reference):
         return False
-    if wanted.is_of_deaths and not wanted.takes_group(state.recorder.faults.group_of(reference.cause), lambda: reference.queue.name):
+    if wanted.is_of_deaths and not wanted.takes_group(state.faults.group_of(reference.cause), lambda: reference.queue.name):
         return False
     return not wanted.scans or wanted.takes(reference)
 
@@ -84,5 +84,5 @@ def on_disk(
 
 def _takes(state: BrokerState, wanted: Filter, queue: Queue) -> Takes | None:
     """What the filter says of a message's cause; None: nothing."""
-    group_of = state.recorder.faults.group_of
+    group_of = state.faults.group_of
     return (lambda cause, source: wanted.takes_group(group_of(cause), lambda: queue.name)) if wanted.is_of_deaths else None

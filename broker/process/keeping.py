@@ -60,7 +60,7 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
     for queue, (number, _) in broker.state.references.spilled.items():
         if keeps(queue) and queue.settings.keep_at_stop:
             # All of these are older than what is in memory, or stand behind it; to keep them is to say so.
-            broker.recorder.passing.keep_spilled(queue, number)
+            broker.recorder.passing.keep_spilled(queue, number, broker.now_ms())
             kept[queue.name] += number
         elif keeps(queue):
             not_kept[queue.name] += number

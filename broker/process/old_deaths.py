@@ -50,7 +50,7 @@ def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
     causes: dict[int, int] = {}
     for death in deaths:
         if death.reason in DEATHS:
-            cause = broker.recorder.faults.dead_lettered_before(death.died_in, death.fault, death.reason, death.message_id, death.at_ms)
+            cause = broker.state.faults.dead_lettered_before(death.died_in, death.fault, death.reason, death.message_id, death.at_ms)
             causes[death.sequence] = cause
             queue = broker.state.post_office.queues_by_id.get(death.queue_id)
             reference = queue.references.get(death.sequence) if queue is not None else None

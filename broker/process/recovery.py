@@ -32,8 +32,8 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     broker.policies.restore(recovered.declarations)
     broker.commanded.restore(recovered.declarations)
     broker.restore_settings()
-    broker.recorder.faults.restore(recovered.faults)
-    broker.recorder.redrives.restore(recovered.declarations)
+    broker.state.faults.restore(recovered.faults)
+    broker.state.redrives.restore(recovered.declarations)
     for queue_record in recovered.queues:
         _queue(broker, queue_record)
     broker.virtual_hosts.restore(recovered.declarations)

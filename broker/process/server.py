@@ -395,7 +395,7 @@ class Server:
         for connection in list(self.broker.connections.values()):
             self.broker.disconnect(connection, lost=False)
         self.broker.end_transient_queues()
-        self.broker.recorder.faults.record_seen(self.broker.now_ms(), waited_ms=0)
+        self.broker.state.faults.record_seen(self.broker.now_ms(), waited_ms=0)
         for transport in list(self.listeners.transports):
             transport.goodbye("broker-stopping", "the broker is stopping", "reconnect when it is back")
 

@@ -12,6 +12,8 @@ from homing.journal.fingerprint import fingerprint
 from ..core.fault import FailureReport
 from ..core.settings.address_settings import AddressSettings
 
+#: Of a failure: its fingerprint, class, text and traceback.
+FaultDescription = tuple[str, str, str, str]
 _MAX_TEXT: Final = 4096
 _MAX_NAME: Final = 256
 #: Rules are tried out on these (management/preview.py).
@@ -35,8 +37,8 @@ class LastReport:
         self._queue = self._outcome = ""
         self._fault: Fault | None = None
         self._stored = 0
-        #: Of its fault group, also where nothing of the fault is stored: fingerprint, class, text, traceback.
-        self.description = ("", "", "", "")
+        #: Also where nothing of the fault is stored.
+        self.description: FaultDescription = ("", "", "", "")
 
     def read(self, report: FailureReport, queue: str, settings: AddressSettings, outcome: str) -> None:
         if self._report is report and self._queue == queue and self._settings is settings and self._outcome == outcome:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from homing.journal.contract import QueueStat
 
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from .fault_groups import FaultGroups
 from .journal_port import JournalPort
 from .mapping import message_record, reference_record
-from .redrive_tally import RedriveTally
 
 _MINUTE_MS: Final = 60_000
 
 
 class Passing:
-    def __init__(self, journal: JournalPort, now_ms: Callable[[], int], faults: FaultGroups, redrives: RedriveTally) -> None:
+    def __init__(self, journal: JournalPort) -> None:
         self._journal = journal
-        self._now_ms = now_ms
-        self._faults = faults
-        self._redrives = redrives
 
     def spill(self, reference: MessageReference) -> None:
         """One is on disk, and nowhere else, from here on."""
@@ -37,14 +32,14 @@ class Passing:
         """See WriteBatch.end_spill."""
         self._journal.batch.end_spill(queue.queue_id, keep)
 
-    def keep_spilled(self, queue: Queue, number: int) -> None:
+    def keep_spilled(self, queue: Queue, number: int, now_ms: int) -> None:
         """So many of a queue that were on disk for want of memory are durable from here on."""
         self.end_spill(queue, keep=True)
-        self._journal.batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.SENT] += number
+        self._journal.batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.SENT] += number
 
-    def keep(self, references: Iterable[MessageReference]) -> None:
+    def keep(self, references: Iterable[MessageReference], now_ms: int) -> None:
         """Those that were in memory alone are on disk from here on, as they stand."""
-        batch, minute = self._journal.batch, self._now_ms() // _MINUTE_MS
+        batch, minute = self._journal.batch, now_ms // _MINUTE_MS
         for reference in references:
             message = reference.message
             record = message_record(message)
@@ -53,8 +48,4 @@ class Passing:
                 batch.add_message(record)
             message.stored += 1
             batch.add(reference_record(reference, record))
-            if reference.cause:
-                self._faults.kept(reference)
-            if reference.redrive:
-                self._redrives.kept(reference)
             batch.counts(reference.queue.queue_id, minute)[QueueStat.MOVED_IN if reference.hops else QueueStat.SENT] += 1

@@ -1,13 +1,13 @@
 """What happens to references is entered here, and from here into the journal's open batch.
 
 Every state change of a durable reference is one or two calls; all calls made in one step of the loop land in one batch, so a move
-(out of one queue, into another, with its attempt) is on disk as a whole or not at all. Of references that are not durable only what fault
-groups and redrive jobs count is recorded; whatever else is known of them is in memory.
+(out of one queue, into another, with its attempt) is on disk as a whole or not at all. Nothing is decided here, and no reference or queue
+changes: but for what of a message is on disk (``stored``, ``shared``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from homing.journal.contract import (
@@ -26,27 +26,22 @@ from homing.journal.contract import (
 )
 
 from ..core.consumer import Consumer
-from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, FAILED, MOVED_IN, SUCCEEDED, Histogram
-from ..core.dead_letter import DELETED, DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
-from ..core.fault import CLOSED, FailureReport
-from ..core.memory import Memory
+from ..core.dead_letter import DELETED
+from ..core.fault import FailureReport
 from ..core.message import Message, MessageReference, is_durable
 from ..core.queue import Queue
 from ..core.redelivery import Action, Decision, Terms
 from ..core.routing import Address
-from .failure_report import LastReport
-from .fault_groups import FaultGroups
+from .failure_report import FaultDescription, LastReport
 from .journal_port import JournalPort
 from .mapping import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 from .passing import Passing
 from .policies_in_force import PoliciesInForce
-from .redrive_tally import RedriveTally
 
 #: What ``max-redelivery-records: -1`` comes to.
 MAX_ATTEMPT_RECORDS: Final = 100
 _MINUTE_MS: Final = 60_000
 
-ATTEMPTS: Final = (1, 2, 3, 4, 5, 7, 10, 20, 50)
 COLUMN_OF_OUTCOME: Final = {
     "succeeded": QueueStat.SUCCEEDED,
     "dead-lettered": QueueStat.DEAD_LETTERED,
@@ -64,19 +59,12 @@ _EndedEntries = dict[tuple[Any, ...], list[EndedEntry]]
 
 
 class Recorder:
-    def __init__(self, journal: JournalPort, now_ms: Callable[[], int], keep_all_history: bool, memory: Memory) -> None:
+    def __init__(self, journal: JournalPort, keep_all_history: bool) -> None:
         self._journal = journal
-        self._now_ms = now_ms
         self._keep_all = keep_all_history
-        self.faults = FaultGroups(journal, now_ms, memory)
-        self.redrives = RedriveTally(journal)
-        self.faults.bounced = self.redrives.bounced
-        self.passing = Passing(journal, now_ms, self.faults, self.redrives)
+        self.passing = Passing(journal)
         self._report = LastReport()
         self._policies = PoliciesInForce(journal)
-        #: Of the messages that succeeded after a failure: how many attempts that took.
-        self.attempts = Histogram(ATTEMPTS)
-        self.dead_lettered = dict.fromkeys((DELIVERY_LIMIT, POISON, NOT_RETRYABLE, REJECTED, MAX_LENGTH), 0)
 
     # -- addresses and queues ----------------------------------------------------------------------------------------
 
@@ -107,12 +95,12 @@ class Recorder:
 
     # -- a queue entry -------------------------------------------------------------------------------------------
 
-    def entered(self, references: list[MessageReference], column: QueueStat = QueueStat.SENT, key: str | None = None) -> None:
+    def entered(self, references: list[MessageReference], now_ms: int, column: QueueStat = QueueStat.SENT, key: str | None = None) -> None:
         """References of *one* message joined their queues. Several durable ones share one stored body. ``key``: of dead letters."""
         durable = [reference for reference in references if reference.durable]
         if not durable:
             return
-        batch, minute = self._journal.batch, self._now_ms() // _MINUTE_MS
+        batch, minute = self._journal.batch, now_ms // _MINUTE_MS
         message = durable[0].message
         record = message_record(message)
         # A shared body leaves the disk with its last durable reference; one that comes from a queue that is not durable brings it back.
@@ -126,10 +114,9 @@ class Recorder:
                 batch.faults().keys[reference.sequence] = key
             batch.counts(reference.queue.queue_id, minute)[column] += 1
 
-    def moved_in(self, queue: Queue, references: list[MessageReference]) -> None:
+    def moved_in(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
         """Fresh references to as many messages, which were dead-lettered elsewhere, joined one queue."""
         batch, size = self._journal.batch, 0
-        queue.counts[MOVED_IN] += len(references)
         records: dict[int, ReferenceRecord] = {}
         for reference in references:
             if reference.durable:
@@ -143,15 +130,15 @@ class Recorder:
                 records[reference.sequence] = reference_record(reference, record)
         if records:
             batch.add_fresh(records, size)
-            batch.counts(queue.queue_id, self._now_ms() // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
+            batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
 
     def keyed(self, keys: dict[int, str | None]) -> None:
         """What keys dead letters that have just joined their queue have, by sequence."""
         self._journal.batch.faults().keys.update({sequence: key for sequence, key in keys.items() if key is not None})
 
-    def arrived(self, queues: Sequence[Queue], arrivals: dict[int, MessageReference], number: int, size: int) -> None:
+    def arrived(self, queues: Sequence[Queue], arrivals: dict[int, MessageReference], number: int, size: int, now_ms: int) -> None:
         """The plain case of sending: fresh durable references, by sequence, of so many messages of ``size`` in each of these queues."""
-        batch, minute, sent = self._journal.batch, self._now_ms() // _MINUTE_MS, int(QueueStat.SENT)
+        batch, minute, sent = self._journal.batch, now_ms // _MINUTE_MS, int(QueueStat.SENT)
         batch.add_arrivals(arrivals, size, arrival_record)
         for queue in queues:
             batch.counts(queue.queue_id, minute)[sent] += number
@@ -162,12 +149,13 @@ class Recorder:
         messages: list[Message],
         first: int,
         expiries: list[int | None],
+        now_ms: int,
         shared: Sequence[MessageRecord | None] | None = None,
     ) -> None:
         """Messages arrived of which there is no reference in memory, all durable or none, numbered from ``first`` on. ``shared``: what they
         are where other queues share them, and their bodies are recorded already.
         """
-        batch, queue_id, now_ms = self._journal.batch, queue.queue_id, self._now_ms()
+        batch, queue_id = self._journal.batch, queue.queue_id
         size = sum([message.weight for message in messages]) if shared is None else 0
         spilled = not is_durable(messages[0], queue)
         records: dict[int, ReferenceRecord] = {}
@@ -222,20 +210,22 @@ class Recorder:
         for counts, sequences in alike.items():
             self._journal.batch.change(sequences, make(ReferenceCounts, counts))
 
-    def succeeded(self, queue: Queue, references: list[MessageReference], alone: bool = True, consumer: Consumer | None = None) -> None:
-        """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction."""
-        batch, now_ms, begun_ms = self._journal.batch, self._now_ms(), 0
-        queue.counts[DELIVERED] += len(references)
-        queue.counts[SUCCEEDED] += len(references)
+    def succeeded(
+        self, queue: Queue, references: list[MessageReference], now_ms: int, alone: bool = True, consumer: Consumer | None = None
+    ) -> list[MessageReference]:
+        """Acknowledged references of one queue leave it for good. ``alone``: not as a part of a transaction. Returns those that were in
+        trouble before."""
+        batch, begun_ms = self._journal.batch, 0
         first_tries: set[int] = set()
         keep_all = self._keep_all
+        troubled: list[MessageReference] = []
         recorded: list[int] = []
         untried = recorded_ms = 0
         alike: _EndedEntries = {}
         for reference in references:
             if not reference.durable:
                 if reference.failed or reference.cause or reference.redrive:
-                    self._has_ended(reference, "succeeded")
+                    troubled.append(reference)
                 continue
             # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry, or, where
             # there are none, that it was moved by hand; of an edited message the cause does.
@@ -243,9 +233,9 @@ class Recorder:
                 untried += not reference.failed
                 recorded.append(reference.sequence)
                 recorded_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
-                reference.delivery_count += not reference.counted
-                self._has_ended(reference, "succeeded")
-                self._outcome(reference, "succeeded", now_ms, None, (), alike, consumer)
+                troubled.append(reference)
+                deliveries = reference.delivery_count + (not reference.counted)
+                self._outcome(reference, deliveries, "succeeded", now_ms, None, (), alike, consumer)
             else:
                 first_tries.add(reference.sequence)
                 begun_ms += reference.delivered_at_ms or reference.dispatched_at_ms
@@ -258,6 +248,7 @@ class Recorder:
             batch.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
         if first_tries:
             batch.succeed(queue.queue_id, minute, first_tries, alone, name, now_ms * len(first_tries) - begun_ms, now_ms)
+        return troubled
 
     def left(
         self,
@@ -272,44 +263,26 @@ class Recorder:
         target_queues = tuple([target.name for target in targets])
         batch, queue_id = self._journal.batch, queue.queue_id
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
-        dead_lettered = outcome == "dead-lettered"
         alike: _EndedEntries = {}
         gone: list[int] = []
-        number = 0
         for reference in references:
-            number += 1
-            if reference.cause or reference.redrive:
-                self._has_ended(reference, outcome)
             if not reference.durable:
                 continue
             gone.append(reference.sequence)
             if always or reference.failed or reference.hops:
-                self._outcome(reference, outcome, now_ms, reason, target_queues, alike)
+                self._outcome(reference, reference.delivery_count, outcome, now_ms, reason, target_queues, alike)
             message = reference.message
             message.stored -= 1
             if message.shared and not message.stored:
                 batch.delete_message(message.message_id)
-        queue.counts[COUNT_OF_OUTCOME[outcome]] += number
-        if dead_lettered and reason is not None:
-            self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + number
         if gone:
             batch.delete_all(gone)
             batch.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
 
-    def _has_ended(self, reference: MessageReference, outcome: str) -> None:
-        """What is counted of one that failed, or was dead-lettered or sent back before, when it leaves its queue."""
-        succeeded = outcome == "succeeded"
-        if succeeded and reference.failed:
-            self.attempts.add(reference.failed + 1)
-        # Of those dead-lettered their groups know already.
-        if reference.cause and outcome != "dead-lettered":
-            self.faults.ended(reference, succeeded)
-        if reference.redrive:
-            self.redrives.ended(reference, outcome)
-
     def _outcome(
         self,
         reference: MessageReference,
+        deliveries: int,
         outcome: str,
         now_ms: int,
         reason: str | None,
@@ -318,17 +291,17 @@ class Recorder:
         consumer: Consumer | None = None,
     ) -> None:
         """``alike``: entries of the same queue that ended in the same way and went to the same queues, as most do."""
-        message, failed, counted = reference.message, reference.failed, reference.delivery_count
+        message, failed = reference.message, reference.failed
         name = message_key(reference) if reference.queue.settings.message_key_property else None
         home = home_of(reference) if reference.hops else None
-        key = (message.address, failed, counted, name, message.producer, home)
+        key = (message.address, failed, deliveries, name, message.producer, home)
         entries = alike.get(key)
         if entries is None:
             entries = alike[key] = []
             detail = OutcomeDetail(
                 message.address,
                 failed,
-                counted,
+                deliveries,
                 reason,
                 target_queues,
                 name,
@@ -341,13 +314,15 @@ class Recorder:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, report: FailureReport, now_ms: int) -> None:
-        """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already.
+    def failed(
+        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, report: FailureReport, now_ms: int
+    ) -> FaultDescription:
+        """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already. Returns
+        what they failed of.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
         batch, queue_id, settings = self._journal.batch, consumer.queue.queue_id, consumer.queue.settings
-        consumer.queue.counts[FAILED] += len(verdicts)
         limit = settings.max_redelivery_records
         limit = MAX_ATTEMPT_RECORDS if limit < 0 else min(limit, MAX_ATTEMPT_RECORDS)
         kept_last = limit - limit // 10
@@ -405,17 +380,14 @@ class Recorder:
             counts[QueueStat.FAILED_FIRST] += first
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.add_consumer_stats(queue_id, now_ms // _MINUTE_MS, consumer.stats_name, [0, 0, number, failed_ms, now_ms, now_ms])
-        if verdicts and outcome != CLOSED:
-            references = [reference for reference, _ in verdicts]
-            self.faults.failed(consumer.queue.name, references, self._report.description, consumer.client, now_ms)
+        return self._report.description
 
     def read_report(self, report: FailureReport, queue: Queue, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""
         self._report.read(report, queue.name, queue.settings, outcome)
 
     def delivered(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
-        """The application was given them (and they came back); successes count this themselves."""
-        queue.counts[DELIVERED] += len(references)
+        """The application was given them (and they came back); those that succeeded count this themselves."""
         number = sum([reference.durable for reference in references])
         if number:
             self._journal.batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.DELIVERED] += number

@@ -298,7 +298,7 @@ class Resources:
             nonlocal count
             count += len(records)
             for record in records:
-                self._state.references.leave(self._state.pager.adopt(queue, record), outcome)
+                self._state.references.leave(self._state.pager.adopt(queue, record), outcome, self._state.now_ms())
             return True
 
         yield from self._state.pager.on_disk(queue, leave, up_to)
@@ -308,7 +308,7 @@ class Resources:
         count = 0
         for number, reference in enumerate(list(queue.references.values()), 1):
             if reference.where is not Where.GONE and (everything or reference.where not in (Where.DELIVERING, Where.IN_COMMIT)):
-                self._state.references.leave(reference, outcome)
+                self._state.references.leave(reference, outcome, self._state.now_ms())
                 count += 1
             if number % STEP == 0:
                 yield

@@ -57,8 +57,8 @@ def some(life: Life) -> None:
 def test_a_list_is_what_its_messages_are_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
 
-    def noted(state: BrokerState, messages: list[Message], queues: list[Queue]) -> bool:
-        taken.append(fan_out(state, messages, queues))
+    def noted(state: BrokerState, messages: list[Message], queues: list[Queue], now_ms: int) -> bool:
+        taken.append(fan_out(state, messages, queues, now_ms))
         return taken[-1]
 
     monkeypatch.setattr(broker_sending, "fan_out", noted)

@@ -191,7 +191,7 @@ def purged_on_its_way(reader: Reader) -> str:
 
 def deleted_on_its_way(reader: Reader) -> str:
     nacked(reader)
-    inside.references(reader.world.broker).leave(next(iter(reader.queue("a").references.values())), "dropped")
+    inside.references(reader.world.broker).leave(next(iter(reader.queue("a").references.values())), "dropped", reader.world.time_ms)
     return "B"
 
 
@@ -236,7 +236,7 @@ def test_a_window_that_is_shared_is_free_for_all_who_share_it() -> None:
         window.join(consumer)
     assert reader.commit() == "A"
     nacked(reader)
-    inside.references(reader.world.broker).leave(next(iter(reader.queue("a").references.values())), "dropped")
+    inside.references(reader.world.broker).leave(next(iter(reader.queue("a").references.values())), "dropped", reader.world.time_ms)
     assert (window.room_for(other), reader.turn()) == (0, "")
     assert reader.commit() == "B"
 

@@ -28,7 +28,7 @@ from homing.broker.core.policy_in_force import policy_in_force
 from homing.broker.core.redelivery import ConsumerPolicy
 from homing.broker.core.redrive_job import RedriveJob
 from homing.broker.core.settings.address_settings import DECLARABLE_SETTINGS, DEFAULTS
-from homing.broker.recording.redrive_tally import content_of
+from homing.broker.entries.redrive_tally import content_of
 from homing.broker.topology.resources import QUEUE_FLAGS
 from homing.journal.contract import AttemptDetail, ConsumerPolicyInForce, EndedEntry, Fault, MessageRecord
 from homing.journal.declarations import FilterContent, QueueOptions

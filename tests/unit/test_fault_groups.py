@@ -16,10 +16,10 @@ from homing.broker.core.memory import Memory
 from homing.broker.core.message import Message, MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
+from homing.broker.entries import fault_groups
 from homing.broker.entries.choosing import choice
+from homing.broker.entries.fault_groups import OTHER, FaultGroups
 from homing.broker.protocols.amqp091.codec import method_frame
-from homing.broker.recording import fault_groups
-from homing.broker.recording.fault_groups import OTHER, FaultGroups
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import FaultStat
 from homing.journal.read.queries import JournalReader
@@ -53,7 +53,7 @@ def test_the_least_recent_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     # What failed so is counted where its group went.
     folded = failed(groups, "a")
     folded.cause = gone << 4
-    groups.ended(folded, succeeded=True)
+    groups.ended(folded, succeeded=True, now_ms=1_000)
     assert batch.faults().counts(OTHER, 1_000)[FaultStat.SUCCEEDED] == 1
     assert first.cause == next(iter(groups.by_id)) << 4
 
@@ -66,8 +66,8 @@ def test_what_waits_in_memory_alone_is_counted_there_and_the_rest_later(monkeypa
     first, second, kept = (failed(groups, "a", durable=False) for _ in range(3))
     (a,) = groups.by_id
     assert (groups.in_memory[a], batch.faults().stats) == (3, {})
-    groups.ended(first, succeeded=True)
-    groups.kept(kept)
+    groups.ended(first, succeeded=True, now_ms=1_000)
+    groups.kept(kept, 1_000)
     groups.record_seen(1_000)
     counts = batch.faults().counts(a, 1_000)
     assert [counts[each] for each in (FaultStat.FAILURES, FaultStat.WAITING, FaultStat.SUCCEEDED)] == [3, 1, 1]
@@ -76,7 +76,7 @@ def test_what_waits_in_memory_alone_is_counted_there_and_the_rest_later(monkeypa
     failed(groups, "b")
     failed(groups, "c")
     assert (a in groups.by_id, groups.in_memory[OTHER]) == (False, 1)
-    groups.ended(second, succeeded=False)
+    groups.ended(second, succeeded=False, now_ms=1_000)
     assert groups.in_memory[OTHER] == 0
 
 
@@ -122,7 +122,7 @@ def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
     batch = WriteBatch()
     groups = FaultGroups(cast(Any, SimpleNamespace(batch=batch)), lambda: 1_000, Memory(1 << 30))
     died = failed(groups, "dead", "gone.died")
-    groups.dead_lettered("gone.died", [died], "delivery_limit")
+    groups.dead_lettered("gone.died", [died], "delivery_limit", NOW_MS)
     failed(groups, "muted", "gone.muted")
     groups.mute(groups.by_id[max(groups.by_id)], True)
     failed(groups, "here", "here")
@@ -168,7 +168,7 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
             failed(groups, kind, now_ms=NOW_MS)
         await journal.flush()
         died = [failed(groups, kind, now_ms=NOW_MS) for kind in "cabcab"][-1]
-        groups.dead_lettered("q", [died], "delivery_limit")
+        groups.dead_lettered("q", [died], "delivery_limit", NOW_MS)
         await journal.flush()
     async with opened(tmp_path) as (journal, recovered):
         assert {record.error_class: more for record, *more in recovered.faults} == {
@@ -217,7 +217,7 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
         journal.batch.queue(queue(name="DLQ"))
         for sequence, source in enumerate(("orders", "stock", "orders", "orders"), 10):
             died = failed(groups, f"kind{sequence}", source, NOW_MS)
-            groups.dead_lettered(source, [died], "delivery_limit")
+            groups.dead_lettered(source, [died], "delivery_limit", NOW_MS)
             send(journal, sequence, hops=[hop(sequence - 9, queue=source)], cause=died.cause)
         await journal.flush()
     with JournalReader(tmp_path) as reader:
@@ -226,7 +226,7 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
         assert reported == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
         settings = AddressSettings(dead_letter_quota=1)
         assert [(each.source, each.number) for each in excess(dead, lambda name: settings, NOW_MS)] == [("orders", 2)]
-        state = cast(Any, SimpleNamespace(recorder=SimpleNamespace(faults=groups)))
+        state = cast(Any, SimpleNamespace(faults=groups))
         wanted = [Filter(from_queue="orders"), Filter(fault="other"), Filter(fault="other", from_queue="stock")]
         assert [reader.chosen(1, choice(state, each, 100), 0, 10) for each in wanted] == [[10, 12, 13], [10, 11], [11]]
         numbers = reader.count_chosen(1, choice(state, Filter(), 100))

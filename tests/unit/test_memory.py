@@ -18,6 +18,7 @@ from homing.broker.core.message import HOP_BYTES, Hop, Message, MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.core.routing import RoutingTypes
 from homing.broker.core.settings.address_settings import AddressSettings
+from homing.broker.entries.fault_groups import FaultGroups
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.properties import measured
@@ -27,7 +28,6 @@ from homing.broker.protocols.amqp091.codec_cache import SHARED
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, short_string, write_arguments
 from homing.broker.protocols.native.answers import result_frame
 from homing.broker.protocols.native.codec import PROPERTY_OVERHEAD_BYTES, FrameDecoder, properties_cost
-from homing.broker.recording.fault_groups import FaultGroups
 from homing.broker.steps import at_once
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.properties import weight_of

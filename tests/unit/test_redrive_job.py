@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from homing.broker.core.redrive_job import DONE, RedriveJob
-from homing.broker.recording.redrive_tally import content_of
+from homing.broker.entries.redrive_tally import content_of
 from tests import inside
 from tests.model.life import Life
 from tests.model.world import ANYBODY

@@ -12,9 +12,9 @@ from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..properties import measured
+from ..recording.journal_port import JournalPort
+from ..recording.mapping import key_in
 from .fault_groups import FaultGroups, cause_when_back
-from .journal_port import JournalPort
-from .mapping import key_in
 
 _MINUTE_MS: Final = 60_000
 _OUTCOME: Final = "redriven"
@@ -73,7 +73,7 @@ def move_back(
         sizes.append(body + size)
         weight += body + size + extra
     left = [record.sequence for record in records]
-    faults.sent_back(Counter([record.cause for record in records]))
+    faults.sent_back(Counter([record.cause for record in records]), now_ms)
     queue.dead -= sum([record.cause & DEATH_BITS > 0 for record in records])
     batch.add_fresh(moved, weight, dict(zip(moved, left, strict=True)))
     batch.delete_all(left)

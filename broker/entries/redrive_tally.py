@@ -10,7 +10,7 @@ from homing.journal.declarations import DeclarationRecord, RedriveContent
 
 from ..core.message import MessageReference
 from ..core.redrive_job import RedriveJob
-from .journal_port import JournalPort
+from ..recording.journal_port import JournalPort
 
 log = logging.getLogger("homing")
 

@@ -22,7 +22,8 @@ from ..core.event import FAULT_GROWING, FAULT_NEW, FAULT_REGRESSED
 from ..core.fault import FaultGroup
 from ..core.memory import Kind, Memory, Owner
 from ..core.message import MessageReference
-from .journal_port import JournalPort
+from ..recording.failure_report import FaultDescription
+from ..recording.journal_port import JournalPort
 
 log = logging.getLogger("homing")
 
@@ -42,8 +43,6 @@ _NOTE_EVERY_MS: Final = 60_000
 #: Of its text so much is at hand; the journal has the whole, and the traceback.
 _MOST_TEXT: Final = 256
 
-#: Of a failure: its fingerprint, class, text and traceback.
-FaultDescription = tuple[str, str, str, str]
 _CAUSE: Final = attrgetter("cause")
 #: As plain numbers: places in a list are found sooner by them.
 _WAITING, _DIED, _SUCCEEDED = int(FaultStat.WAITING), int(FaultStat.DIED), int(FaultStat.SUCCEEDED)
@@ -61,9 +60,17 @@ def goes_back(cause: int, hops: Sequence[object] | None, parked: int) -> bool:
 
 
 class FaultGroups:
-    def __init__(self, journal: JournalPort, now_ms: Callable[[], int], memory: Memory) -> None:
+    def __init__(
+        self,
+        journal: JournalPort,
+        now_ms: Callable[[], int],
+        memory: Memory,
+        bounced: Callable[[MessageReference], None] = lambda reference: None,
+    ) -> None:
+        """``bounced``: called with a message that a redrive job sent, when it fails as it had before."""
         self._journal = journal
         self._now_ms = now_ms
+        self._bounced = bounced
         self._owner = Owner(memory, Kind.FAULTS)
         self._most_bytes = memory.limit // _SHARE
         self.by_id: dict[int, FaultGroup] = {}
@@ -76,8 +83,6 @@ class FaultGroups:
         self._later = FaultChanges()
         #: Groups of which something was seen that is not on record, and since when: the longest first.
         self._unrecorded: dict[int, int] = {}
-        #: Called with a message that a redrive job sent, when it fails as it had before.
-        self.bounced: Callable[[MessageReference], None] = lambda reference: None
         #: Called with an event, and of a group that has grown how many failures came within this hour (core/event.py).
         self.report: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None
 
@@ -145,7 +150,7 @@ class FaultGroups:
                 continue
             now = fresh | before & SENT_BACK
             if reference.redrive > 0 and reference.failed == 1 and self._alike(before, fault[0]):
-                self.bounced(reference)
+                self._bounced(reference)
             if now != before:
                 self._wait(before, reference.durable, -1, now_ms)
                 self._wait(now, reference.durable, 1, now_ms)
@@ -155,9 +160,8 @@ class FaultGroups:
         group = self.by_id.get(fault_of(before))
         return group is not None and group.fingerprint == fingerprint
 
-    def dead_lettered(self, queue: str, references: Iterable[MessageReference], reason: str) -> None:
+    def dead_lettered(self, queue: str, references: Iterable[MessageReference], reason: str, now_ms: int) -> None:
         """They are about to leave this queue for their dead-letter queues. What never failed has its reason for a fault."""
-        now_ms = self._now_ms()
         after: dict[int, int] = {}
         numbers: Counter[tuple[int, bool]] = Counter()
         for before, group in groupby(references, _CAUSE):
@@ -196,24 +200,22 @@ class FaultGroups:
         self._count(why, True, _DIED, 1, at_ms)
         return why
 
-    def kept(self, reference: MessageReference) -> None:
+    def kept(self, reference: MessageReference, now_ms: int) -> None:
         """One in trouble that was in memory alone is durable from here on."""
         if not reference.cause & DEATH_BITS:
-            now_ms = self._now_ms()
             self._wait(reference.cause, False, -1, now_ms)
             self._wait(reference.cause, True, 1, now_ms)
 
-    def ended(self, reference: MessageReference, succeeded: bool) -> None:
+    def ended(self, reference: MessageReference, succeeded: bool, now_ms: int) -> None:
         """One in trouble leaves its queue for good, acknowledged or otherwise. Dead letters are counted where they are."""
         if not reference.cause & DEATH_BITS:
-            now_ms = self._now_ms()
             self._wait(reference.cause, reference.durable, -1, now_ms)
             if succeeded:
                 self._count(reference.cause, reference.durable, _SUCCEEDED, 1, now_ms)
 
     def goes_on(self, old: MessageReference, new: MessageReference, back: bool) -> int:
         """The cause that a message has as what it is next; ``back``: it is sent back to where it came from, to be tried again."""
-        before, now_ms = old.cause, self._now_ms()
+        before, now_ms = old.cause, new.entered_at_ms
         if not before:
             return 0
         after = cause_when_back(before) if back else before
@@ -228,9 +230,8 @@ class FaultGroups:
         been_there = new.queue is old.queue or any(hop.detail["queue"] == new.queue.name for hop in old.hops or ())
         return self.goes_on(old, new, been_there)
 
-    def sent_back(self, dead: Mapping[int, int]) -> None:
+    def sent_back(self, dead: Mapping[int, int], now_ms: int) -> None:
         """Dead letters were sent back from disk to disk: how many of each cause."""
-        now_ms = self._now_ms()
         for before, number in dead.items():
             if before:
                 counts = self._journal.batch.faults().counts(self._there(before), now_ms)
