@@ -1,7 +1,7 @@
 """Engine: the parts of a broker, made and joined, and what they do when their time has come. Nothing here waits.
 
-The loop calls ``drain`` once a turn in which something became dispatchable, and ``tick`` when ``next_ms`` says so and at least once a
-second.
+The loop calls ``drain`` once a turn in which something became dispatchable, and ``tick`` when it is time and at least once a second. Nobody
+is asked whether there is something to do: who has something says so where it is looked for here.
 """
 
 from __future__ import annotations
@@ -133,53 +133,65 @@ class Engine:
         self._next_second_ms = 0
         self._next_parked_ms = 0
 
-    def drain(self) -> None:
-        """Dispatches every queue of the ready set, each within its budget."""
-        state = self.state
+    def drain(self) -> int:
+        """Dispatches every queue of the ready set, each within its budget. Returns when ``tick`` is wanted: 0 where it is now."""
+        state, office, now_ms = self.state, self.office, self.now_ms()
         state.throttle.turn()
-        self.work.go_on()
-        self.office.parking.go_on()
-        self.office.go_on()
-        if self.state.redrives.active:
+        if self.work.under_way:
+            self.work.go_on()
+        if state.with_room or office.parking.bindings_seen != state.post_office.bindings_version:
+            office.parking.go_on()
+        if office.untrimmed:
+            office.go_on()
+        if state.redrives.active:
             self.redriving.go_on()
-        state.pager.look_again()
+        if state.pager.held_back:
+            state.pager.look_again()
         if self.events.waiting:
             self.events.send()
-        if state.ready and not self.stopping and state.throttle.may_hand_out():
-            self.dispatcher.ready()
+        if state.ready and not self.stopping:
+            if self.journal.ids_reserved:
+                self.dispatcher.ready(now_ms)
+            else:
+                state.throttle.wait_for_numbers()
         if self.flow.charged:
             self.flow.watch_shares()
         if self.flow.waiting:
             self.flow.relieve()
+        next_ms = self.next_ms()
+        return 0 if next_ms <= now_ms else next_ms
 
     def next_ms(self) -> int:
         """When ``tick`` is wanted next."""
-        times = [self._next_second_ms]
-        state = self.state
-        soon = (state.schedule.next_ms(), state.references.expiries.next_ms(), self.pulls.next_ms(), self.resources.idle.next_ms())
-        for time_ms in (*soon, self.redriving.next_ms()):
-            if time_ms is not None:
-                times.append(time_ms)
-        return min(times)
+        schedule, expiries, idle = self.state.schedule, self.state.references.expiries, self.resources.idle
+        soon = min(schedule.look_at_ms, expiries.look_at_ms, self.pulls.look_at_ms, idle.look_at_ms, self.redriving.look_at_ms)
+        return min(soon, self._next_second_ms)
 
     def tick(self) -> None:
         """What falls due: redeliveries, expirations, pulls, and once a second everything that is only looked at then."""
-        now_ms = self.now_ms()
-        self.state.place(self.state.schedule.take_due(now_ms, SWEEP_BUDGET))
+        state, now_ms = self.state, self.now_ms()
+        if state.schedule.look_at_ms <= now_ms:
+            state.place(state.schedule.take_due(now_ms, SWEEP_BUDGET))
+        if state.references.expiries.look_at_ms <= now_ms:
+            self._expire(now_ms)
+        state.pager.tick(now_ms)
+        if state.redrives.active or self.redriving.look_at_ms <= now_ms:
+            self.redriving.go_on()
+        if self.pulls.look_at_ms <= now_ms:
+            self.pulls.end(now_ms, self._nothing_for)
+        if self.resources.idle.look_at_ms <= now_ms:
+            for queue in self.resources.expired():
+                self._end_queue(queue, "expired")
+        if now_ms >= self._next_second_ms:
+            self._next_second_ms = now_ms + _SECOND_MS
+            self._every_second(now_ms)
+
+    def _expire(self, now_ms: int) -> None:
         for reference in self.state.references.expiries.take_expired(now_ms, SWEEP_BUDGET):
             if not reference.expired(now_ms) or reference.where in (Where.IN_COMMIT, Where.GONE):
                 continue
             if reference.where is not Where.DELIVERING:
                 self.office.dead_letter(reference, EXPIRED)
-        self.state.pager.tick(now_ms)
-        if self.state.redrives.active:
-            self.redriving.go_on()
-        self.pulls.end(now_ms, self._nothing_for)
-        for queue in self.resources.expired():
-            self._end_queue(queue, "expired")
-        if now_ms >= self._next_second_ms:
-            self._next_second_ms = now_ms + _SECOND_MS
-            self._every_second(now_ms)
 
     def _nothing_for(self, consumer: Consumer) -> bool:
         """Whether a pull may be answered that there is nothing: what is on disk only, or was given back, may still come."""

@@ -33,7 +33,7 @@ class Work:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._under_way: list[Callable[[], bool]] = []
+        self.under_way: list[Callable[[], bool]] = []
 
     def begin(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """``done`` gets what it comes to, ``failed`` what breaks it off. The first step is done now."""
@@ -42,13 +42,13 @@ class Work:
             return self._step(steps, done, failed)
 
         if step():
-            self._under_way.append(step)
+            self.under_way.append(step)
 
     def go_on(self) -> None:
-        if self._under_way:
-            # What ``done`` has others begin meanwhile stands in the new list.
-            steps, self._under_way = self._under_way, []
-            self._under_way = [step for step in steps if step()] + self._under_way
+        """Once a turn, where anything is under way."""
+        # What ``done`` has others begin meanwhile stands in the new list.
+        steps, self.under_way = self.under_way, []
+        self.under_way = [step for step in steps if step()] + self.under_way
 
     def _step(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> bool:
         """Whether there is more to do."""

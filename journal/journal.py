@@ -72,7 +72,8 @@ class Journal:
         writer_thread.on_disk = lambda batch: loop.call_soon_threadsafe(self._committed, batch)
         self._lock = opened.lock
         self.backups = Backups(directory, directory / self._options.backup_directory, store.run, writer_thread.backup)
-        self._next_id = opened.first_id
+        #: The number that comes next.
+        self.ids_taken = opened.first_id
         self._reserved_up_to = opened.first_id + 2 * self._options.id_block
         #: What the commit under way raises it to.
         self._reserving = self._reserved_up_to
@@ -130,22 +131,17 @@ class Journal:
         They may be shown to nobody before ``ids_reserved``, so that none is ever seen twice, whatever happens. What is written needs no
         such care: the commit that writes it reserves what it holds. A block is reserved ahead, so that it is rarely waited for.
         """
-        next_id = self._next_id
-        self._next_id = next_id + count
-        if self._next_id > self._reserved_up_to - self._options.id_block:
+        next_id = self.ids_taken
+        self.ids_taken = next_id + count
+        if self.ids_taken > self._reserved_up_to - self._options.id_block:
             # The next commit reserves more, and there has to be one, whether there is anything to write or not.
             self.batch.touch()
         return next_id
 
     @property
-    def ids_taken(self) -> int:
-        """The number that comes next."""
-        return self._next_id
-
-    @property
     def ids_reserved(self) -> bool:
         """Whether all that were given are reserved on disk; while they are not, a commit is on its way that changes it."""
-        return self._next_id <= self._reserved_up_to
+        return self.ids_taken <= self._reserved_up_to
 
     def wake(self) -> None:
         """Start a commit of the open batch if it holds anything. Cheap, idempotent; the batch's first touch does it by itself."""
@@ -296,7 +292,7 @@ class Journal:
 
     async def _close_cleanly(self) -> None:
         try:
-            self._writer_thread.last_commit.advance(await self._store.run(commit_clean_stop, self._next_id), self._next_id)
+            self._writer_thread.last_commit.advance(await self._store.run(commit_clean_stop, self.ids_taken), self.ids_taken)
         except sqlite3.Error as error:
             if is_full(error):
                 log.warning("stop-unmarked: the disk is full: the stop is not marked as clean, and the next start will recover")
@@ -402,7 +398,7 @@ class Journal:
     def _give(self) -> WriteBatch | None:
         """What has gathered while the batch in flight is written, and goes along with it; None where it must wait."""
         in_flight, later = self._in_flight, self.batch
-        if in_flight is None or self._scheduler.waiting or not later.awaited or self._next_id > self._reserving:
+        if in_flight is None or self._scheduler.waiting or not later.awaited or self.ids_taken > self._reserving:
             return None
         self.batch = self._new_batch()
         in_flight.absorb(later)
@@ -463,9 +459,9 @@ class Journal:
     def _reserve_wanted(self) -> int | None:
         """Raise the reservation while a whole block is still ahead, so that it is on disk long before it is needed."""
         block = self._options.id_block
-        if self._reserved_up_to - self._next_id >= block:
+        if self._reserved_up_to - self.ids_taken >= block:
             return None
-        return self._next_id + 2 * block
+        return self.ids_taken + 2 * block
 
     async def _woken(self) -> None:
         await self._wakeup.wait()

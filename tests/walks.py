@@ -15,8 +15,10 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 BROKER, JOURNAL = (f"{ROOT / 'homing' / name}/" for name in ("broker", "journal"))
-#: What only carries bytes, and what the test itself asks.
-_LEFT_OUT = re.compile(r"/codec\w*\.py|/\w*transport\.py|/protocols/(output|turns|gathering)\.py|:<(?!lambda)|:Server\.busy$")
+#: What only carries bytes, and what tests ask beside the broker (tests/transitions.py).
+_LEFT_OUT = re.compile(
+    r"/core/lifecycle\.py|/codec\w*\.py|/\w*transport\.py|/protocols/(output|turns|gathering)\.py|:<(?!lambda)|:Server\.busy$"
+)
 _TURN = "Server._turn"
 
 

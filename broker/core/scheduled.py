@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _Entry = tuple[int, int, int, "Queue"]
 _SWEEP_ABOVE: Final = 1024
 SECOND_MS: Final = 1000
+#: A time that does not come.
+NEVER: Final = 1 << 62
 #: An expired message leaves at most this late.
 EXPIRY_STEP_MS: Final = 10
 
@@ -26,6 +28,8 @@ class Schedule:
         self._heap: list[_Entry] = []
         self._numbers = count()
         self._sweep_at = _SWEEP_ABOVE
+        #: ``take_due`` is wanted then, and finds nothing before.
+        self.look_at_ms = NEVER
 
     def add(self, reference: MessageReference, due_at_ms: int) -> None:
         reference.due_at_ms = due_at_ms
@@ -35,6 +39,8 @@ class Schedule:
             reference.queue.on_hold += 1
             return
         heapq.heappush(self._heap, (due_at_ms, reference.sequence, next(self._numbers), reference.queue))
+        if due_at_ms < self.look_at_ms:
+            self.look_at_ms = due_at_ms
         if len(self._heap) > self._sweep_at:
             self._sweep()
 
@@ -67,6 +73,7 @@ class Schedule:
             if reference is not None:
                 reference.queue.withdraw(reference, Where.IN_COMMIT)
                 due.append(reference)
+        self.look_at_ms = self.next_ms() or NEVER
         return due
 
 
@@ -81,13 +88,18 @@ class Expiries:
         self._soon = _Buckets(EXPIRY_STEP_MS)
         #: What expires before this stands in ``_soon``.
         self._opened_ms = 0
+        #: ``take_expired`` is wanted then, and finds nothing before.
+        self.look_at_ms = NEVER
 
     def _buckets(self, expires_at_ms: int) -> _Buckets:
         return self._soon if expires_at_ms < self._opened_ms else self._seconds
 
     def add(self, reference: MessageReference) -> None:
-        if reference.expires_at_ms is not None:
-            self._buckets(reference.expires_at_ms).add(reference, reference.expires_at_ms)
+        at_ms = reference.expires_at_ms
+        if at_ms is not None:
+            self._buckets(at_ms).add(reference, at_ms)
+            if at_ms < self.look_at_ms:
+                self.look_at_ms = self.next_ms() or NEVER
 
     def remove(self, reference: MessageReference) -> None:
         if reference.expires_at_ms is not None:
@@ -112,6 +124,7 @@ class Expiries:
             bucket = self._soon.by_number[step]
             # One walk a call: the way to the first of what is left gets longer with each that was taken before it.
             expired += [bucket.pop(sequence) for sequence in list(islice(bucket, limit - len(expired)))]
+        self.look_at_ms = self.next_ms() or NEVER
         return expired
 
     def _open(self, now_ms: int) -> None:

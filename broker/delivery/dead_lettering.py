@@ -45,7 +45,8 @@ class DeadLetterOffice:
         self.notes = Notes(state.now_ms)
         self.parking = Parking(state, self.dead_letter)
         resources.queue_gone.append(self.parking.gone)
-        self._untrimmed: dict[Queue, None] = {}
+        #: Queues of which more is to go than was for one step.
+        self.untrimmed: dict[Queue, None] = {}
         #: Called with a queue of which so many are about to join these, and why.
         self.dead_lettering: Callable[[Queue, list[Queue], int, str], None] = lambda queue, targets, number, reason: None
 
@@ -189,22 +190,21 @@ class DeadLetterOffice:
                 return
             self.dead_letter(oldest, MAX_LENGTH)
         # What is left goes in the next turns, whether more arrives or not (a limit may have been made smaller).
-        self._untrimmed[queue] = None
+        self.untrimmed[queue] = None
         self._state.mark_ready(queue)
 
     def _fetch_oldest(self, queue: Queue) -> None:
         """What is to go next is only on disk; the queue is marked ready, and so looked at again, when it is here."""
         lowest = next((priority for priority, count in enumerate(queue.pending.on_disk) if count), None)
         if lowest is not None:
-            self._untrimmed[queue] = None
+            self.untrimmed[queue] = None
             self._state.pager.fetch(queue, lowest)
 
     def go_on(self) -> None:
-        """The next step of what was too much for one; called once a turn."""
-        if self._untrimmed:
-            queues, self._untrimmed = self._untrimmed, {}
-            for queue in queues:
-                self.trim(queue)
+        """The next step of what was too much for one: once a turn, where there is any."""
+        queues, self.untrimmed = self.untrimmed, {}
+        for queue in queues:
+            self.trim(queue)
 
     def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute]:
         """To the dead-letter (or expiry) address of the settings."""

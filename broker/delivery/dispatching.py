@@ -22,9 +22,9 @@ class Dispatcher:
         self._state = state
         self._office = office
 
-    def ready(self) -> None:
+    def ready(self, now_ms: int) -> None:
         """Every queue of the ready set, each within its budget."""
-        now_ms, state = self._state.now_ms(), self._state
+        state = self._state
         queues, again, cost = list(state.ready), list[Queue](), 0
         state.ready.clear()
         for queue in queues:

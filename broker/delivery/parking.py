@@ -26,7 +26,8 @@ class Parking:
         """``leave``: a message tries again to leave its queue, for that reason."""
         self._state = state
         self._leave = leave
-        self._bindings_seen = 0
+        #: Bindings have changed since where they are of another version.
+        self.bindings_seen = 0
         #: Queues that have something parked, or had.
         self._queues: dict[Queue, None] = {}
         #: The round of all that is under way, and whether another one is to follow.
@@ -65,10 +66,10 @@ class Parking:
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Called once a turn: what waited for room goes on, and all look again where bindings have changed."""
+        """Once a turn, where there is room in queues that were waited for, or bindings have changed: then all look again."""
         version = self._state.post_office.bindings_version
-        if version != self._bindings_seen:
-            self._bindings_seen = version
+        if version != self.bindings_seen:
+            self.bindings_seen = version
             self.try_all()
         if self._state.with_room:
             queues, self._state.with_room = self._state.with_room, {}

@@ -11,6 +11,7 @@ from homing.journal.contract import ReferenceRecord, ReferenceState
 from ..core.letter_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
+from ..core.scheduled import NEVER
 from ..entries.browsing import as_it_is
 from ..entries.choosing import ROWS, ask, choice, in_memory
 from ..entries.fault_groups import goes_back
@@ -62,8 +63,8 @@ class Redriving:
         self._unfinished: set[int] = set()
         #: Jobs whose last page went from disk to disk.
         self._by_disk: set[int] = set()
-        #: Jobs that wait for their rate.
-        self._next_ms: int | None = None
+        #: ``go_on`` is wanted then for a job that waits for its rate, or for room.
+        self.look_at_ms = NEVER
         #: When one that waits for room looks again.
         self._room_ms: dict[int, int] = {}
         #: Jobs that somebody waits for (``at_once``), and what has stopped them.
@@ -137,13 +138,9 @@ class Redriving:
 
     # -- at work -----------------------------------------------------------------------------------------------------
 
-    def next_ms(self) -> int | None:
-        """When ``go_on`` is wanted for a job that waits for its rate."""
-        return self._next_ms
-
     def go_on(self) -> None:
         """Once a turn: the next page of each job that may send something."""
-        self._next_ms = None
+        self.look_at_ms = NEVER
         for job in list(self._tally.active.values()):
             try:
                 self._step(job)
@@ -173,12 +170,12 @@ class Redriving:
     def _read(self, job: RedriveJob) -> None:
         now_ms = self._state.now_ms()
         if (room_ms := self._room_ms.get(job.job_id, 0)) > now_ms:
-            self._next_ms = min(self._next_ms or room_ms, room_ms)
+            self.look_at_ms = min(self.look_at_ms, room_ms)
             return
         most = job.allowance(now_ms)
         if not most:
             if job.rate and not (job.in_canary and job.sent >= job.canary):
-                self._next_ms = min(self._next_ms or now_ms + _EVERY_MS, now_ms + _EVERY_MS)
+                self.look_at_ms = min(self.look_at_ms, now_ms + _EVERY_MS)
             return
         queue = self._state.post_office.queues.get(job.queue)
         if queue is None:

@@ -49,7 +49,7 @@ class Pager(Room):
         self._references = state.references
         self.reads = PageReads(state, reader, self.quota)
         #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
-        self._held_back: dict[Queue, None] = {}
+        self.held_back: dict[Queue, None] = {}
         self._look_again_ms = self._warned_ms = 0
         #: Who waits for a page of a queue, whichever that is.
         self._waiting: dict[int, list[Callable[[], None]]] = {}
@@ -167,7 +167,7 @@ class Pager(Room):
     def forget(self, queue: Queue) -> None:
         """The queue is gone; what it has on disk is the journal's to remove."""
         self._timed.pop(queue, None)
-        self._held_back.pop(queue, None)
+        self.held_back.pop(queue, None)
         self._notify(queue)
         pending, (spilled, size) = queue.pending, self._references.discard_spilled(queue)
         self._references.count_on_disk(spilled - pending.disk_count - queue.due_on_disk, size - pending.disk_bytes)
@@ -204,7 +204,7 @@ class Pager(Room):
             return False
         if self.quota.allow(consumer.held_bytes + consumer.kept.bytes):
             return True
-        self._held_back[consumer.queue] = None
+        self.held_back[consumer.queue] = None
         if now_ms >= self._warned_ms + _WARN_EVERY_MS:
             self._warned_ms = now_ms
             log.warning(
@@ -216,13 +216,13 @@ class Pager(Room):
         return False
 
     def look_again(self) -> None:
-        """At whoever was held back: when memory is no longer short, and once a second."""
+        """At whoever is held back: when memory is no longer short, and once a second."""
         now_ms = self._state.now_ms()
-        if self._held_back and (now_ms >= self._look_again_ms or self.quota.part() > 0.0):
+        if self.held_back and (now_ms >= self._look_again_ms or self.quota.part() > 0.0):
             self._look_again_ms = now_ms + _LOOK_AGAIN_MS
-            for queue in self._held_back:
+            for queue in self.held_back:
                 self._state.mark_ready(queue)
-            self._held_back.clear()
+            self.held_back.clear()
 
     def fetch(self, queue: Queue, priority: int) -> None:
         """The next page of one priority; the queue is marked ready when it is here."""

@@ -95,12 +95,10 @@ class Throttle:
             # Else all wait for something to be written or consumed, which wakes the loop.
             self._wake()
 
-    def may_hand_out(self) -> bool:
-        """Whether every number given is reserved on disk. Until then nobody may see a message: the number could come again after a kill."""
-        if self._journal.ids_reserved:
-            return True
+    def wait_for_numbers(self) -> None:
+        """Numbers are given that are not reserved on disk. Until then nobody may see a message: the number could come again after a kill.
+        There is to be a turn after the next commit."""
         self._wants_commit = True
-        return False
 
     def written(self) -> None:
         """A commit has ended, or upkeep."""

@@ -148,9 +148,8 @@ class Server:
         self._turn_scheduled = False
         broker = self.broker
         try:
-            broker.drain()
-            next_ms = broker.next_ms()
-            if next_ms <= self._clock.now_ms():
+            next_ms = broker.drain()
+            if not next_ms:
                 self._tick()
                 if broker.state.ready:
                     self._wake()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..core.queue import Queue
+from ..core.scheduled import NEVER
 
 #: A queue that is named by something open is looked at again after this, at the earliest.
 _NAMED_MS: Final = 1000
@@ -25,6 +26,8 @@ class IdleQueues:
         #: When each is looked at, and as a heap, with entries that no longer count.
         self._look_at: dict[Queue, int] = {}
         self._heap: list[tuple[int, int, Queue]] = []
+        #: ``take_due`` is wanted then, and finds nothing before.
+        self.look_at_ms = NEVER
 
     def watch(self, queue: Queue) -> None:
         """It is not used now, as far as is known; to be called whenever its last consumer may have gone."""
@@ -41,6 +44,7 @@ class IdleQueues:
         if at_ms < self._look_at.get(queue, at_ms + 1):
             self._look_at[queue] = at_ms
             heapq.heappush(self._heap, (at_ms, queue.queue_id, queue))
+            self.look_at_ms = min(self.look_at_ms, at_ms)
             self._wake()
 
     def forget(self, queue: Queue) -> None:
@@ -50,8 +54,7 @@ class IdleQueues:
             self._heap = [(at_ms, queue.queue_id, queue) for queue, at_ms in self._look_at.items()]
             heapq.heapify(self._heap)
 
-    def next_ms(self) -> int | None:
-        """When the next is looked at."""
+    def _next_ms(self) -> int | None:
         while self._heap and self._look_at.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -65,7 +68,7 @@ class IdleQueues:
     def take_due(self, now_ms: int, named: Callable[[Queue], bool]) -> list[Queue]:
         """Those whose time is over. ``named``: whether something open names it."""
         due: list[Queue] = []
-        while (at_ms := self.next_ms()) is not None and at_ms <= now_ms:
+        while (at_ms := self._next_ms()) is not None and at_ms <= now_ms:
             queue = heapq.heappop(self._heap)[2]
             del self._look_at[queue]
             expires_ms = queue.settings.expires_ms
@@ -78,4 +81,5 @@ class IdleQueues:
                 self.watch(queue)
             else:
                 due.append(queue)
+        self.look_at_ms = self._next_ms() or NEVER
         return due

@@ -54,3 +54,17 @@ def test_a_job_sees_what_it_sent_through_also_what_was_no_dead_letter() -> None:
         broker.acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.commit()
     assert (job.state, job.sent, job.succeeded, job.waiting) == (DONE, 3, 3, 0)
+
+
+def test_nobody_is_woken_for_a_job_that_was_cancelled_while_it_waited_for_its_rate() -> None:
+    life = Life()
+    client, broker = life.client(), life.world.broker
+    life.send(client, "a", "one", "two", "three")
+    inside.resources(broker).declare({"queue": "b"})
+    job = broker.start_redrive(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", rate=1))
+    life.world.commit()
+    assert (job.active, job.sent) == (True, 1)
+    broker.cancel_redrive(ANYBODY, job)
+    life.world.time_ms += 5_000
+    life.world.turn()
+    assert broker.next_ms() > life.world.time_ms
