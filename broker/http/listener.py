@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from ipaddress import ip_address
-from typing import Final
+from typing import Final, NamedTuple
 
 import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
@@ -25,15 +25,47 @@ from .monitor import Monitors
 
 log = logging.getLogger("homing")
 
-#: Of all clients together; more are answered 503.
-_MOST_AT_ONCE: Final = 64
+#: Sockets at a time, of all clients together. One more takes the place of the oldest that has asked nothing.
+MOST_OPEN: Final = 128
 _KEEP_ALIVE_S: Final = 5
 
 
-class _Http(H11Protocol):
-    """One connection, which may turn out to have come to the wrong port."""
+class Patience(NamedTuple):
+    """Seconds that a socket has: to say anything (within TLS), for the rest of a request, for its answer, and to ask again, where uvicorn has
+    not closed it by then."""
 
-    _heard = False
+    first_s: float = 5.0
+    request_s: float = 10.0
+    answer_s: float = 30.0
+    next_s: float = 2.0 * _KEEP_ALIVE_S
+
+
+class _Http(H11Protocol):
+    """One connection, which may turn out to have come to the wrong port, or to say nothing. ``guests``: all there are, in the order they
+    came."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState, guests: dict[_Http, None], patience: Patience) -> None:
+        super().__init__(config, state, {})
+        self._guests = guests
+        self._patience = patience
+        self._heard = False
+        #: A part of a request is there; and all of it, whose answer is not.
+        self._begun = self._asked = False
+        self._end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._guests[self] = None
+        if len(self._guests) > MOST_OPEN:
+            silent = next((each for each in self._guests if not each._asked), None)
+            (silent or next(iter(self._guests)))._give_way()
+        self._wait(self._patience.first_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._guests.pop(self, None)
+        self._wait(None)
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if not self._heard:
@@ -45,14 +77,42 @@ class _Http(H11Protocol):
                 self.transport.write(answer(theirs, "http"))
                 self.transport.close()
                 return
+        if not self._begun and not self._asked:
+            self._begun = True
+            self._wait(self._patience.request_s)
         super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        self._begun = self._asked = False
+        self._wait(self._patience.next_s)
+        super().on_response_complete()
+        self._look()
+
+    def _look(self) -> None:
+        """Whether all of a request has come."""
+        if not self._asked and self.cycle is not None and not self.cycle.response_complete:
+            self._begun, self._asked = False, True
+            self._wait(self._patience.answer_s)
+
+    def _wait(self, seconds: float | None) -> None:
+        if self._end is not None:
+            self._end.cancel()
+        self._end = None if seconds is None else self.loop.call_later(seconds, self._give_way)
+
+    def _give_way(self) -> None:
+        """To another, or because it took too long."""
+        self._guests.pop(self, None)
+        self.transport.abort()
 
 
 class HttpListener:
     """Answers from the start on; there are figures once there is somebody who has them (``show``)."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, patience: Patience = Patience()) -> None:
         self._health = health
+        self._patience = patience
+        self._guests: dict[_Http, None] = {}
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self._state = ServerState()
@@ -69,7 +129,6 @@ class HttpListener:
             access_log=False,
             server_header=False,
             date_header=False,
-            limit_concurrency=_MOST_AT_ONCE,
             timeout_keep_alive=_KEEP_ALIVE_S,
         )
         self._config.load()
@@ -81,7 +140,7 @@ class HttpListener:
 
     def make(self) -> asyncio.Protocol:
         # uvicorn's protocol without its Server: that looks for work ten times a second, and takes the process's signals.
-        return _Http(self._config, self._state, {})
+        return _Http(self._config, self._state, self._guests, self._patience)
 
     def close(self) -> None:
         for connection in list(self._state.connections):
