@@ -10,6 +10,7 @@ EXIT_CODES = {
     "journal-io": 70,
     "journal-full": 70,
     "journal-bad-record": 70,
+    "journal-gone": 71,
 }
 
 
@@ -24,6 +25,7 @@ class JournalError(Exception):
     - ``journal-io``: a write or a commit failed, so its outcome is unknown: answer nobody and stop.
     - ``journal-full``: the disk is full and the reserve is spent.
     - ``journal-bad-record``: a record that cannot be stored reached the journal, a fault of the caller's checks; its batch was rolled back.
+    - ``journal-gone``: a file of it, or the lock, was removed or is another one, under a broker that runs: answer nobody and stop.
     - ``journal-closed``: used after close().
     """
 

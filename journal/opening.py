@@ -16,7 +16,7 @@ from .errors import JournalError, io_failure
 from .options import JournalOptions
 from .read.recovery import recover
 from .store.commits import LastCommitFile, nothing_missing
-from .store.directory import DATABASE_NAME, DirectoryLock, Disk, beyond_quarantine, check_header, damaged, prepare_directory
+from .store.directory import DATABASE_NAME, DirectoryLock, Disk, Files, beyond_quarantine, check_header, damaged, prepare_directory
 from .store.sqlite import Store, WalMeter, open_store
 
 log = logging.getLogger("homing.journal")
@@ -82,7 +82,7 @@ async def _open(directory: Path, options: JournalOptions, now_ms: int, lock: Dir
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
             writer = BatchWriter(state, options.duplicate_ids_per_address)
-            writer_thread = WriterThread(writer, disk, WalMeter(database), LastCommitFile(directory, kept), options)
+            writer_thread = WriterThread(writer, disk, Files(directory), WalMeter(database), LastCommitFile(directory, kept), options)
             standing = await store.run(writer_thread.upkeep, False)
         except BaseException:
             await store.close()

@@ -31,13 +31,16 @@ _KEEP_ALIVE_S: Final = 5
 
 
 class Patience(NamedTuple):
-    """Seconds that a socket has: to say anything (within TLS), for the rest of a request, for its answer, and to ask again, where uvicorn has
-    not closed it by then."""
+    """Seconds that a socket has: to say anything (within TLS), for the rest of a request, for its answer, and to ask again, where uvicorn
+    has not closed it by then."""
 
     first_s: float = 5.0
     request_s: float = 10.0
     answer_s: float = 30.0
     next_s: float = 2.0 * _KEEP_ALIVE_S
+
+
+PATIENCE: Final = Patience()
 
 
 class _Http(H11Protocol):
@@ -91,7 +94,8 @@ class _Http(H11Protocol):
 
     def _look(self) -> None:
         """Whether all of a request has come."""
-        if not self._asked and self.cycle is not None and not self.cycle.response_complete:
+        # uvicorn's cycle is None before the first request.
+        if not self._asked and not getattr(self.cycle, "response_complete", True):
             self._begun, self._asked = False, True
             self._wait(self._patience.answer_s)
 
@@ -109,7 +113,7 @@ class _Http(H11Protocol):
 class HttpListener:
     """Answers from the start on; there are figures once there is somebody who has them (``show``)."""
 
-    def __init__(self, health: Health, patience: Patience = Patience()) -> None:
+    def __init__(self, health: Health, patience: Patience = PATIENCE) -> None:
         self._health = health
         self._patience = patience
         self._guests: dict[_Http, None] = {}

@@ -8,6 +8,7 @@ spent.
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 import time
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from ..backup.watch import BackupWatch
 from ..errors import JournalError, io_failure
 from ..options import JournalOptions
 from ..store.commits import LastCommitFile
-from ..store.directory import Disk, damaged
+from ..store.directory import Disk, Files, damaged
 from ..store.sqlite import PAGE_BYTES, WalMeter
 from ..upkeep.deleted_queues import Sweep
 from ..upkeep.retention import Retention
@@ -96,6 +97,7 @@ class Standing:
 class WriterThread:
     writer: BatchWriter
     disk: Disk
+    files: Files
     meter: WalMeter
     last_commit: LastCommitFile
     options: JournalOptions
@@ -138,6 +140,7 @@ class WriterThread:
         Raises JournalError when the broker must stop.
         """
         started = time.perf_counter()
+        self.files.look(started)
         written = self._attempt(connection, batch, reserve_up_to, joining)
         self.last_commit.advance(written.commits, reserve_up_to)
         looks = self._looks_after(written, joining is not None) or bool(batch.queues)
@@ -216,6 +219,7 @@ class WriterThread:
 
     def upkeep(self, connection: sqlite3.Connection, idle: bool) -> Standing:
         """One bounded step of each: checkpoint, rows of what is gone, history, giving pages back, free space. ``idle``: for some time."""
+        self.files.look(time.perf_counter())
         try:
             self._low_look_s = time.monotonic() + _LOW_LOOK_S
             self._tidy(connection, idle)
@@ -276,6 +280,7 @@ class WriterThread:
         """What it copies may make the file longer. Where that does not fit, it would take the room that the next batch needs, for a part of
         what it came for; where it does, it gives all of the write-ahead log back.
         """
+        self.files.look(math.inf)
         if not self.disk.fits(int(connection.execute("PRAGMA page_count").fetchone()[0]) * PAGE_BYTES):
             return
         if not self.backup.before_checkpoint(self.disk.space_low or self.meter.used_bytes() > self.options.wal_limit_bytes):

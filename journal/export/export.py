@@ -6,7 +6,6 @@ so the write-ahead log grows under a busy broker; past a budget the export gives
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import shutil
@@ -75,7 +74,7 @@ def export(
     export_parquet.require_pyarrow(ExportError)
     out = Path(os.path.abspath(out))
     _check_out(out)
-    remove_left_over(out.parent, glob.escape(out.name))
+    remove_left_over(out.parent, "*")
     partial = partial_name(out)
     in_use = -1
     try:

@@ -10,8 +10,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 log = logging.getLogger("homing.journal")
+
+_HEX: Final = "[0-9a-f]"
 
 
 @contextmanager
@@ -48,7 +51,7 @@ def lock(partial: Path) -> int:
 
 def remove_left_over(place: Path, names: str) -> None:
     """What was left under ``place`` by those that were killed; not what one that runs is building."""
-    for partial in place.glob(f".{names}.*.partial"):
+    for partial in place.glob(f".{names}.{_HEX * 8}.partial"):
         try:
             os.close(lock(partial))
         except OSError:

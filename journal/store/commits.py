@@ -23,12 +23,11 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from ..errors import JournalError
-from .directory import DATABASE_NAME, damaged, sync_names
+from .directory import DATABASE_NAME, LAST_COMMIT_NAME, damaged, sync_names
 from .sqlite import Writing
 
 log = logging.getLogger("homing.journal")
 
-LAST_COMMIT_NAME: Final = f"{DATABASE_NAME}-commits"
 #: To be a part of each transaction.
 COUNT: Final = "UPDATE meta SET value = value + 1 WHERE key = 'commits'"
 #: Two slots, in sectors of their own: what names the format, the number, the ids reserved, and a checksum of these.
@@ -89,7 +88,7 @@ class LastCommitFile:
     def __init__(self, directory: Path, last_commit: LastCommit) -> None:
         """Make the file durable with this in it."""
         self._reserved_up_to = last_commit.reserved_up_to
-        self._descriptor = os.open(directory / LAST_COMMIT_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        self._descriptor = os.open(directory / LAST_COMMIT_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             if os.fstat(self._descriptor).st_size < 2 * _SLOT_BYTES:
                 os.pwrite(self._descriptor, bytes(2 * _SLOT_BYTES), 0)

@@ -7,7 +7,9 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +21,10 @@ log = logging.getLogger("homing.journal")
 DATABASE_NAME = "homing.db"
 LOCK_NAME = "homing.lock"
 RESERVE_NAME = "homing.reserve"
+LAST_COMMIT_NAME = "homing.db-commits"
 _HEADER_BYTES = 100
+#: How often it is looked whether the files are still there.
+_LOOK_S = 10.0
 
 
 def prepare_directory(directory: Path) -> None:
@@ -117,54 +122,89 @@ def beyond_quarantine(error: JournalError) -> JournalError:
 
 
 class DirectoryLock:
-    """An flock on homing.lock, so that two brokers never write one journal. It ends with the process, however that ends."""
+    """An flock on homing.lock and one on its directory, so that two brokers never write one journal, even where somebody removes the file.
+    They end with the process, however that ends."""
 
     def __init__(self, directory: Path) -> None:
-        self._descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            _lock(self._descriptor, fcntl.LOCK_EX, directory)
-        except JournalError:
-            self.release()
-            raise
-        # Over what the last one wrote, all of it: on a full disk, too, there is room for that.
-        try:
-            os.pwrite(self._descriptor, f"{os.getpid():<20}\n".encode(), 0)
-        except OSError:
-            self.release()
-            raise
+        self._held = contextlib.ExitStack()
+        with contextlib.ExitStack() as held:
+            _lock(_opened(held, directory, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_EX, directory)
+            file = _opened(held, directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            _lock(file, fcntl.LOCK_EX, directory)
+            # Over what the last one wrote, all of it: on a full disk, too, there is room for that.
+            os.pwrite(file, f"{os.getpid():<20}\n".encode(), 0)
+            self._held = held.pop_all()
 
     def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._held.close()
 
 
 @contextlib.contextmanager
 def no_broker(directory: Path) -> Iterator[None]:
     """While this lasts no broker starts in a directory that is only read from. JournalError ``journal-locked`` where one runs."""
-    try:
-        descriptor = os.open(directory / LOCK_NAME, os.O_RDONLY)
-    except FileNotFoundError:
-        # No broker ever ran here: a backup.
+    with contextlib.ExitStack() as held:
+        _lock(_opened(held, directory, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH, directory)
+        # Without the file no broker ever ran here: a backup.
+        with contextlib.suppress(FileNotFoundError):
+            _lock(_opened(held, directory / LOCK_NAME, os.O_RDONLY), fcntl.LOCK_SH, directory)
         yield
-        return
-    try:
-        _lock(descriptor, fcntl.LOCK_SH, directory)
-        yield
-    finally:
-        os.close(descriptor)
+
+
+def _opened(held: contextlib.ExitStack, path: Path, flags: int) -> int:
+    descriptor = os.open(path, flags, 0o600)
+    held.callback(os.close, descriptor)
+    return descriptor
 
 
 def _lock(descriptor: int, kind: int, directory: Path) -> None:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            # NFS locks only what is open for writing, which no directory is: there the file's lock must do.
+            return
+        if error.errno != errno.EWOULDBLOCK:
+            raise
+        holder = ""
+        with contextlib.suppress(FileNotFoundError):
+            holder = (directory / LOCK_NAME).read_text("ascii", "replace").strip()
         raise JournalError(
             "journal-locked",
-            f"Another broker, process {holder}, uses the journal in {directory}.",
+            f"Another broker, process {holder or 'unknown'}, uses the journal in {directory}.",
             "Stop that broker first, or give this one a data directory of its own.",
         ) from None
+
+
+class Files:
+    """Whether the names in a broker's directory are still the files that it writes. A name that comes later is looked at from then on."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._known = dict[str, tuple[int, int]]()
+        self._next_s = 0.0
+
+    def look(self, now_s: float) -> None:
+        """Raises JournalError, ``journal-gone``. ``now_s``: of ``perf_counter``, for a look each 10 s; infinite: looks now."""
+        if now_s < self._next_s:
+            return
+        self._next_s = time.perf_counter() + _LOOK_S
+        for name in (LOCK_NAME, DATABASE_NAME, f"{DATABASE_NAME}-wal", LAST_COMMIT_NAME):
+            try:
+                found = os.stat(self._directory / name, follow_symlinks=False)
+            except FileNotFoundError:
+                if name not in self._known:
+                    continue
+                raise _gone(self._directory / name, "is gone") from None
+            if self._known.setdefault(name, (found.st_dev, found.st_ino)) != (found.st_dev, found.st_ino):
+                raise _gone(self._directory / name, "is another file")
+
+
+def _gone(path: Path, how: str) -> JournalError:
+    return JournalError(
+        "journal-gone",
+        f"{path} {how}: somebody removed or replaced it under the broker, and what is written would be lost.",
+        "Nobody was answered since that was seen; put the journal back (a backup: homing journal restore), then start again.",
+    )
 
 
 class Disk:
@@ -195,12 +235,16 @@ class Disk:
         if self.has_reserve or self._reserve_bytes <= 0:
             return
         with contextlib.suppress(FileNotFoundError):
-            if self._reserve.stat().st_blocks * 512 >= self._reserve_bytes:
+            found = self._reserve.lstat()
+            if not stat.S_ISREG(found.st_mode):
+                # Whoever put a link here: it is not followed.
+                self._reserve.unlink()
+            elif found.st_blocks * 512 >= self._reserve_bytes:
                 self.has_reserve = True
                 return
         if self.free_bytes() < 2 * self._reserve_bytes:
             return
-        descriptor = os.open(self._reserve, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self._reserve, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, self._reserve_bytes)
             self.has_reserve = True

@@ -400,8 +400,8 @@ def test_an_export_is_closed_to_others_and_removes_what_a_killed_one_left(
     add_attempt(journal, 1, 1, 1, T0)
     out = tmp_path / "exports" / "out"
     left, others = (out.parent / f".{name}.0123abcd.partial" for name in ("out", "outer"))
-    running = out.parent / ".out.running.partial"
-    for each in (left, running, others):
+    running, theirs = out.parent / ".out.89abcdef.partial", out.parent / ".out.theirs.partial"
+    for each in (left, running, others, theirs):
         (each / "messages").mkdir(parents=True)
     descriptor = os.open(running, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -412,7 +412,7 @@ def test_an_export_is_closed_to_others_and_removes_what_a_killed_one_left(
         os.umask(before)
         os.close(descriptor)
     assert f"removed {left}" in caplog.text
-    assert sorted(path.name for path in out.parent.iterdir()) == sorted([others.name, running.name, "out"])
+    assert sorted(path.name for path in out.parent.iterdir()) == sorted([theirs.name, running.name, "out"])
     modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in (out, *out.rglob("*"))}
     assert modes == {(True, 0o700), (False, 0o600)}
 

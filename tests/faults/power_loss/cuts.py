@@ -15,7 +15,7 @@ from homing.journal.contract import Recovered
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
-from homing.journal.store.commits import LAST_COMMIT_NAME
+from homing.journal.store.directory import LAST_COMMIT_NAME
 from tests.faults.power_loss.claims import Account, Fact
 from tests.faults.power_loss.disk import Disk, Loss
 from tests.faults.power_loss.recording import Record, Recording
