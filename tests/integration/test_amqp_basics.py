@@ -9,12 +9,14 @@ from typing import Any
 import pika
 import pika.exceptions
 import pytest
+from pika import frame, spec
 from pika.adapters.blocking_connection import BlockingChannel
 
 from homing.broker.auth.passwords import hash_password
 from tests.amqp_support import (
     AMQP,
     PERSISTENT,
+    amqp_port,
     channel,
     connect,
     connection,
@@ -26,6 +28,7 @@ from tests.amqp_support import (
     wait_for_count,
     wait_until_seen,
 )
+from tests.amqp_wire import Wire
 from tests.process import Server
 
 # pika leaves its sockets to the collector where a connection fails.
@@ -34,6 +37,39 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 def closed_with(error: Any) -> tuple[int, str]:
     return error.value.reply_code, error.value.reply_text
+
+
+# -- several methods in one write --------------------------------------------------------------------------------------
+
+
+def test_answers_come_in_the_order_of_their_methods(broker: Server) -> None:
+    """RabbitMQ answers so, and clients that send without waiting match the answers by it."""
+    asked = [
+        spec.Queue.Declare(0, "piped", durable=True),
+        spec.Basic.Qos(0, 7, False),
+        spec.Basic.Consume(0, "piped", "c"),
+        spec.Exchange.Declare(0, "piped-x", "topic", durable=True),
+        spec.Channel.Flow(True),
+        spec.Queue.Bind(0, "piped", "piped-x", "a.b"),
+        spec.Basic.Cancel("c"),
+        spec.Basic.Get(0, "piped"),
+        spec.Queue.Unbind(0, "piped", "piped-x", "a.b"),
+        spec.Tx.Select(),
+        spec.Tx.Commit(),
+        spec.Exchange.Delete(0, "piped-x"),
+        spec.Tx.Rollback(),
+        spec.Queue.Purge(0, "piped"),
+        spec.Basic.Recover(True),
+        spec.Queue.Delete(0, "piped"),
+        spec.Queue.Declare(0, "piped", passive=True),
+    ]
+    wire = Wire(amqp_port(broker))
+    opened = wire.channel()
+    wire.write(b"".join(frame.Method(opened.number, method).marshal() for method in asked))
+    answers = [type(opened.item()).__name__ for _ in asked]
+    wire.close()
+    expected = [f"{type(method).__name__}Ok" for method in asked]
+    assert answers == [{"GetOk": "GetEmpty"}.get(name, name) for name in expected[:-1]] + ["Close"]
 
 
 # -- publish and get ---------------------------------------------------------------------------------------------------

@@ -138,6 +138,62 @@ def test_long_purges_that_come_at_once_are_done_one_after_the_other(world: World
     assert peer.methods() == [], "each is answered once"
 
 
+# -- answers in order ----------------------------------------------------------------------------------------------------
+
+#: What is answered without the disk, and its answer.
+AT_ONCE: dict[str, tuple[tuple[Any, ...], str]] = {
+    "basic.qos": ((0, 10, False), "basic.qos-ok"),
+    "basic.consume": ((0, "here", "c", False, False, False, False, {}), "basic.consume-ok"),
+    "basic.cancel": (("none", False), "basic.cancel-ok"),
+    "basic.get": ((0, "empty", True), "basic.get-empty"),
+    "basic.recover": ((True,), "basic.recover-ok"),
+    "confirm.select": ((False,), "confirm.select-ok"),
+    "tx.select": ((), "tx.select-ok"),
+    "channel.flow": ((True,), "channel.flow-ok"),
+    "access.request": (("/", False, True, True, True, True), "access.request-ok"),
+    "channel.close": ((200, "bye", 0, 0), "channel.close-ok"),
+    "queue.purge": ((0, "empty", False), "queue.purge-ok"),
+    # An exception is said behind the answers too.
+    "queue.delete": ((0, "here", True, True, False), "channel.close"),
+}
+
+
+@pytest.mark.parametrize("method", AT_ONCE)
+def test_no_answer_overtakes_one_that_waits_for_the_disk(world: World, method: str) -> None:
+    values, answer = AT_ONCE[method]
+    peer = opened(world)
+    declared(peer, "here")
+    declared(peer, "empty")
+    peer.send(published("here", b"one"))
+    new = method_frame(1, "queue.declare", 0, "new", False, True, False, False, False, {})
+    bound = method_frame(1, "queue.bind", 0, "new", "amq.topic", "a.b", False, {})
+    peer.session.receive(new + bound + method_frame(1, method, *values) + method_frame(2, "channel.open", ""))
+    assert set(said_so_far(peer)) <= {"channel.open-ok"}, "the queue is not on disk yet, which concerns no other channel"
+    answers = [name for name, _ in peer.methods() if name != "channel.open-ok"]
+    assert answers[:3] == ["queue.declare-ok", "queue.bind-ok", answer]
+
+
+def test_deliveries_and_confirms_do_not_overtake_the_answer_that_they_follow(world: World) -> None:
+    peer = opened(world)
+    declared(peer, "q")
+    peer.send(published("q"))
+    frames = [
+        method_frame(1, "queue.declare", 0, "new", False, True, False, False, False, {}),
+        method_frame(1, "basic.consume", 0, "q", "c", False, False, False, False, {}),
+        method_frame(1, "confirm.select", False),
+        published("nowhere"),
+    ]
+    peer.session.receive(b"".join(frames))
+    world.broker.drain()
+    assert said_so_far(peer) == []
+    answers = [name for name, _ in peer.methods()]
+    world.broker.drain()
+    answers += [name for name, _ in peer.methods()]
+    assert answers[:2] == ["queue.declare-ok", "basic.consume-ok"]
+    assert sorted(answers[2:]) == ["basic.ack", "basic.deliver", "confirm.select-ok"]
+    assert answers.index("confirm.select-ok") < answers.index("basic.ack")
+
+
 # -- deleted -------------------------------------------------------------------------------------------------------------
 
 

@@ -155,7 +155,7 @@ def test_nothing_is_done_that_comes_behind_a_goodbye(world: World) -> None:
     peer.session.receive(
         method_frame(2, "channel.open", "") + method_frame(2, "basic.consume", 0, "q", "c", False, False, False, False, {})
     )
-    assert peer.methods() == [("connection.close-ok", [])]
+    assert [name for name, _ in peer.methods()] == ["queue.declare-ok", "connection.close-ok"]
     assert peer.ended
     peer.session.lost()
     assert sorted(inside.queues(world.broker)) == ["before", "q"]

@@ -22,7 +22,7 @@ from homing.broker.entries.fault_groups import FaultGroups
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.properties import measured
-from homing.broker.protocols.amqp091 import channel, codec, message_mapping
+from homing.broker.protocols.amqp091 import codec, message_mapping
 from homing.broker.protocols.amqp091.codec import FrameReader, PublishEvent, content_frames
 from homing.broker.protocols.amqp091.codec_cache import SHARED
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, short_string, write_arguments
@@ -338,12 +338,12 @@ def test_what_all_amqp_connections_remember_together_is_charged_what_it_takes_an
 
     remembered: dict[str, Callable[[int], object]] = {
         "_target": lambda number: codec._target(b"\0\0" + target(number) + b"\0"),
-        "_shape": lambda number: channel._shape(1, short_string(text[number]), target(number), text[number].encode() * 2),
+        "known_shape": lambda number: codec.known_shape(1, short_string(text[number]), target(number), text[number].encode() * 2),
         "_plain_wire": lambda number: message_mapping._plain_wire(text[number], True, 4, 0),
         "_counted": lambda number: message_mapping._counted(target(number), b"\0\x80" + short_string(text[number]), 1),
         "_wire_of_origin": lambda number: message_mapping._wire_of_origin(short_string(text[number]) + bytes(256)),
     }
-    modules = [vars(module).items() for module in (channel, codec, message_mapping)]
+    modules = [vars(module).items() for module in (codec, message_mapping)]
     caches = {name: found for each in modules for name, found in each if hasattr(found, "cache_clear")}
     assert caches.keys() == remembered.keys()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import struct
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from ...core.amqp.declared import ConsumerArguments, counts_deliveries
@@ -22,20 +23,21 @@ from ...core.transaction import Transaction
 from .batch import Confirming
 from .codec import (
     FRAME_BODY,
-    FRAME_HEADER,
-    FRAME_METHOD,
     FRAME_OVERHEAD,
+    SHORT,
     AckEvent,
     AmqpError,
     PublishEvent,
     PublishRun,
     content_frames,
+    known_shape,
     method_frame,
+    new_shape,
 )
-from .codec_cache import SHARED
 from .codec_methods import NUMBER, short_string
 from .connection import AmqpConnection, Subscriber
 from .errors import not_implemented, precondition_failed
+from .in_order import InOrder
 from .message_mapping import wire_of, with_reply_to
 from .publishing import message_of, pattern_of, take_in, take_in_run
 from .refusals import Unacked, refused, still_unacked
@@ -47,8 +49,6 @@ _DELIVERY: Final = struct.Struct(">QB")
 _REPLY_TO: Final = REPLY_TO.encode()
 _SIZE: Final = struct.Struct(">Q")
 _FRAME: Final = struct.Struct(">BHI")
-#: The longest properties of a delivery whose shape is remembered.
-_SHORT: Final = 512
 _DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
 _RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
 _REJECT: Final = NUMBER["basic.reject"]
@@ -96,6 +96,8 @@ class Channel(Confirming):
         #: Deliveries settled in it, and what is to become of each.
         self._settled: list[tuple[Unacked, str]] = []
         self.closed = False
+        #: Its answers.
+        self.answers = InOrder(session.broker.when_safe)
         self._reports = Reports(session.reports, session.introduced)
         self._unacked: dict[int, Unacked] = {}
         self._next_tag = 1
@@ -103,6 +105,13 @@ class Channel(Confirming):
 
     def write(self, name: str, *values: Any) -> None:
         self.session.write(method_frame(self.number, name, *values))
+
+    def answer(self, name: str, *values: Any) -> None:
+        self.answers.now(partial(self.write, name, *values))
+
+    def answer_when_safe(self, name: str, *values: Any) -> None:
+        """Once everything so far is on disk: what was declared durable is durable when the client hears of it."""
+        self.answers.when_safe(partial(self.write, name, *values))
 
     # -- publishing --------------------------------------------------------------------------------------------------
 
@@ -250,7 +259,7 @@ class Channel(Confirming):
             self.session.broker.offer_room(self.window)
         if self.session.notifies_cancels:
             # Behind the answer to whoever deleted it, which waits for the disk.
-            self.session.broker.when_safe(lambda: None if self.closed else self.write("basic.cancel", subscription.tag, True))
+            self.answer_when_safe("basic.cancel", subscription.tag, True)
 
     def deliver(self, subscription: Subscription, references: list[MessageReference]) -> None:
         session, consumer = self.session, subscription.consumer
@@ -266,7 +275,7 @@ class Channel(Confirming):
             if wire is like and size == like_size:
                 parts += (before, delivery(tag, redelivered), between, body, b"\xce")
             elif 0 < size <= room:
-                before, middle, behind = (_shape if len(wire[1]) <= _SHORT else _new_shape)(number, prefix, *wire)
+                before, middle, behind = (known_shape if len(wire[1]) <= SHORT else new_shape)(number, prefix, *wire)
                 between = b"".join((middle, _SIZE.pack(size), behind, _FRAME.pack(FRAME_BODY, number, size)))
                 like, like_size = wire, size
                 parts += (before, delivery(tag, redelivered), between, body, b"\xce")
@@ -474,18 +483,6 @@ class Channel(Confirming):
         if self.transaction is not None:
             session.broker.end_channel(session.connection, self.number)
         session.broker.consumers_gone([consumer.queue for consumer in open_ones])
-
-
-def _new_shape(channel: int, prefix: bytes, target: bytes, properties: bytes) -> tuple[bytes, bytes, bytes]:
-    """What deliveries with these have in common: before the tag, between tag and size, after the size."""
-    return (
-        _FRAME.pack(FRAME_METHOD, channel, len(prefix) + _DELIVERY.size + len(target)) + prefix,
-        target + b"\xce" + _FRAME.pack(FRAME_HEADER, channel, 12 + len(properties)) + b"\x00\x3c\x00\x00",
-        properties + b"\xce",
-    )
-
-
-_shape = SHARED.remembers(_new_shape)
 
 
 def _check(transaction: Transaction[PublishEvent]) -> None:

@@ -10,19 +10,28 @@ from .channel import Channel
 from .codec import AmqpError, Event, MethodEvent, method_frame
 from .codec_methods import NUMBER, named
 from .connection import AmqpConnection
+from .in_order import InOrder
 
 _OPEN: Final = NUMBER["channel.open"]
 _CLOSE: Final = NUMBER["channel.close"]
 _CLOSE_OK: Final = NUMBER["channel.close-ok"]
 
 
-class _Closed(Enum):
+class _How(Enum):
     #: We closed it; the answer is to come.
     BY_US = 0
     #: The client did; the answer is to be written when what the channel gave back is on disk.
     BY_CLIENT = 1
     #: It is written.
     ANSWERED = 2
+
+
+class _Closed:
+    """``answers``: what is still to be said on it, and the goodbye behind that."""
+
+    def __init__(self, how: _How, answers: InOrder) -> None:
+        self.how = how
+        self.answers = answers
 
 
 class Channels:
@@ -53,51 +62,53 @@ class Channels:
 
     def close(self, number: int) -> None:
         """The client says goodbye."""
-        self._forget(number, _Closed.BY_CLIENT)
-        self._answer(number)
+        self._answer(number, self._forget(number, _How.BY_CLIENT))
 
-    def _answer(self, number: int) -> None:
+    def _answer(self, number: int, closed: _Closed) -> None:
         def answer() -> None:
             self._session.write(method_frame(number, "channel.close-ok"))
-            self.closed[number] = _Closed.ANSWERED
+            closed.how = _How.ANSWERED
 
-        self._session.broker.when_safe(answer)
+        closed.answers.when_safe(answer)
 
     def close_for(self, number: int, error: AmqpError, method: int) -> None:
         """We do; ``method`` caused it."""
         self._session.exceptions.of_channel(self._session.shown, number, named(method), f"{error.code} {error.text}")
-        self._forget(number, _Closed.BY_US)
-        self._session.write(method_frame(number, "channel.close", error.code, error.text, method >> 16, method & 0xFFFF))
+        frame = method_frame(number, "channel.close", error.code, error.text, method >> 16, method & 0xFFFF)
+        self._forget(number, _How.BY_US).answers.now(lambda: self._session.write(frame))
 
-    def _forget(self, number: int, how: _Closed) -> None:
+    def _forget(self, number: int, how: _How) -> _Closed:
         self.numbers.discard(number)
-        self.closed[number] = how
+        channel = self.open.pop(number)
+        closed = self.closed[number] = _Closed(how, channel.answers)
         self._session.forget_content(number)
-        self.open.pop(number).close()
+        channel.close()
         give_back(self._session.shares, "channels")
+        return closed
 
     def passes_over(self, event: Event) -> bool:
         """What comes on a closed channel; False where it is open to whatever comes from here on."""
-        channel, how = event.channel, self.closed[event.channel]
+        channel, closed = event.channel, self.closed[event.channel]
+        how = closed.how
         number = event.number if isinstance(event, MethodEvent) else 0
-        if number == _OPEN and how is not _Closed.BY_US:
-            if how is _Closed.BY_CLIENT:
+        if number == _OPEN and how is not _How.BY_US:
+            if how is _How.BY_CLIENT:
                 raise _second_open(channel)
             del self.closed[channel]
             return False
-        if number == _CLOSE_OK and how is _Closed.BY_US:
+        if number == _CLOSE_OK and how is _How.BY_US:
             del self.closed[channel]
-        elif number == _CLOSE and how is _Closed.BY_US:
+        elif number == _CLOSE and how is _How.BY_US:
             # Both say goodbye at once: either is answered, and the answer to ours may come or not.
             del self.closed[channel]
-            self._session.write(method_frame(channel, "channel.close-ok"))
+            closed.answers.now(lambda: self._session.write(method_frame(channel, "channel.close-ok")))
         elif number == _CLOSE:
-            self._answer(channel)
+            self._answer(channel, closed)
         return True
 
     def after_reading(self) -> None:
         """What came together with a goodbye has been passed over; what comes on that channel later is an error."""
-        for number in [number for number, how in self.closed.items() if how is _Closed.ANSWERED]:
+        for number in [number for number, closed in self.closed.items() if closed.how is _How.ANSWERED]:
             del self.closed[number]
 
     def let_go(self) -> None:

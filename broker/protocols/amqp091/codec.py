@@ -40,6 +40,10 @@ RESOURCE_ERROR: Final = 506
 _MOST_GATHERED: Final = 4
 _FRAME: Final = struct.Struct(">BHI")
 _ACK_FRAME: Final = struct.Struct(">QB")
+#: Of a delivery: its tag, and whether it is redelivered.
+_DELIVERY_BYTES: Final = 9
+#: The longest properties of a delivery whose shape is remembered.
+SHORT: Final = 512
 _HEADER: Final = struct.Struct(">HHQ")
 #: Of a content header, before its properties.
 HEADER_BYTES: Final = _HEADER.size
@@ -443,3 +447,15 @@ def content_frames(channel: int, method_payload: bytes, properties: bytes, body:
             piece = body[start : start + room]
             parts += (_FRAME.pack(FRAME_BODY, channel, len(piece)), piece, b"\xce")
     return parts
+
+
+def new_shape(channel: int, prefix: bytes, target: bytes, properties: bytes) -> tuple[bytes, bytes, bytes]:
+    """What deliveries with these have in common: before the tag, between tag and size, after the size."""
+    return (
+        _FRAME.pack(FRAME_METHOD, channel, len(prefix) + _DELIVERY_BYTES + len(target)) + prefix,
+        target + b"\xce" + _FRAME.pack(FRAME_HEADER, channel, 12 + len(properties)) + b"\x00\x3c\x00\x00",
+        properties + b"\xce",
+    )
+
+
+known_shape = SHARED.remembers(new_shape)

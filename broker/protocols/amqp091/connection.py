@@ -163,3 +163,26 @@ class AmqpConnection:
     def broken(self, error: Exception) -> None:
         """A fault of ours: this connection ends, the others go on."""
         raise NotImplementedError
+
+    # -- what the broker says to its consumers -----------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return self._output.writable
+
+    def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        subscriber = self.subscribers.get(consumer.number)
+        if subscriber is not None:
+            subscriber.deliver(references)
+
+    def pull_empty(self, consumer: Consumer) -> None:
+        """Nobody pulls here: a get is answered at once."""
+
+    def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
+        subscriber = self.subscribers.pop(consumer.number, None)
+        if subscriber is not None:
+            subscriber.cancelled()
+
+    def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
+        """What timed out is with others again, and there is room for more; a late acknowledgement of it is passed over."""
+        self.settled(consumer)

@@ -66,13 +66,8 @@ def _answer(channel: Channel, answer: bytes, at_once: bool) -> None:
     where dead letters go."""
     session = channel.session
     if at_once:
-        session.write(answer)
+        channel.answers.now(lambda: session.write(answer))
         return
-
-    def safe() -> None:
-        if not channel.closed:
-            session.write(answer)
-        session.go_on()
-
     session.defer()
-    session.broker.when_safe(safe)
+    channel.answers.when_safe(lambda: session.write(answer))
+    channel.answers.now(session.go_on)

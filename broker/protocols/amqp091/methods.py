@@ -23,9 +23,8 @@ _Values = list[Any]
 
 
 def _reply(channel: Channel, no_wait: bool, name: str, *values: Any) -> None:
-    """Answers once everything so far is on disk: what was declared durable is durable when the client hears of it."""
     if not no_wait:
-        channel.session.broker.when_safe(lambda: None if channel.closed else channel.write(name, *values))
+        channel.answer_when_safe(name, *values)
 
 
 def without_line_feeds(name: str) -> str:
@@ -194,7 +193,7 @@ def _qos(channel: Channel, values: _Values) -> None:
     if size:
         raise not_implemented("prefetch_size!=0", NUMBER["basic.qos"])
     channel.qos(count, for_channel)
-    channel.write("basic.qos-ok")
+    channel.answer("basic.qos-ok")
 
 
 def _consume(channel: Channel, values: _Values) -> None:
@@ -203,7 +202,7 @@ def _consume(channel: Channel, values: _Values) -> None:
     asked = session.broker.read_consumer_arguments(session.connection, name or channel.last_queue, _arguments(arguments))
     tag = channel.consume(_reply_queue(channel, no_ack) if name == REPLY_TO else _queue(channel, name), tag, no_ack, exclusive, asked)
     if not no_wait:
-        channel.write("basic.consume-ok", tag)
+        channel.answer("basic.consume-ok", tag)
 
 
 def _reply_queue(channel: Channel, no_ack: bool) -> Queue:
@@ -220,7 +219,7 @@ def _cancel(channel: Channel, values: _Values) -> None:
     tag, no_wait = values
     channel.cancel(tag)
     if not no_wait:
-        channel.write("basic.cancel-ok", tag)
+        channel.answer("basic.cancel-ok", tag)
 
 
 def _get(channel: Channel, values: _Values) -> None:
@@ -237,7 +236,7 @@ def _recover(channel: Channel, values: _Values) -> None:
     if not values[0]:
         raise not_implemented("requeue=false", NUMBER["basic.recover"])
     channel.recover()
-    channel.write("basic.recover-ok")
+    channel.answer("basic.recover-ok")
 
 
 def _recover_async(channel: Channel, values: _Values) -> None:
@@ -252,12 +251,12 @@ def _recover_async(channel: Channel, values: _Values) -> None:
 def _confirm_select(channel: Channel, values: _Values) -> None:
     channel.select_confirms()
     if not values[0]:
-        channel.write("confirm.select-ok")
+        channel.answer("confirm.select-ok")
 
 
 def _tx_select(channel: Channel, values: _Values) -> None:
     channel.select_transactions()
-    channel.write("tx.select-ok")
+    channel.answer("tx.select-ok")
 
 
 def _tx_commit(channel: Channel, values: _Values) -> None:
@@ -265,28 +264,24 @@ def _tx_commit(channel: Channel, values: _Values) -> None:
     session = channel.session
     channel.commit()
 
-    def committed() -> None:
-        if not channel.closed:
-            channel.write("tx.commit-ok")
-        session.go_on()
-
     session.defer()
-    session.broker.when_safe(committed)
+    channel.answer_when_safe("tx.commit-ok")
+    channel.answers.now(session.go_on)
 
 
 def _tx_rollback(channel: Channel, values: _Values) -> None:
     channel.roll_back()
-    channel.write("tx.rollback-ok")
+    channel.answer("tx.rollback-ok")
 
 
 def _flow(channel: Channel, values: _Values) -> None:
     if not values[0]:
         raise not_implemented("active=false", NUMBER["channel.flow"])
-    channel.write("channel.flow-ok", True)
+    channel.answer("channel.flow-ok", True)
 
 
 def _access_request(channel: Channel, values: _Values) -> None:
-    channel.write("access.request-ok", 1)
+    channel.answer("access.request-ok", 1)
 
 
 def _cancel_ok(channel: Channel, values: _Values) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from ...broker import Broker
 from ...core.consumer import NOBODY, Consumer, Library
-from ...core.message import MessageReference
 from ...core.producer import Producer
 from ...errors import Refused
 from ...shares import Share, least
@@ -36,6 +35,7 @@ from .codec import (
 from .codec_methods import DIALECTS, METHODS, NUMBER, PROTOCOL_HEADER, named
 from .connection import AmqpConnection
 from .errors import ACCESS_REFUSED, error_of
+from .in_order import InOrder
 from .login import client, credentials, library, server_properties
 from .methods import METHODS as HANDLERS
 from .options import AmqpOptions
@@ -53,7 +53,8 @@ _CHANNEL_CLOSE: Final = NUMBER["channel.close"]
 _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
 #: What shows a queue's contents: it waits for what the same connection gave back, which is put there only once that is on disk.
 _SHOWING: Final = frozenset(NUMBER[name] for name in ("basic.get", "basic.consume", "queue.declare", "queue.purge", "queue.delete"))
-
+#: What deliveries or confirms follow: it waits for the answers before its own, for those do not.
+_BEGINNING: Final = frozenset(NUMBER[name] for name in ("basic.consume", "confirm.select"))
 
 #: (user, password, callback with the user's name or a refusal); the callback may come later. Returns how to call the check off, where it
 #: takes time.
@@ -83,9 +84,8 @@ class AmqpSession(AmqpConnection):
         self._waiting: bytes | None = None
         #: What came behind a method whose answer waits for the disk; None: nothing does.
         self._deferred: list[Event] | None = None
-        #: How often deliveries were given back that are not on disk yet, and whether a method waits for that.
-        self._giving_back = 0
-        self._waits_for_returns = False
+        #: Deliveries that were given back and are not on disk yet, and a method that waits for that.
+        self._returns = InOrder(broker.when_safe)
         #: What is left waits for another turn of the loop.
         self._waits_for_turn = False
         self._notifies_blocked = False
@@ -258,10 +258,12 @@ class AmqpSession(AmqpConnection):
             self._channels.close(event.channel)
         else:
             channel = self._channels.at(event.channel)
-            if self._giving_back and number in _SHOWING:
-                self.defer()
-                self._deferred, self._waits_for_returns = [event], True
-                return
+            for before, methods in ((self._returns, _SHOWING), (channel.answers, _BEGINNING)):
+                if number in methods and before.waiting:
+                    self.defer()
+                    self._deferred = [event]
+                    before.now(self.go_on)
+                    return
             handler = HANDLERS.get(number)
             if handler is None:
                 raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} is not for a client to send here", number)
@@ -423,14 +425,7 @@ class AmqpSession(AmqpConnection):
             self._output.write(data)
 
     def gave_back(self) -> None:
-        self._giving_back += 1
-        self.broker.when_safe(self._came_back)
-
-    def _came_back(self) -> None:
-        self._giving_back -= 1
-        if not self._giving_back and self._waits_for_returns:
-            self._waits_for_returns = False
-            self.go_on()
+        self._returns.when_safe(lambda: None)
 
     def forget_content(self, channel: int) -> None:
         self._reader.forget(channel)
@@ -450,15 +445,6 @@ class AmqpSession(AmqpConnection):
 
     # -- what the broker says ----------------------------------------------------------------------------------------
 
-    @property
-    def writable(self) -> bool:
-        return self._output.writable
-
-    def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        subscriber = self.subscribers.get(consumer.number)
-        if subscriber is not None:
-            subscriber.deliver(references)
-
     def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
         """Credit, which AMQP has not: a connection that may not publish is not read from then on, and notified where it understands."""
         if self._may_read_on:
@@ -477,18 +463,6 @@ class AmqpSession(AmqpConnection):
         self._output.pause_reading()
         if self._notifies_blocked:
             self.write(method_frame(0, "connection.blocked", reason))
-
-    def pull_empty(self, consumer: Consumer) -> None:
-        """Nobody pulls here: a get is answered at once."""
-
-    def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
-        subscriber = self.subscribers.pop(consumer.number, None)
-        if subscriber is not None:
-            subscriber.cancelled()
-
-    def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
-        """What timed out is with others again, and there is room for more; a late acknowledgement of it is passed over."""
-        self.settled(consumer)
 
     def resumed(self) -> None:
         """The peer reads again."""
