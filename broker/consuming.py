@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from .auth.access import needs
+from .auth.access import needs, queue_place
 from .connection import Connection
 from .core.amqp.declared import NO_ARGUMENTS, ConsumerArguments
 from .core.consumer import Consumer, SharedWindow
@@ -15,6 +15,7 @@ from .core.queue import Queue
 from .core.redelivery import ConsumerPolicy
 from .core.rights import Right
 from .core.settings.units import counted
+from .core.settled_report import SettledReport
 from .dead_letters import DeadLetters
 from .errors import Refused
 from .places import at_new_queue, at_queue_of_name, consumed, same_queue
@@ -22,7 +23,7 @@ from .places import at_new_queue, at_queue_of_name, consumed, same_queue
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "of a consumer that was let in": "unsubscribe release pull delivered touch offer_room check_get when_read serve"
-    " read_consumer_arguments",
+    " read_consumer_arguments report_settled",
 }
 
 
@@ -172,6 +173,13 @@ class Consuming(DeadLetters):
                 self.recorder.changed((reference,))
             return reference
         return None
+
+    def report_settled(self, connection: Connection, number: int, queue: Queue, told: SettledReport) -> None:
+        """What was acknowledged of the queue has failed. A dead letter is made of it only for who may send to the queue."""
+        consumer = Consumer(number, connection.name, connection.front_end, 1, client=connection.client)
+        consumer.queue = queue
+        consumer.open = False
+        self.settled_reports.take(consumer, told, self.may(connection, Right.SEND, queue_place(queue)))
 
     def when_read(self, connection: Connection, queue: Queue, callback: Callable[[], None]) -> bool:
         """Calls back when more of the queue has come from disk; False, and never, where there is nothing on disk to hand out."""

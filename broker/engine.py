@@ -36,6 +36,7 @@ from .delivery.flow_control import FlowControl
 from .delivery.publish import Intake
 from .delivery.pull_timeouts import Pulls
 from .delivery.redriving import Redriving
+from .delivery.settled import SettledReports
 from .delivery.settlement import Settlement
 from .delivery.transactions import Transactions
 from .entries.room import Windows
@@ -106,6 +107,7 @@ class Engine:
         self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
         self.settlement = Settlement(self.state, self.office)
+        self.settled_reports = SettledReports(self.state, self.settlement)
         self.hand = ByHand(self.state, self.resources)
         self.redriving = Redriving(self.state, self.resources, self.hand, self)
         self.editing = Editing(self.state, self.hand, self.limits.properties_bytes)

@@ -150,6 +150,7 @@ class Fault(TypedDict, total=False):
     """What a failure looked like, redacted and capped."""
 
     reason: str
+    task: str
     error_type: str
     #: The classes that it is one of beside its own, the nearest first.
     bases: list[str]
@@ -157,7 +158,6 @@ class Fault(TypedDict, total=False):
     traceback: str
     #: Of the program that was run for the message.
     exit_status: int
-    #: Equal for faults of a kind.
     fingerprint: str
 
 
@@ -247,7 +247,7 @@ class AttemptDetail(NamedTuple):
     """What messages that failed together have in common, very often."""
 
     original_address: str
-    #: nack | listener | recover | rollback | poison | connection-lost | closed | timeout | error | expired
+    #: nack | listener | recover | rollback | poison | connection-lost | closed | timeout | error | expired | acknowledged
     outcome: str
     consumer: str
     connection: str

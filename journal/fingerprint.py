@@ -21,7 +21,7 @@ _TIMED_OUT: Final = "timeout"
 #: How deliveries end, and what messages die of, without an error's type.
 _OUTCOMES: Final = frozenset(
     """nack listener recover rollback poison connection-lost timeout error expired rejected closed delivery_limit not-retryable
-    maxlen""".split()
+    maxlen acknowledged""".split()
 )
 #: Of a text so much is looked at, and of what is left of it so much counts: a longer number in front of it moves nothing out of sight.
 _MOST_TEXT: Final = 4096

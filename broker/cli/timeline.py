@@ -30,6 +30,7 @@ ENDINGS: Final = {
     "error": "the consumer left with an error",
     "expired": "it expired",
     "rejected": "the consumer rejected it",
+    "acknowledged": "reported after acknowledgement",
 }
 
 #: Why a message was dead-lettered, for people.
@@ -41,6 +42,7 @@ REASONS: Final = {
     "maxlen": "the queue was full",
     "rejected": "it was rejected",
     "deleted": "it was deleted by its number",
+    "acknowledged": "it was acknowledged before its failure was reported",
     RETENTION: "it had been a dead letter for longer than they are kept",
     QUOTA: "it was one of too many dead letters of its queue",
 }
@@ -197,6 +199,8 @@ def _named(kind: str, name: Any) -> str:
 
 def _fault_lines(fault: dict[str, Any]) -> list[str]:
     lines = [": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))]
+    if fault.get("task"):
+        lines.append(f"task: {fault['task']}")
     if fault.get("reason") and fault["reason"] != fault.get("error_text"):
         lines.append(f"reason: {fault['reason']}")
     if fault.get("exit_status") is not None:

@@ -13,6 +13,8 @@ _HOUR_MS: Final = 3_600_000
 _GROWN: Final = 10
 #: How deliveries ended whose channel, connection or consumer was closed in order: no fault is seen in it, whether it counts or not.
 CLOSED: Final = "closed"
+#: It was acknowledged, and failed nevertheless, as was reported later.
+ACKNOWLEDGED: Final = "acknowledged"
 #: client_id, host, version: what a program that met it said of itself.
 Program = tuple[str, str, str]
 
@@ -22,6 +24,8 @@ class FailureReport(TypedDict, total=False):
 
     outcome: str
     reason: str
+    #: The name of what was to be done, where the program's library knows tasks by names.
+    task: str
     error_type: str
     bases: list[str]
     error_text: str

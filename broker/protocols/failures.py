@@ -10,6 +10,7 @@ from ..core.redelivery import Failure
 
 KINDS: Final[dict[str, type]] = {
     "reason": str,
+    "task": str,
     "error_type": str,
     "bases": list,
     "error_text": str,

@@ -46,6 +46,8 @@ class LastReport:
         self._fault, number = keep(report, queue, settings, outcome)
         fault = self._fault or Fault()
         text = fault.get("error_text") or fault.get("reason", "")
+        if task := fault.get("task"):
+            text = f"{text} (task {task})" if text else f"task {task}"
         self.description = (number, fault.get("error_type") or outcome, text, fault.get("traceback", ""))
         self._report, self._queue, self._settings, self._outcome = report, queue, settings, outcome
         self._stored = 0
@@ -65,7 +67,13 @@ def keep(report: FailureReport, queue: str, settings: AddressSettings, outcome: 
     their head and tail.
     """
     said: Mapping[str, Any] = report
-    limits = {"reason": _MAX_TEXT, "error_type": _MAX_NAME, "error_text": _MAX_TEXT, "traceback": settings.max_traceback_bytes}
+    limits = {
+        "reason": _MAX_TEXT,
+        "task": _MAX_NAME,
+        "error_type": _MAX_NAME,
+        "error_text": _MAX_TEXT,
+        "traceback": settings.max_traceback_bytes,
+    }
     reported = {name: said[name] for name in limits if said.get(name)}
     bases: list[str] = report.get("bases", [])
     if redactions := settings.traceback_redactions:

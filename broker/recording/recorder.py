@@ -279,6 +279,11 @@ class Recorder:
             batch.delete_all(gone)
             batch.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
 
+    def was_over(self, reference: MessageReference, reason: str, now_ms: int) -> None:
+        """Of one that failed, as was heard when it had left its queue: how that ended is recorded, and counted nowhere."""
+        if reference.durable:
+            self._outcome(reference, reference.delivery_count, "dropped", now_ms, reason, (), {})
+
     def _outcome(
         self,
         reference: MessageReference,

@@ -21,6 +21,7 @@ HOOKS = {
     "pika.adapters.blocking_connection": "pika",
     "aiormq.channel": "aio_pika",
     "amqp.channel": "kombu",
+    "celery.app.task": "celery",
 }
 
 

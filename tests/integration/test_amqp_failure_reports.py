@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::Depr
 RULES = [{"name": "no answer", "error-type": "OSError", "action": "dead-letter"}]
 SETTINGS: dict[str, Any] = {
     "ruled": {"rules": RULES},
+    "kept.#": {"keep-settled-failures": True, "redelivery-delay": 0},
     "secret": {"traceback-redactions": ["password=\\S+"]},
     "#": {"redelivery-delay": "1h"},
 }
@@ -202,6 +203,62 @@ def test_a_quiet_report_is_not_confirmed_and_never_closes_the_channel(ch: Blocki
     ch.basic_publish("", "quiet", b"next", pika.BasicProperties(delivery_mode=2))
     ch.basic_nack(tag)
     assert attempt(native, "quiet", "Quiet")["outcome"] == "nack"
+
+
+def consumed(ch: BlockingChannel, queue: str) -> tuple[str, int]:
+    """Tags of a consumer that has acknowledged a message, and of that."""
+    ch.queue_declare(queue, durable=True)
+    ch.basic_publish("", queue, b"x", pika.BasicProperties(delivery_mode=2))
+    tags: list[int] = []
+    name = consume(ch, queue, 1, lambda method, _, __: tags.append(method.delivery_tag))
+    ch.basic_ack(tags[0])
+    ch.basic_cancel(name)
+    return name, tags[0]
+
+
+def test_a_failure_after_the_acknowledgement_is_kept_and_counts_once(ch: BlockingChannel, native: blocking.Connection) -> None:
+    name, tag = consumed(ch, "late")
+    for _ in range(2):
+        report(ch, tag, consumer_tag=name, error_type="Late", error_text="too late", task="shop.charge")
+    known = attempt(native, "late", "Late")
+    assert (known["outcome"], known["decision"], known["fault"]["task"]) == ("acknowledged", "drop", "shop.charge")
+    group = faults(native, "late")["Late"]
+    assert (group["failures"], group["text"], group["dead"], group["waiting"]) == (1, "too late (task shop.charge)", 0, 0)
+    (ended,) = native.call("history", message_id=group["message_ids"][0])["outcomes"]
+    assert (ended["outcome"], ended["reason"]) == ("dropped", "acknowledged")
+    assert refused_with(ch, lambda other: report(other, consumed(other, "late")[1], error_type="Late"))[0] == 406
+
+
+def test_a_dead_letter_is_made_of_it_where_the_settings_say_so(ch: BlockingChannel, native: blocking.Connection) -> None:
+    name, tag = consumed(ch, "kept.late")
+    own = {"id": "7", "retries": 2, "argsrepr": "(1,)"}
+    said = {
+        "delivery_tag": tag,
+        "consumer_tag": name,
+        "error_type": "Late",
+        "exchange": "",
+        "routing_key": "kept.late",
+        "message_headers": own,
+    }
+    properties = pika.BasicProperties(headers=said, content_type="application/json", delivery_mode=2, correlation_id="7")
+    ch.basic_publish(EXCHANGE, "", b"[1]", properties)
+    wait_for_count(ch, "DLQ.kept.late", 1)
+    native.call("start-redrive", queue="DLQ.kept.late", filter={})
+    method, came, body = get(ch, "kept.late")
+    assert (body, came.content_type, came.correlation_id, came.delivery_mode) == (b"[1]", "application/json", "7", 2)
+    assert (method.routing_key, {header: came.headers[header] for header in own}) == ("kept.late", own)
+    assert came.headers["x-first-death-queue"] == "kept.late"
+    assert "error_type" not in came.headers
+
+
+def test_tries_of_one_task_are_one_story(ch: BlockingChannel, native: blocking.Connection) -> None:
+    for number in range(3):
+        name, tag = consumed(ch, "kept.tried")
+        report(ch, tag, consumer_tag=name, error_type=f"Try{number}", story="task 7", again=number < 2)
+    wait_for_count(ch, "DLQ.kept.tried", 1)
+    (message_id,) = faults(native, "kept.tried")["Try2"]["message_ids"]
+    tries = native.call("history", message_id=message_id)["attempts"]
+    assert [(each["attempt"], each["fault"]["error_type"]) for each in tries] == [(1, "Try0"), (2, "Try1"), (3, "Try2")]
 
 
 def test_what_a_program_says_of_itself_is_told_of_its_consumers(broker: Server, native: blocking.Connection) -> None:

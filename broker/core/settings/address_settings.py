@@ -65,6 +65,7 @@ class AddressSettings:
     # Dead letters.
     dead_letter_address: str | None = _setting("DLA")
     without_dead_letter_address: str = _setting("park", choices=("park", "drop"))
+    keep_settled_failures: bool = _setting(False)
     auto_create_dead_letter_resources: bool = _setting(True)
     dead_letter_queue_prefix: str = _setting("DLQ.")
     dead_letter_queue_suffix: str = _setting("")

@@ -36,12 +36,13 @@ from .codec import (
 )
 from .codec_methods import NUMBER, short_string
 from .connection import AmqpConnection, Subscriber
-from .errors import not_implemented, precondition_failed
+from .errors import not_implemented, precondition_failed, unknown_tag
 from .in_order import InOrder
 from .message_mapping import wire_of, with_reply_to
 from .publishing import message_of, pattern_of, take_in, take_in_run
 from .refusals import Unacked, refused, still_unacked
 from .reports import Reports
+from .settled_reports import ConsumerQueues
 
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
@@ -98,7 +99,8 @@ class Channel(Confirming):
         self.closed = False
         #: Its answers.
         self.answers = InOrder(session.broker.when_safe)
-        self._reports = Reports(session.reports, session.introduced)
+        self._queues = ConsumerQueues(session)
+        self._reports = Reports(session.reports, session.introduced, self._queues.failed)
         self._unacked: dict[int, Unacked] = {}
         self._next_tag = 1
         self._oldest_tag = 1
@@ -130,7 +132,7 @@ class Channel(Confirming):
             pattern, producer = pattern_of(self.session, event), self.session.producer
             producer.lasting, producer.passing = pattern.lasting, pattern.passing
             if event.exchange == FAILURE:
-                self._reports.take_in(event, self._unacked)
+                self._reports.take_in(event, self._unacked, self._next_tag)
                 return
             self.session.broker.hold(self.transaction, [event], event.size + len(event.properties))
             _check(self.transaction)
@@ -176,7 +178,7 @@ class Channel(Confirming):
     def _unrouted(self, event: PublishEvent) -> bool:
         """Whether it is to be confirmed."""
         if event.exchange == FAILURE:
-            return self._reports.take_in(event, self._unacked)
+            return self._reports.take_in(event, self._unacked, self._next_tag)
         if event.mandatory:
             self._return(event)
         return True
@@ -231,6 +233,7 @@ class Channel(Confirming):
             arguments=arguments,
         )
         consumer.tag = tag
+        self._queues.consumes(tag, queue.name)
         self.subscriptions[tag] = session.subscribers[consumer.number] = Subscription(self, consumer, tag, no_ack)
         return tag
 
@@ -321,7 +324,7 @@ class Channel(Confirming):
         for tag in event.tags:
             entry = pop(tag, None)
             if entry is None:
-                raise _unknown_tag(tag)
+                raise unknown_tag(tag)
             consumer = entry[0]
             reference = consumer.unsettled.get(entry[1])
             if reference is not None:
@@ -338,7 +341,7 @@ class Channel(Confirming):
             for tag in tags:
                 entry = pop(tag, None)
                 if entry is None:
-                    raise _unknown_tag(tag)
+                    raise unknown_tag(tag)
                 taken.append(entry)
         finally:
             self._settle(taken, REJECTED if not requeue else "reject" if method == _REJECT else "nack")
@@ -355,11 +358,11 @@ class Channel(Confirming):
         if not multiple:
             entry = unacked.pop(tag, None)
             if entry is None:
-                raise _unknown_tag(tag)
+                raise unknown_tag(tag)
             return [entry]
         last = tag or self._next_tag - 1
         if tag and tag not in unacked:
-            raise _unknown_tag(tag)
+            raise unknown_tag(tag)
         span = range(self._oldest_tag, last + 1)
         tags: Iterable[int] = span if len(span) <= 2 * len(unacked) else sorted(each for each in unacked if each <= last)
         taken = [unacked.pop(each) for each in tags if each in unacked]
@@ -490,7 +493,3 @@ def _check(transaction: Transaction[PublishEvent]) -> None:
     if transaction.broken is not None:
         _, message, fix = transaction.broken
         raise precondition_failed(f"{message}: {fix}")
-
-
-def _unknown_tag(tag: int) -> AmqpError:
-    return precondition_failed(f"unknown delivery tag {tag}")

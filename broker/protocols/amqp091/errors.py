@@ -47,3 +47,7 @@ def not_implemented(what: str, method: int = 0) -> AmqpError:
 
 def precondition_failed(what: str, method: int = 0) -> AmqpError:
     return AmqpError(406, f"PRECONDITION_FAILED - {what}", method)
+
+
+def unknown_tag(tag: int, method: int = 0) -> AmqpError:
+    return precondition_failed(f"unknown delivery tag {tag}", method)

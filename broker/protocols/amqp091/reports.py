@@ -5,15 +5,17 @@ names the delivery (docs/interoperability.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ...core.fault import FailureReport
 from ...core.memory import Owner
+from ...errors import Refused
 from ..failures import KINDS, checked_report
 from .codec import AmqpError, PublishEvent
 from .codec_methods import NUMBER
 from .codec_properties import read_properties
-from .errors import precondition_failed
+from .codec_tables import TableError
+from .errors import precondition_failed, unknown_tag
 from .message_mapping import headers_of
 
 _TAG: Final = "delivery_tag"
@@ -22,23 +24,38 @@ _PUBLISH: Final = NUMBER["basic.publish"]
 #: What the reports of one channel may take, and about what one takes beside its properties.
 _MOST_BYTES: Final = 1 << 20
 _REPORT_BYTES: Final = 1000
+#: Of those that came after the settlement: each counts once.
+_REMEMBERED: Final = 10_000
+
+
+class Settled(NamedTuple):
+    """A report of a delivery that was settled before."""
+
+    event: PublishEvent
+    headers: dict[str, Any]
+    report: FailureReport
 
 
 class Reports:
     """Of one channel, until its deliveries are refused, or the channel ends.
 
-    ``owner``: is charged with them. ``introduced``: called with what a program says of itself, by name.
+    ``owner``: is charged with them. ``introduced``: called with what a program says of itself, by name; ``settled``: with what is reported
+    of a delivery that was settled before, once.
     """
 
-    def __init__(self, owner: Owner, introduced: Callable[[dict[str, str]], None]) -> None:
+    def __init__(self, owner: Owner, introduced: Callable[[dict[str, str]], None], settled: Callable[[Settled], None]) -> None:
         self._owner = owner
         self._introduced = introduced
+        self._settled = settled
+        #: By tag: those that were settled before.
+        self._counted: dict[int, None] = {}
         #: By the channel's tag: what was reported, and its size.
         self._reports: dict[int, tuple[FailureReport, int]] = {}
         self._bytes = 0
 
-    def take_in(self, event: PublishEvent, unacked: Container[int]) -> bool:
-        """Whether it is to be confirmed. Raises AmqpError where that is no report, or of no delivery, or too much.
+    def take_in(self, event: PublishEvent, unacked: Container[int], next_tag: int) -> bool:
+        """Whether it is to be confirmed. ``next_tag``: lower ones were given out. Raises AmqpError where that is no report, or of no
+        delivery, or too much; Refused where the broker refuses it.
 
         With ``quiet``, as what instruments programs has it, nothing is raised, and it does not count among what the channel publishes.
         """
@@ -48,16 +65,27 @@ class Reports:
             if quiet and _TAG not in headers:
                 self._introduced({name: value for name, value in headers.items() if isinstance(value, str)})
             else:
-                self._keep(headers, len(event.properties), unacked)
-        except AmqpError:
+                tag, report = _read(headers)
+                if tag in unacked:
+                    self._keep(tag, report, len(event.properties), unacked)
+                elif 0 < tag < next_tag:
+                    self._count(tag, Settled(event, headers, report))
+                else:
+                    raise unknown_tag(tag, _PUBLISH)
+        except (AmqpError, Refused, TableError):
             if not quiet:
                 raise
         return not quiet
 
-    def _keep(self, headers: dict[str, Any], length: int, unacked: Container[int]) -> None:
-        tag, report = _read(headers)
-        if tag not in unacked:
-            raise precondition_failed(f"unknown delivery tag {tag}", _PUBLISH)
+    def _count(self, tag: int, settled: Settled) -> None:
+        if tag in self._counted:
+            return
+        self._settled(settled)
+        self._counted[tag] = None
+        if len(self._counted) > _REMEMBERED:
+            del self._counted[next(iter(self._counted))]
+
+    def _keep(self, tag: int, report: FailureReport, length: int, unacked: Container[int]) -> None:
         self._forget(tag)
         size = _REPORT_BYTES + 2 * length
         if self._bytes + size > _MOST_BYTES:

@@ -239,7 +239,8 @@ class AmqpSession(AmqpConnection):
             self.turn.finish()
             self._method(event)
         elif type(event) is ErrorEvent:
-            self._failed(event, event.error)
+            self.turn.finish()
+            raise event.error
 
     def _method(self, event: MethodEvent) -> None:
         number = event.number

@@ -1,0 +1,19 @@
+"""What is reported of a delivery that was acknowledged before it failed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .fault import FailureReport
+from .message import Message
+
+
+class SettledReport(NamedTuple):
+    """``message``: what failed, as the program sends it along. ``story``: what the attempts of one task have in common, empty where that
+    is not known. ``again``: the program tries it again, by a message of its own.
+    """
+
+    report: FailureReport
+    message: Message
+    story: str = ""
+    again: bool = False

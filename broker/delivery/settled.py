@@ -1,0 +1,76 @@
+"""Failures that are reported of deliveries which were acknowledged before, as of tasks that Celery acknowledges when it begins them.
+
+Nothing is remembered of what was acknowledged. So the attempt stands under a number of its own; where the queue's settings have it
+(``keep-settled-failures``), the message that came with the report is a dead letter of the queue.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..core.consumer import Consumer
+from ..core.counts import FAILED
+from ..core.fault import ACKNOWLEDGED, FailureReport
+from ..core.message import DELIVERING, Message, MessageReference
+from ..core.redelivery import Action, Decision, Failure, Terms
+from ..core.settled_report import SettledReport
+from ..entries.state import BrokerState
+from .settlement import Settlement
+
+#: Tasks of which it is remembered which number their attempts have.
+_REMEMBERED: Final = 10_000
+_NOT_AGAIN: Final = Failure(retryable=False)
+_GONE: Final = Decision(Action.DROP, reason=ACKNOWLEDGED)
+
+
+class SettledReports:
+    def __init__(self, state: BrokerState, settlement: Settlement) -> None:
+        self._state = state
+        self._settlement = settlement
+        #: (queue, story) -> the number of its message, and how often it failed.
+        self._stories: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def take(self, consumer: Consumer, told: SettledReport, may_keep: bool) -> None:
+        """``consumer``: one of its queue that holds nothing. ``may_keep``: a dead letter may be made of it."""
+        queue, message = consumer.queue, told.message
+        message.kept = True
+        message.message_id, failed = self._go_on(queue.name, told)
+        if may_keep and not told.again and queue.settings.keep_settled_failures:
+            self._dead_letter(consumer, message, failed, told.report)
+            return
+        now_ms = self._state.now_ms()
+        reference = MessageReference(message, queue, message.message_id, now_ms)
+        reference.delivery_count = reference.failed = failed + 1
+        reference.dispatched_at_ms = now_ms
+        recorder, faults = self._state.recorder, self._state.faults
+        recorder.read_report(told.report, queue, ACKNOWLEDGED)
+        terms = Terms(queue.settings, None)
+        description = recorder.failed(consumer, terms, [(reference, _GONE)], ACKNOWLEDGED, told.report, now_ms)
+        queue.counts[FAILED] += 1
+        faults.failed(queue.name, [reference], description, consumer.client, now_ms)
+        faults.ended(reference, False, now_ms)
+        if not told.again:
+            recorder.was_over(reference, ACKNOWLEDGED, now_ms)
+
+    def _dead_letter(self, consumer: Consumer, message: Message, failed: int, report: FailureReport) -> None:
+        """It enters its queue, is with the consumer and fails, all in one step."""
+        queue, now_ms = consumer.queue, self._state.now_ms()
+        (reference,) = self._state.references.enter(message, (queue,), now_ms)
+        reference.delivery_count = reference.failed = failed
+        queue.append(reference)
+        queue.withdraw(reference, DELIVERING)
+        queue.delivering += 1
+        consumer.dispatch((reference,), now_ms)
+        self._settlement.fail(consumer, [reference], _NOT_AGAIN, ACKNOWLEDGED, report)
+
+    def _go_on(self, queue: str, told: SettledReport) -> tuple[int, int]:
+        """Number and failures so far."""
+        if not told.story:
+            return self._state.journal.next_id(), 0
+        key = queue, told.story
+        number, failed = self._stories.pop(key) if key in self._stories else (self._state.journal.next_id(), 0)
+        if told.again:
+            self._stories[key] = number, failed + 1
+            if len(self._stories) > _REMEMBERED:
+                del self._stories[next(iter(self._stories))]
+        return number, failed
