@@ -56,7 +56,7 @@ class Editing:
             except Refused as refusal:
                 if refusal.code == "access-refused":
                     raise
-                done[number] = refusal
+                done[number] = refusal.with_traceback(None)
             finally:
                 self._state.place((reference,))
             return True

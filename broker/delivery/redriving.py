@@ -146,7 +146,7 @@ class Redriving:
                 self._step(job)
             except Refused as refusal:
                 if job.job_id in self._awaited:
-                    self._awaited[job.job_id] = refusal
+                    self._awaited[job.job_id] = refusal.with_traceback(None)
                 self._end(job, STOPPED, f"{refusal.message}: {refusal.fix}")
 
     def _step(self, job: RedriveJob) -> None:

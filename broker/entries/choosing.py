@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 from homing.journal.contract import DEATH_BITS, DEATHS, ReferenceRecord
@@ -13,7 +12,6 @@ from homing.journal.read.pages import Page, Wanted
 from ..core.letter_filter import Filter
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
-from ..recording.mapping import key_in
 from ..steps import Steps
 from .browsing import as_it_is
 from .in_memory import Fits, InMemory, meant
@@ -48,7 +46,7 @@ def in_memory(state: BrokerState, queue: Queue, wanted: Filter, up_to: int) -> I
 
 def fits(state: BrokerState, wanted: Filter, up_to: int) -> Fits:
     """What ``choice`` says, asked of one that is in memory."""
-    is_meant = meant(wanted, partial(_key_of_death, state))
+    is_meant = meant(wanted, state.key_of_death)
     return lambda each: each.sequence < up_to and is_meant(each) and _died_so(state, wanted, each)
 
 
@@ -59,16 +57,6 @@ def _died_so(state: BrokerState, wanted: Filter, reference: MessageReference) ->
     if not death or (wanted.reason is not None and DEATHS[death] != wanted.reason):
         return False
     return wanted.takes_group(state.faults.group_of(reference.cause), lambda: died_in(reference))
-
-
-def _key_of_death(state: BrokerState, reference: MessageReference) -> str | None:
-    """What its key is where it was dead-lettered last."""
-    if not reference.hops:
-        return None
-    last = reference.hops[0].detail
-    queue = state.post_office.queues.get(last["queue"])
-    settings = state.settings.resolve(last["address"]) if queue is None else queue.settings
-    return key_in(reference.message.properties, settings.message_key_property)
 
 
 def died_in(reference: MessageReference) -> str | None:

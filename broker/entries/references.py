@@ -45,9 +45,11 @@ class References:
         now_ms: Callable[[], int],
         memory: Memory,
         made_room: Callable[[Queue], None],
+        key_of_death: Callable[[MessageReference], str | None],
     ) -> None:
         """``made_room``: called with a queue that something left other than by success."""
         self._made_room = made_room
+        self._key_of_death = key_of_death
         self._journal = journal
         self._recorder = recorder
         self._faults = faults
@@ -248,6 +250,8 @@ class References:
             reference.durable = True
         now_ms = self._now_ms()
         self._recorder.passing.keep(references, now_ms)
+        if keys := {each.sequence: self._key_of_death(each) for each in references if each.is_dead}:
+            self._recorder.keyed(keys)
         for reference in references:
             if reference.cause:
                 self._faults.kept(reference, now_ms)

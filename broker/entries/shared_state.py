@@ -16,6 +16,7 @@ from ..core.routing import PostOffice
 from ..core.scheduled import Schedule
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.journal_port import JournalPort
+from ..recording.mapping import key_in
 from ..recording.recorder import Recorder
 from .declared import Declared
 from .fault_groups import FaultGroups
@@ -48,7 +49,7 @@ class SharedState:
         self.schedule = Schedule()
         self.memory = memory
         self.declared = Declared(memory)
-        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.made_room)
+        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.made_room, self.key_of_death)
         #: Full queues, and what is parked elsewhere until there is room in them; those that have some now.
         self.awaited: dict[Queue, dict[MessageReference, None]] = {}
         self.with_room: dict[Queue, None] = {}
@@ -58,6 +59,15 @@ class SharedState:
         self.returns: dict[Queue, int] = {}
         self.wake = wake
         self.throttle = Throttle(journal, wake, lambda: memory.full)
+
+    def key_of_death(self, reference: MessageReference) -> str | None:
+        """What its key is where it was dead-lettered last."""
+        if not reference.hops:
+            return None
+        last = reference.hops[0].detail
+        queue = self.post_office.queues.get(last["queue"])
+        settings = self.settings.resolve(last["address"]) if queue is None else queue.settings
+        return key_in(reference.message.properties, settings.message_key_property)
 
     def mark_ready(self, queue: Queue) -> None:
         """The queue may have become dispatchable; the loop will look."""

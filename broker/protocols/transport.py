@@ -9,6 +9,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, cast
 
@@ -383,7 +384,9 @@ class SocketTransport(asyncio.Protocol):
         if self._hurried:
             transport.close()
         else:
-            transport.write_eof()
+            # Whose peer has hung up meanwhile.
+            with suppress(OSError):
+                transport.write_eof()
         self._cut_in(self._limits.login_timeout_ms / 1000)
 
     def leave(self) -> None:

@@ -165,7 +165,7 @@ def test_of_both_kinds_each_has_its_place(ch: BlockingChannel, shell: HomingComm
 
 
 def test_a_kill_ends_what_was_in_memory_and_an_orderly_stop_keeps_it(tmp_path: Path) -> None:
-    with running(tmp_path, **AMQP) as server:
+    with running(tmp_path, SETTINGS, **AMQP) as server:
         command = HomingCommand(tmp_path)
         with channel(server) as ch:
             queue, dead = declare(ch)
@@ -186,8 +186,17 @@ def test_a_kill_ends_what_was_in_memory_and_an_orderly_stop_keeps_it(tmp_path: P
         assert [job[key] for key in ("sent", "gone", "waiting", "transient")] == [4, 3, 1, 0]
         fault = fault_of(command, queue)
         assert [fault[key] for key in ("failures", "died", "redriven", "waiting", "dead", "transient")] == [5, 5, 4, 1, 0, 0]
-        # In order nothing of it ends, and what is counted of it goes on.
+        # In order nothing of it ends, what is counted of it goes on, and it is found by its key as before.
         with channel(server) as ch:
+            publish(ch, queue, 6, properties=pika.BasicProperties(headers={"customer": "c6"}))
+            get(ch, queue, auto_ack=False)
+            reject(ch, queue, 1)
+            wait_for_count(ch, dead, 1)
+        server.restart()
+        command.url = server.url
+        assert bodies(exported(command, dead, "--key", "c6")) == [6]
+        with channel(server) as ch:
+            ch.queue_purge(dead)
             publish(ch, queue, 5)
             reject(ch, queue, 2)
             wait_for_count(ch, dead, 2)
@@ -197,7 +206,7 @@ def test_a_kill_ends_what_was_in_memory_and_an_orderly_stop_keeps_it(tmp_path: P
         job = command.json("redrives", "status", str(job["job_id"]))
         assert [job[key] for key in ("sent", "gone", "waiting", "transient")] == [2, 0, 2, 0]
         fault = fault_of(command, queue)
-        assert [fault[key] for key in ("failures", "waiting", "dead", "transient")] == [7, 2, 0, 0]
+        assert [fault[key] for key in ("failures", "waiting", "dead", "transient")] == [8, 2, 0, 0]
         with channel(server) as ch:
             assert [get(ch, queue)[2] for _ in range(2)] == [b'{"n": 4}', b'{"n": 5}']
         wait_until("both have succeeded", lambda: command.json("redrives", "status", str(job["job_id"]))["succeeded"] == 2)

@@ -13,6 +13,7 @@ from homing.journal.commit.writer_thread import UNSEEN_ROWS
 from homing.journal.contract import AddressRecord, PolicyRecord, QueueStat
 from homing.journal.journal import Journal
 from homing.journal.read.check import check
+from homing.journal.read.queries import JournalReader
 from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, query, queue, reference, send, settle
 
 DAY_MS = 86_400_000
@@ -43,6 +44,22 @@ def _history_bytes(directory: Path) -> tuple[int, int]:
         for name in ("failure", "outcome")
     ]
     return kept, sum(counted)
+
+
+async def test_of_each_kind_of_event_the_last_200_are_kept(tmp_path: Path) -> None:
+    """However many come in one commit or in several; a kind of which there are few does not go for one of which there are many."""
+    async with opened(tmp_path) as (journal, _):
+        for number in range(3):
+            journal.batch.event("fault.new", NOW_MS, "q", "q", {"n": number})
+        for begin, end in ((0, 199), (199, 200), (200, 201), (201, 750)):
+            for number in range(begin, end):
+                journal.batch.event("queue.full", NOW_MS, "q", "q", {"n": number})
+            await journal.flush()
+            with JournalReader(tmp_path) as reader:
+                kept = [content["n"] for *_, content in reader.events(["queue.full"], 0, 0, -1)]
+            assert kept == [*range(max(0, end - 200), end)]
+    with JournalReader(tmp_path) as reader:
+        assert [content["n"] for *_, content in reader.events([], 0, 0, 3)] == [0, 1, 2]
 
 
 async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: Path) -> None:

@@ -237,7 +237,9 @@ class FrameReader:
         except AmqpError as error:
             self._failed = True
             self._rest = b""
-            events.append(ErrorEvent(0, error))
+            # Without the frames of tracebacks: those hold this one, and with it all that came.
+            error.__context__ = None
+            events.append(ErrorEvent(0, error.with_traceback(None)))
             return events
         self._rest = data[at:] if at else data
         return events

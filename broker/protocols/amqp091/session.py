@@ -239,8 +239,7 @@ class AmqpSession(AmqpConnection):
             self.turn.finish()
             self._method(event)
         elif type(event) is ErrorEvent:
-            self.turn.finish()
-            raise event.error
+            self._failed(event, event.error)
 
     def _method(self, event: MethodEvent) -> None:
         number = event.number
