@@ -87,7 +87,8 @@ def _draw(queue: str | None, found: list[dict[str, Any]]) -> RenderableType:
         ages = [f"{span_since(each[name])} ago" for name in ("oldest_ms", "newest_ms")]
         back = f"{100 * each['sent_back'] / each['messages']:.0f} %" if each["sent_back"] else NOTHING
         numbers = [f"{each['messages']:,}", *ages, back, *([amount(each["transient"])] if transient else [])]
-        row = [f"[bold]{escape(each['queue'])}[/]", *numbers, _top(each), escape(", ".join(each["sources"]))]
+        sources = escape(", ".join(each["sources"])) or (each["refused"] and f"[dim]told to whoever may {each['refused']} it[/]") or ""
+        row = [f"[bold]{escape(each['queue'])}[/]", *numbers, _top(each), sources]
         rows.append([*row, *([escape(", ".join((*each["owners"], *each["runbooks"])))] if owned else [])])
     if queue is None:
         return Listing(columns, rows)

@@ -80,7 +80,8 @@ async def deaths_in(connection: homing.Connection, page: dict[str, Any]) -> list
     # One that failed again elsewhere may have another fault by now.
     faults = [None if each["failed"] else each["fault"] for each in messages]
     deaths = await deaths_of(connection, [each["hops"] for each in messages])
-    return [death and _with_fault(death, fault) for death, fault in zip(deaths, faults, strict=True)]
+    told = zip(deaths, faults, messages, strict=True)
+    return [death and _with_fault(replace(death, refused=death.refused or each.get("refused")), fault) for death, fault, each in told]
 
 
 async def deaths_of(connection: homing.Connection, hops: Sequence[Hops]) -> list[Death | None]:

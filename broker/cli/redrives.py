@@ -45,6 +45,7 @@ _BOUNCES: Final = {
     "not-dead": "would stay[/]: they are no dead letters",
     "no-such-address": "would stay[/]: the queue is gone, and not made again",
     "access-refused": "would stay[/]: you may not send to the queue",
+    "consume-refused": "would stay[/]: you may not take from the queue, which is the right consume",
     "policy": "may come back[/]: the queue's policy or declaration lets messages live for a while only",
     "fault-muted": "may come back[/]: the fault is muted",
     "never-succeeded-since": "may come back[/]: nothing that failed so has succeeded since",
@@ -153,8 +154,9 @@ def show_plan(plan: dict[str, Any]) -> None:
 
 
 def show_full(plan: dict[str, Any]) -> None:
-    """Only what finds no room."""
-    _show_bounces({**plan, "would_bounce": [each for each in plan["would_bounce"] if each["code"] == "queue-full"]}, "at most ")
+    """Only what finds no room, or may not go."""
+    stays = ("queue-full", "access-refused", "consume-refused")
+    _show_bounces({**plan, "would_bounce": [each for each in plan["would_bounce"] if each["code"] in stays]}, "at most ")
 
 
 def _show_bounces(plan: dict[str, Any], about: str) -> None:

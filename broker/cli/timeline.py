@@ -81,8 +81,8 @@ def life(history: dict[str, Any], now_ms: int) -> list[Event]:
             events.append(_entered(sequence, attempts, outcome, reference))
         events += _attempts(attempts)
         before = outcome or hops.get(sequence, {})
-        if outcome is not None and outcome["outcome"] != "edited":
-            events.append(_ended(outcome))
+        if outcome is not None:
+            events += [_ended(outcome)] if outcome["outcome"] != "edited" else []
         elif reference is not None:
             events.append(_here(reference, now_ms))
         elif before:
@@ -260,6 +260,8 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
     fault = reference["fault"]
     what = [f"fault {fault['fault']}, {_error(fault['error_class'], fault['text'])}"] if fault else []
     tries = [f"{counted(reference['failed'], 'failed attempt')} here so far"] if reference["failed"] else []
+    if reference.get("refused"):
+        what = [f"what it failed of is told to whoever may {reference['refused']} where it failed"]
     said = "transient: a crash of the broker takes it, and its attempts are counted, not kept"
     return replace(event, details=[*event.details, *tries, *what, said])
 

@@ -20,7 +20,7 @@ from . import arguments as read
 from .counting import faults_now
 from .filters import cursor, read_filter
 from .host import Host
-from .messages import describe, describe_fault
+from .messages import describe, describe_cause
 from .pages import Shown, whole
 
 _MAX_PAGE: Final = 1_000
@@ -63,6 +63,7 @@ def _of_queue(broker: Broker, queue: str, parts: list[DeadLetters], groups: dict
         "top_messages": max(by_fault.values()),
         "reasons": reasons,
         "sources": sources,
+        "refused": str(Right.BROWSE) if any(each.fault_id and each.fault_id not in groups for each in parts) else None,
         "owners": sorted({each.owner for each in settings if each.owner}),
         "runbooks": sorted({each.runbook for each in settings if each.runbook}),
         "sent_back": sum(each.messages for each in parts if each.sent_back),
@@ -73,7 +74,7 @@ def _of_parked(queue: Queue) -> dict[str, Any]:
     """Dead letters that found no place, and stay in the queue that they came from."""
     parked = list(queue.parked.values())
     came = [each.entered_at_ms for each in parked]
-    nothing: dict[str, Any] = {"faults": 0, "top_fault": None, "sent_back": 0}
+    nothing: dict[str, Any] = {"faults": 0, "top_fault": None, "sent_back": 0, "refused": None}
     return {
         "queue": queue.name,
         "messages": len(parked),
@@ -96,10 +97,7 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
     wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
     found, looked_at, after = yield from broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest)
-    shown = [
-        {**describe(each), "fault": describe_fault(broker.fault_shown(who, each)), "signed_by": broker.signatures_of(each.message)}
-        for each in found
-    ]
+    shown = [{**describe(each), **describe_cause(broker, who, each), "signed_by": broker.signatures_of(each.message)} for each in found]
     return {"messages": shown, "looked_at": looked_at, "next": after}
 
 

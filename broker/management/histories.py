@@ -16,7 +16,7 @@ from ..errors import Refused
 from . import arguments as read
 from .filters import cursor, read_filter
 from .host import Host, in_thread, in_turns
-from .messages import describe_fault
+from .messages import describe_cause
 from .one_message import NO_HISTORY, places_of
 
 #: Whole lives of one answer: each has up to a hundred tracebacks.
@@ -87,5 +87,5 @@ def _describe(broker: Broker, who: Who, reference: MessageReference) -> dict[str
         "redrive": abs(reference.redrive) or None,
         "hops": describe_hops(reference.hops or [], reference.message.message_id),
         "transient": True,
-        "fault": describe_fault(broker.fault_shown(who, reference)),
+        **describe_cause(broker, who, reference),
     }

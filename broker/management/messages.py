@@ -10,6 +10,7 @@ from ..core.amqp.declared import MOST_PRIORITY
 from ..core.amqp.origin import ids_in
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference, describe_hops
+from ..core.rights import Right
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -49,6 +50,13 @@ def describe_fault(group: FaultGroup | None) -> dict[str, Any] | None:
     return None if group is None else {"fault": group.fingerprint, "error_class": group.error_class, "text": group.text}
 
 
+def describe_cause(broker: Broker, who: Who, reference: MessageReference) -> dict[str, Any]:
+    """``fault``: what it failed of; ``refused``: the right, where it failed, for want of which that is not told, or None."""
+    shown = broker.fault_shown(who, reference)
+    hidden = shown is None and broker.fault_group(reference) is not None
+    return {"fault": describe_fault(shown), "refused": str(Right.BROWSE) if hidden else None}
+
+
 @asks("browse")
 def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """A page of a queue in delivery order, whatever state its messages are in. ``after``: ``next`` of the page before."""
@@ -60,10 +68,9 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     found: list[dict[str, Any]] = []
     size, last = 0, list(after) if after else None
     for place, reference in ordered[:limit]:
-        group = broker.fault_shown(who, reference)
-        shown = {**describe(reference), "fault": describe_fault(group)}
+        shown = {**describe(reference), **describe_cause(broker, who, reference)}
         size += reference.message.size + 2 * len(shown["properties"].get("_HOMING_HOPS", ""))
-        size += len(group.error_class) + len(group.text) if group is not None else 0
+        size += len(shown["fault"]["error_class"]) + len(shown["fault"]["text"]) if shown["fault"] is not None else 0
         if found and size > broker.answer_bytes:
             break
         found.append(shown)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from ..auth.access import Who, asks, needs, place_named, shown_only
+from ..auth.access import Who, asks, needs, place_named, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference
@@ -150,6 +150,8 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         )
     found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first))
     total = min(counts.total(), job.limit or counts.total())
+    if not broker.may(who, Right.CONSUME, queue_place(queue)):
+        bounces["consume-refused", queue.name, None] = total
     # To another queue go messages that are not dead, too; what was sent with a delay keeps that.
     delayed = min(total, queue.waiting - queue.held_back) if target is not None else 0
     return {
@@ -158,7 +160,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         "transient": min(total, transient.total()),
         "exact": not wanted.scans,
         "to": [{"queue": to, "fault": fault, "messages": number} for (to, fault), number in parts.most_common()],
-        "samples": [_sample(each, target, broker.fault_group(each)) for each in found if target is not None or broker.goes_back(each)],
+        "samples": [_sample(each, target, broker.fault_shown(who, each)) for each in found if target is not None or broker.goes_back(each)],
         "drops": [{"code": "redelivery-delay", "messages": delayed}] if delayed else [],
         "would_bounce": [
             {"code": code, "queue": to, "fault": fault, "messages": number} for (code, to, fault), number in bounces.most_common() if number

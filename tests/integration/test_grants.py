@@ -157,6 +157,12 @@ def test_a_fault_is_shown_with_its_dead_letter_to_who_may_browse_where_it_failed
     for verb in ("peek", "peek-dead-letters"):
         (message,) = client.call(verb, queue=f"DLQ.{name}")["messages"]
         assert (message["fault"] is not None) is shown
+        assert message["refused"] == (None if shown else "browse")
+    # A dry run tells no more than that, and that neither end of the way may be used.
+    plan = client.call("reckon-redrive", queue=f"DLQ.{name}")
+    assert [each["fault"] is not None for each in plan["samples"]] == [shown]
+    refused = {(each["code"], each["queue"], each["messages"]) for each in plan["would_bounce"] if each["code"].endswith("refused")}
+    assert refused == {("consume-refused", f"DLQ.{name}", 1), ("access-refused", name, 1)}
     client.close()
 
 
