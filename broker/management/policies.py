@@ -15,7 +15,9 @@ from .pages import Listed, listed
 
 
 def describe(policy: Policy, configured: bool) -> dict[str, Any]:
-    return {**policy.describe(), "source": "broker.yaml" if configured else "command"}
+    """``slow``: its pattern ran out of time on some name, and does not hold there."""
+    source = "broker.yaml" if configured else "command"
+    return {**policy.describe(), "source": source, **({"slow": True} if policy.pattern.slow else {})}
 
 
 @needs((Right.MONITOR, everywhere), action="policies")

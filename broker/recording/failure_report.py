@@ -10,6 +10,7 @@ from homing.journal.contract import Fault
 from homing.journal.fingerprint import fingerprint
 
 from ..core.fault import FailureReport
+from ..core.patterns import TooSlow, pattern_of
 from ..core.settings.address_settings import AddressSettings
 
 #: Of a failure: its fingerprint, class, text and traceback.
@@ -23,6 +24,7 @@ MARGIN: Final = 4096
 #: Attempts that one and the same report is stored whole with; further ones have the beginning of it.
 _STORED_WHOLE: Final = 100
 #: How a cut is shown, here and by the client (client/failure.py).
+WITHHELD: Final = "(withheld: a pattern of traceback-redactions takes too long)"
 _CUT: Final = re.compile(r"\n… (\d{1,15}) characters left out …\n")
 
 
@@ -103,11 +105,14 @@ def brief(fault: Fault) -> Fault:
 def _redact(text: str, most: int, patterns: tuple[str, ...]) -> str:
     """The text without what the patterns match in it as it was sent; where it was cut, here or by the client, without MARGIN on both sides.
 
-    What is too far from the ``most`` characters that are kept is not looked at: a pattern may take the square of the time.
+    What is too far from the ``most`` characters that are kept is not looked at. ``WITHHELD``, where a pattern takes too long.
     """
     parts: list[str] = _CUT.split(_cut(text, most + 2 * MARGIN))
-    for pattern in patterns:
-        parts[::2] = [re.sub(pattern, "***", part) for part in parts[::2]]
+    try:
+        for pattern in patterns:
+            parts[::2] = [pattern_of(pattern).replace("***", part) for part in parts[::2]]
+    except TooSlow:
+        return WITHHELD
     if len(parts) == 1:
         return parts[0]
     head, tail = parts[0][:-MARGIN], parts[-1][MARGIN:]

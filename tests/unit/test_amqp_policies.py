@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import pytest
 
 from homing.broker.core.amqp.policy import Policy, PolicyError, best, read_pattern, read_policy
+from homing.broker.core.patterns import TooSlow
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from homing.broker.core.settings.units import MAX_DURATION_MS
 from homing.broker.topology.amqp.arguments import options_for
@@ -72,27 +73,25 @@ def test_what_a_policy_cannot_be(arguments: tuple[Any, ...], fix: str) -> None:
 # -- patterns ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        "(a+)+$",
-        "(a|a)*b",
-        "((ab)*)*c",
-        "(a?){40}b",
-        "a?" * 40 + "a" * 40,
-        "(a|a)" * 30 + "b",
-        ".*a.*a.*a.*b",
-        r"(a)\1",
-        "(?P<x>a)",
-        "(?<=a)b",
-        "(?x)a  b",
-        "[[:alpha:]]",
-        "x" * 257,
-    ],
-)
-def test_patterns_that_could_take_long_are_refused(pattern: str) -> None:
+@pytest.mark.parametrize("pattern", ["(", "a**", "[", "x" * 257, "(?!x)((((a{99}){99}){99}){99})"])
+def test_what_is_no_pattern(pattern: str) -> None:
     with pytest.raises(PolicyError):
         read_pattern(pattern)
+
+
+#: With what is slow for a matcher that tries one way after the other.
+SLOW = ["(a+)+$", "(a|a)*b", "((ab)*)*c", "(a?){40}b", "(a|a)" * 30 + "b", ".*a.*a.*a.*b", r"(a+)\1+b", "(?!x)(a+)+c", "(?<!x)(a|a|aa)*c"]
+
+
+@pytest.mark.parametrize("pattern", SLOW)
+def test_no_name_takes_long_whatever_the_pattern(pattern: str) -> None:
+    """Of 20,000 names none takes a hundredth of a second, but for those that show that a pattern is slow."""
+    compiled = read_pattern(pattern)
+    for number in range(2000):
+        with suppress(TooSlow):
+            compiled.search("a" * 240 + str(number))
+    # As often as it takes to see what it is.
+    assert compiled.slow is compiled.given_up
 
 
 @pytest.mark.parametrize(
@@ -106,20 +105,15 @@ def test_patterns_that_could_take_long_are_refused(pattern: str) -> None:
         ("(?i)^ORDERS$", "orders", "order"),
         ("^[]a]{2,}$", "]a", "b"),
         ("(?:^|\\.)dead$", "orders.dead", "deadly"),
+        (r"(a)\1", "baab", "aba"),
+        (r"^orders\Z", "orders", "orders.eu"),
+        ("(?<=eu)\\.", "eu.orders", "us.orders"),
     ],
 )
 def test_patterns_are_searched_for(pattern: str, matching: str, other: str) -> None:
     compiled = read_pattern(pattern)
     assert compiled.search(matching)
     assert not compiled.search(other)
-
-
-def test_the_slowest_pattern_that_is_taken_is_fast_enough() -> None:
-    slowest = [read_pattern(pattern) for pattern in ("a.*a.*b", "^a.*a.*a.*b", "^(a|a)(a|a)(a|a)(a|a).*a.*b", "^(a?a?a?a?).*.*b")]
-    began = time.process_time()
-    for compiled in slowest:
-        assert not compiled.search("a" * 255)
-    assert time.process_time() - began < 20
 
 
 # -- which one holds ---------------------------------------------------------------------------------------------------

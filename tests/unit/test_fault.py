@@ -90,6 +90,17 @@ def test_without_patterns_nothing_more_is_left_out() -> None:
     assert fault["traceback"] == "x" * 20_000
 
 
+def test_where_a_redaction_takes_too_long_nothing_is_kept() -> None:
+    """`(a+)+$`, which stops most matchers for good, is none of those; with a lookahead it is."""
+    text = "a" * 3000 + "b" + SECRET
+    quick = keep({"error_text": text}, AddressSettings(traceback_redactions=("(a+)+$", SECRET)))
+    assert quick is not None
+    assert quick["error_text"] == "a" * 3000 + "b***"
+    slow = keep({"error_type": "KeyError", "error_text": text}, AddressSettings(traceback_redactions=(SECRET, "(?!x)(a+)+$")))
+    assert slow is not None
+    assert (slow["error_type"], slow["error_text"]) == ("KeyError", "(withheld: a pattern of traceback-redactions takes too long)")
+
+
 def test_the_fingerprint_knows_no_secret() -> None:
     """Else it could be guessed; and faults that differ by it alone are alike."""
     one, other = (keep({"error_text": f"token {each}-KEY"}, AddressSettings(traceback_redactions=(r"\S+-KEY",))) for each in "ab")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from homing.broker.core.amqp.policy import Policy
 from homing.broker.core.event import KINDS, PARKED, QUEUE_STAYS
+from homing.broker.core.patterns import pattern_of
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.steps import at_once
 from tests import inside
@@ -146,7 +146,7 @@ def a_delay_queue(life: Life) -> None:
 def by_policy(life: Life) -> None:
     life.declare("q", dead_letter_exchange="later")
     life.die("q")
-    life.broker.set_policy(ANYBODY, Policy("p", "/", re.compile("^q$"), "queues", 0, {"expires": 2_000}))
+    life.broker.set_policy(ANYBODY, Policy("p", "/", pattern_of("^q$"), "queues", 0, {"expires": 2_000}))
     life.passes(2_500)
 
 

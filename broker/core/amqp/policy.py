@@ -5,12 +5,12 @@ The pattern is searched for in the name, as with RabbitMQ; of those that match, 
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..patterns import Pattern, PatternError, TooSlow, pattern_of
 from ..settings.units import parse_duration_ms, parse_size_bytes
 
 QUEUES: Final = "queues"
@@ -25,10 +25,6 @@ _MAX_NAME: Final = 255
 _MAX_PATTERN: Final = 256
 _MOST: Final = (1 << 62) - 1
 _MAX_PRIORITY: Final = (1 << 31) - 1
-#: Repetitions (the place where a search begins is one more) that may multiply: a name's length cubed is a fraction of a second at worst.
-_MAX_REPETITIONS: Final = 3
-#: What regular expressions are made of, as far as it shows how long they take.
-_TOKENS: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?i\)|\(\?[:=!]|\(\?|\(|\)|\||[*+?][?+]?|\{\d*,?\d*\}[?+]?|.", re.DOTALL)
 
 
 class PolicyError(ValueError):
@@ -44,15 +40,15 @@ class PolicyError(ValueError):
 class Policy:
     name: str
     virtual_host: str
-    pattern: re.Pattern[str]
+    pattern: Pattern
     apply_to: str
     priority: int
     #: RabbitMQ's keys; times in ms, sizes in bytes.
     definition: Mapping[str, Any]
 
     def matches(self, virtual_host: str, name: str, kind: str) -> bool:
-        """Whether it may hold for the queue or exchange (``kind``) of that name."""
-        return self.virtual_host == virtual_host and self.apply_to in (kind, ALL) and self.pattern.search(name) is not None
+        """Whether it may hold for the queue or exchange (``kind``) of that name. Raises TooSlow."""
+        return self.virtual_host == virtual_host and self.apply_to in (kind, ALL) and self.pattern.search(name)
 
     def before(self, other: Policy | None) -> bool:
         """Whether this one holds where both match."""
@@ -89,11 +85,13 @@ def read_name(written: object) -> str:
 
 
 def best(policies: Iterable[Policy], virtual_host: str, name: str, kind: str) -> Policy | None:
-    """The one that holds for the queue or exchange (``kind``) of that name; of equal priorities the first by name."""
+    """The one that holds for the queue or exchange (``kind``) of that name; of equal priorities the first by name. One whose pattern runs
+    out of time on it does not (``Pattern.slow``)."""
     found: Policy | None = None
     for policy in policies:
-        if policy.before(found) and policy.matches(virtual_host, name, kind):
-            found = policy
+        with suppress(TooSlow):
+            if policy.before(found) and policy.matches(virtual_host, name, kind):
+                found = policy
     return found
 
 
@@ -175,20 +173,14 @@ DURATIONS: Final = frozenset({"message-ttl", "expires", "consumer-timeout", "del
 # -- patterns ------------------------------------------------------------------------------------------------------------
 
 
-def read_pattern(written: object) -> re.Pattern[str]:
-    """A regular expression that cannot take long, whatever the name. Raises PolicyError."""
+def read_pattern(written: object) -> Pattern:
+    """Raises PolicyError."""
     if not isinstance(written, str) or len(written) > _MAX_PATTERN or not _is_text(written):
         raise PolicyError("a pattern is a regular expression", f"use at most {_MAX_PATTERN} characters")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            compiled = re.compile(written)
-    except (re.error, FutureWarning, DeprecationWarning, RecursionError, OverflowError) as error:
+        return pattern_of(written)
+    except PatternError as error:
         raise PolicyError(f"the pattern {written!r:.80} cannot be read: {error}", "write a regular expression") from None
-    slow = _slow(written)
-    if slow is not None:
-        raise PolicyError(f"the pattern {written!r:.80} could take very long: {slow}", "use a simpler one, or several policies")
-    return compiled
 
 
 def _is_text(written: str) -> bool:
@@ -198,36 +190,3 @@ def _is_text(written: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _slow(pattern: str) -> str | None:
-    """Why a search could take more than some name length cubed steps; None when it cannot. The pattern is known to be valid.
-
-    Backtracking explodes where a group with a choice in it is repeated, and grows with the product of all choices otherwise.
-    """
-    steps = 1
-    #: For each open group, the outermost being the pattern itself: [alternatives, whether there is a choice in it].
-    groups: list[list[int]] = [[1, False]]
-    closed = False  # what stands before here is a group with a choice in it
-    for token in _TOKENS.findall(pattern):
-        before, closed = closed, False
-        if token == "(?" or (token[0] == "\\" and token[1] in "123456789"):
-            return "it refers back to a group, or uses other than (?:…), (?=…), (?!…) and (?i)"
-        if token[0] == "(" and token != "(?i)":
-            groups.append([1, False])
-        elif token == "|":
-            groups[-1][:] = groups[-1][0] + 1, True
-        elif token == ")":
-            alternatives, choice = groups.pop()
-            steps *= alternatives
-            closed = bool(choice)
-            groups[-1][1] |= choice
-        elif token[0] in "*+?" or (token[0] == "{" and len(token) > 1):
-            if before and token[0] != "?":
-                return "a group with a choice or a repetition in it is repeated"
-            steps *= 2 if token[0] == "?" else _MAX_NAME
-            groups[-1][1] = True
-    steps *= groups[0][0]
-    if groups[0][0] > 1 or not pattern.startswith("^"):
-        steps *= _MAX_NAME  # it is tried at every place
-    return "it has too many repetitions and choices" if steps > _MAX_NAME**_MAX_REPETITIONS else None

@@ -9,12 +9,12 @@ Delay, multiplier, jitter and cap are by default one schedule: who names a part 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ..amqp.vhost import split
+from ..patterns import PatternError, pattern_of
 from ..reserved import EVENTS, RESERVED
 from .rules import Rule, read_rules
 from .values import Bounds, SettingError, read_value
@@ -240,8 +240,8 @@ def _schedule_named(layer: Mapping[str, Any]) -> str | None:
 def _check_redactions(redactions: tuple[str, ...]) -> None:
     for each in redactions:
         try:
-            re.compile(each)
-        except re.error as error:
+            pattern_of(each)
+        except PatternError as error:
             raise SettingError("traceback-redactions", each, f"a regular expression ({error})", "") from None
 
 

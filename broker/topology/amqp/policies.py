@@ -15,6 +15,7 @@ from ...core.amqp.keys import key_of
 from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
 from ...core.amqp.vhost import split, virtual_host_of
 from ...core.memory import Cache
+from ...core.patterns import Pattern, TooSlow
 from ...core.queue import Queue
 from ...core.queue_options import QueueOptions
 from ...core.settings.address_settings import AddressSettings
@@ -50,6 +51,7 @@ class Policies:
         self._set: dict[tuple[str, str], Policy] = {}
         self._configured: dict[tuple[str, str], Policy] = {}
         self._known: Cache[tuple[str, str], Policy | None] = Cache(state.memory, _KNOWN_BYTES)
+        self._told = set[Pattern]()
         #: Called when another policy holds somewhere.
         self.changed: list[Callable[[], None]] = []
 
@@ -79,7 +81,13 @@ class Policies:
 
     def _best(self, key: tuple[str, str]) -> Policy | None:
         kind, name = key
-        return best([policy for policy, _ in self.all()], virtual_host_of(name), split(name)[1], kind)
+        policies = [policy for policy, _ in self.all()]
+        found = best(policies, virtual_host_of(name), split(name)[1], kind)
+        for policy in policies:
+            if policy.pattern.slow and policy.pattern not in self._told:
+                self._told.add(policy.pattern)
+                log.warning("policy-slow: policy %s does not hold where its pattern takes too long, as for %s %s", policy.name, kind, name)
+        return found
 
     # -- changed -----------------------------------------------------------------------------------------------------
 
@@ -90,6 +98,7 @@ class Policies:
             raise _in_file(policy.name)
         if key not in self._set and len(self._set) >= _MOST:
             raise Refused("too-many-policies", f"there are {_MOST} policies, as many as there may be", "clear some")
+        names = self._names_of(policy)
         replaced, self._set[key] = self._set.get(key), policy
         content = PolicyContent(
             name=policy.name,
@@ -101,7 +110,9 @@ class Policies:
         )
         self._state.journal.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
         self._gone(replaced)
-        self._came(policy)
+        for kind, name in names:
+            if policy.before(self._known.found[kind, name]):
+                self._known.found[kind, name] = policy
         self._notify()
 
     def clear(self, virtual_host: str, name: str) -> None:
@@ -136,10 +147,13 @@ class Policies:
             if known is policy and policy is not None:
                 self._known.found[key] = self._best(key)
 
-    def _came(self, policy: Policy) -> None:
-        for (kind, name), known in self._known.found.items():
-            if policy.before(known) and policy.matches(virtual_host_of(name), split(name)[1], kind):
-                self._known.found[kind, name] = policy
+    def _names_of(self, policy: Policy) -> list[tuple[str, str]]:
+        """Of those that are known, the ones that it matches. Raises Refused."""
+        try:
+            return [key for key in self._known.found if policy.matches(virtual_host_of(key[1]), split(key[1])[1], key[0])]
+        except TooSlow:
+            said = f"the pattern {policy.pattern.pattern!r:.80} takes too long on a name that is there"
+            raise Refused("invalid-policy", said, "use a simpler one, or several policies") from None
 
     def _notify(self) -> None:
         for listener in self.changed:
