@@ -15,20 +15,17 @@ from .auth.users import User
 from .connection import Connection
 from .core.amqp.exchange import Destination, Fields
 from .core.amqp.policy import Policy
-from .core.consumer import Consumer
 from .core.counts import Figures
 from .core.dead_letter import DELETED
-from .core.memory import Cache, Kind, Owner
 from .core.message import MessageReference
 from .core.queue import Queue
-from .core.rights import Grant, Place, Right
-from .core.selector import Selector
+from .core.rights import Grant, Right
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
 from .engine import Engine
 from .entries import browsing
 from .entries.by_number import QueueEntry, act_on, find, find_in_memory_only
 from .steps import Steps
-from .topology.amqp.exchanges import ALTERNATE, Exchanges
+from .topology.amqp.exchanges import ALTERNATE
 from .topology.commanded_settings import Layers
 from .topology.explain import Explained, explain
 
@@ -36,26 +33,14 @@ T = TypeVar("T")
 
 #: Verbs of this file that ask for no right, by why. Every other says before itself what it asks for (auth/access.py).
 FREE: Final[Mapping[str, str]] = {
-    "the answer to who may what": "may check",
-    "answers to a front end, which asks before it shows them": "queues when_queue_goes find_queue queues_of find_message"
-    " find_in_memory_only consumers_of"
-    " read_selector list_policies settings commanded_settings settings_with touched_by in_force settings_of explain"
-    " answer_bytes list_virtual_hosts open_connections figures is_full",
-    "whoever has logged in may know what is there, as with RabbitMQ": "queue look_up_queue check_reply_queue find_exchange",
-    "of what was asked for before": "in_steps cache owner check_delete consumers_gone delete_exclusive",
+    "answers to a front end, which asks before it shows them": "queues_of find_message find_in_memory_only settings touched_by settings_of"
+    " explain list_virtual_hosts figures",
+    "of what was asked for before": "consumers_gone delete_exclusive",
 }
 
 
 class Administration(Engine):
     # -- rights and users --------------------------------------------------------------------------------------------
-
-    def may(self, who: Who, right: Right, place: Place) -> bool:
-        """See Access.may."""
-        return self.access.may(who, right, place)
-
-    def check(self, who: Who, right: Right, *places: Place, verb: str) -> None:
-        """See Access.check: for what is known only when something has been read."""
-        self.access.check(who, right, *places, verb=verb)
 
     @needs((Right.ADMINISTER, everywhere))
     def list_users(self, who: Who) -> list[User]:
@@ -88,18 +73,6 @@ class Administration(Engine):
         return self.access.users.revoke(name, grant)
 
     # -- queues ------------------------------------------------------------------------------------------------------
-
-    def queues(self) -> Mapping[str, Queue]:
-        """All, by name."""
-        return self.state.post_office.queues
-
-    def when_queue_goes(self, listener: Callable[[Queue], None]) -> None:
-        """It is called with every queue that is removed."""
-        self.resources.queue_gone.append(listener)
-
-    def find_queue(self, name: str) -> Queue | None:
-        """The queue that a consumer's name means. Never makes one."""
-        return self.state.post_office.find_queue(name)
 
     def queues_of(self, address: str) -> list[str] | None:
         """The names of an address's queues, sorted; None where there is no such address."""
@@ -154,14 +127,6 @@ class Administration(Engine):
         """Into another queue, failed count at 0; whether it could be. Raises Refused where that has no room."""
         return act_on(self.state, place, lambda reference: self.hand.move(reference, target))
 
-    def read_selector(self, text: str) -> Selector | None:
-        """Compiled. Raises Refused."""
-        return self.resources.read_selector(text)
-
-    def consumers_of(self, queue: Queue) -> list[Consumer]:
-        """The open ones, those that stand by included."""
-        return self.declared_queues.all_consumers(queue)
-
     @needs((Right.MANAGE, at_queue), audited=True, action="delete-queue", counts=int)
     def remove_queue(self, who: Who, queue: Queue) -> Steps[int]:
         """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before."""
@@ -201,19 +166,7 @@ class Administration(Engine):
             connection.front_end.cancelled(consumer, "queue-deleted", f"queue {queue.name} was deleted", "subscribe to another queue")
         return count
 
-    def in_steps(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
-        """See Work.begin."""
-        self.work.begin(steps, done, failed)
-
     # -- queues as AMQP has them -------------------------------------------------------------------------------------
-
-    def queue(self, connection: Connection, name: str) -> Queue:
-        """See DeclaredQueues.find."""
-        return self.declared_queues.find(connection, name)
-
-    def look_up_queue(self, connection: Connection, name: str) -> Queue:
-        """See DeclaredQueues.look_up."""
-        return self.declared_queues.look_up(connection, name)
 
     @needs((Right.CREATE, places.declared), (Right.CONSUME, places.declared_source), (Right.SEND, places.declared_target))
     def declare_queue(
@@ -229,14 +182,6 @@ class Administration(Engine):
         """See DeclaredQueues.make_reply_queue."""
         return self.declared_queues.make_reply_queue(connection)
 
-    def check_reply_queue(self, connection: Connection, name: str) -> None:
-        """See DeclaredQueues.check_reply_queue."""
-        self.declared_queues.check_reply_queue(connection, name)
-
-    def check_delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
-        """See DeclaredQueues.delete."""
-        self.declared_queues.delete(queue, if_unused, if_empty)
-
     def consumers_gone(self, queues: Iterable[Queue]) -> None:
         """These queues have lost consumers: others may take over, and some end with their last one."""
         queues = list(queues)
@@ -251,23 +196,20 @@ class Administration(Engine):
 
     # -- exchanges ---------------------------------------------------------------------------------------------------
 
-    def find_exchange(self, connection: Connection, name: str) -> None:
-        """Raises Refused where there is none of that name."""
-        self._exchanges(connection).find(name)
-
     @needs((Right.CREATE, places.at_exchange), (Right.CONSUME, places.with_alternate), (Right.SEND, places.alternate))
     def declare_exchange(
         self, connection: Connection, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
     ) -> None:
         """See Exchanges.declare."""
-        self._exchanges(connection).declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
+        exchanges = self.virtual_hosts.exchanges_of(connection)
+        exchanges.declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
         what = f"exchange '{name}' in vhost '{connection.virtual_host}'"
         self.declared_queues.report_ignored(what, [each for each in arguments if each != ALTERNATE], "the ")
 
     @needs((Right.MANAGE, places.at_exchange), audited=True)
     def delete_exchange(self, connection: Connection, name: str, if_unused: bool) -> None:
         """See Exchanges.delete."""
-        self._exchanges(connection).delete(name, if_unused)
+        self.virtual_hosts.exchanges_of(connection).delete(name, if_unused)
 
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
     def bind(
@@ -280,7 +222,7 @@ class Administration(Engine):
         fields: Fields | None = None,
     ) -> None:
         """See Exchanges.bind."""
-        self._exchanges(connection).bind(source, destination, key, arguments, fields)
+        self.virtual_hosts.exchanges_of(connection).bind(source, destination, key, arguments, fields)
 
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
     def unbind(
@@ -293,16 +235,9 @@ class Administration(Engine):
         fields: Fields | None = None,
     ) -> None:
         """See Exchanges.unbind."""
-        self._exchanges(connection).unbind(source, destination, key, arguments, fields)
-
-    def _exchanges(self, connection: Connection) -> Exchanges:
-        return self.virtual_hosts.of_name(connection.virtual_host).exchanges
+        self.virtual_hosts.exchanges_of(connection).unbind(source, destination, key, arguments, fields)
 
     # -- policies and settings ---------------------------------------------------------------------------------------
-
-    def list_policies(self) -> list[tuple[Policy, bool]]:
-        """See Policies.all."""
-        return self.policies.all()
 
     @needs(
         (Right.MANAGE, places.policy_set),
@@ -326,14 +261,6 @@ class Administration(Engine):
         """In force: those of the file, with what commands have laid over them."""
         return self.state.settings
 
-    def commanded_settings(self) -> Layers:
-        """What commands have laid over the file: pattern -> {field name: value}."""
-        return self.commanded.layers
-
-    def settings_with(self, layers: Layers) -> AddressSettingsRepository:
-        """What would be in force if commands had set these."""
-        return self.configured.laid_over(layers)
-
     @needs(
         (Right.MANAGE, places.settings_set),
         (Right.CONSUME, places.settings_source),
@@ -351,43 +278,22 @@ class Administration(Engine):
         self._command_settings(layers)
 
     def _command_settings(self, layers: Layers) -> None:
-        self._take_up(self.settings_with(layers))
+        self._take_up(self.configured.laid_over(layers))
         self.commanded.keep(layers)
 
     def touched_by(self, settings: AddressSettingsRepository) -> list[tuple[Queue, AddressSettings]]:
         """The queues for which something else would hold, and what. Raises Refused."""
-        found = [(queue, self.in_force(queue, settings)) for queue in self.queues().values()]
+        found = [(queue, self.resources.in_force(queue, settings)) for queue in self.post_office.queues.values()]
         return [(queue, in_force) for queue, in_force in found if in_force != queue.settings]
-
-    def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
-        """What would hold for the queue if these were the address settings."""
-        return self.resources.in_force(queue, settings)
 
     def settings_of(self, name: str) -> AddressSettings:
         """What holds for the queue of that name, or would for an address."""
-        queue = self.find_queue(name)
+        queue = self.post_office.find_queue(name)
         return self.settings.resolve(name) if queue is None else queue.settings
 
     def explain(self, address: str) -> Explained:
         """What holds for an address, and where each value came from."""
         return explain(self.state, self.office.exchanges, address)
-
-    def cache(self, most_bytes: int) -> Cache[Any, Any]:
-        """For a front end, of what it has worked out for one connection."""
-        return Cache(self.memory, most_bytes)
-
-    def owner(self) -> Owner:
-        """What a front end keeps for one connection beside that is charged to it."""
-        return Owner(self.memory, Kind.CONNECTIONS)
-
-    @property
-    def answer_bytes(self) -> int:
-        """What one answer to a call may take."""
-        return self.limits.answer_bytes
-
-    def is_full(self, queue: Queue) -> bool:
-        """See Resources.full."""
-        return self.resources.full(queue)
 
     def figures(self) -> Figures:
         """What was counted since the start, for metrics."""
@@ -441,7 +347,3 @@ class Administration(Engine):
         given_back = len(connection.held())
         self._end(connection, "connection-closed", "an operator closed this connection")
         return given_back
-
-    def open_connections(self) -> Mapping[str, Connection]:
-        """All, by name."""
-        return self.connections

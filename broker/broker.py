@@ -8,43 +8,33 @@ It decides nothing itself; it knows whom to ask, and in which order. Nothing her
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from .auth.access import needs
 from .connection import Connection, FrontEnd
 from .consuming import Consuming
 from .core.amqp.exchange import Compared
-from .core.consumer import NOBODY, Client, Consumer
-from .core.dead_letter import EXPIRED, POISON
-from .core.fault import FailureReport
-from .core.message import Message, MessageReference
+from .core.consumer import NOBODY, Client
+from .core.message import MessageReference
 from .core.producer import Producer
 from .core.queue import Queue
-from .core.redelivery import Failure, PolicyMap
+from .core.redelivery import PolicyMap
 from .core.rights import Right
 from .core.routing import Route
 from .core.seldom import APART
-from .core.transaction import Send, Transaction
 from .errors import Refused
 from .places import at_address, at_new_address, published_to, same_route
 from .shares import Share
 
 log = logging.getLogger("homing")
 
-_UNBOUNDED: Final = 1 << 62
-#: An acknowledgement "expired" is believed when the message expires within this time: clocks differ.
-_CLOCK_SLACK_MS: Final = 60_000
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "the login was checked": "connect disconnect",
-    "of a producer that was opened": "close_producer open_sender give_credit charge why_nothing_more top_up notify_blocked send sent"
-    " hold_sends",
-    "along a route that was worked out": "publish offer hold commit_channel",
-    "of a consumer that was let in": "acknowledge fail poison without_too_large give_back client_saw_expire socket_resumed"
-    " hold_acknowledgement",
-    "of a transaction, whose parts were asked for": "commit roll_back begin_channel end_channel",
-    "of time and turns": "routes_version room wait_for_room has_room wake when_known when_safe when_stored may_answer",
+    "of a producer that was opened": "close_producer open_sender",
+    "of a consumer that was let in": "socket_resumed",
+    "of time and turns": "routes_version wake when_known may_answer",
 }
 
 
@@ -161,57 +151,6 @@ class Broker(Consuming):
         self.flow.open(producer)
         return producer
 
-    def give_credit(self, producer: Producer) -> None:
-        """It may send from now on, and is granted its credit."""
-        self.flow.open(producer)
-
-    def charge(self, producer: Producer, messages: int, size: int) -> bool:
-        """See FlowControl.charge."""
-        return self.flow.charge(producer, messages, size)
-
-    def why_nothing_more(self, producer: Producer) -> str | None:
-        """See FlowControl.why_nothing_more."""
-        return self.flow.why_nothing_more(producer)
-
-    def top_up(self, producer: Producer) -> None:
-        """See FlowControl.top_up."""
-        self.flow.top_up(producer)
-
-    def notify_blocked(self, producer: Producer) -> None:
-        """See FlowControl.notify_blocked."""
-        self.flow.notify_blocked(producer)
-
-    def send(self, producer: Producer, first: int, messages: list[Message]) -> tuple[int, Refused] | None:
-        """Stores messages numbered from ``first``; repeats are passed over. Returns (number, why) of a refused one, which ends the frame.
-
-        A frame that does not begin where the numbering stands (what followed a refused message) is ignored.
-        One of which the high watermark passes a part is to be sent again in a later turn (throttle.py), with nothing of it sent in between.
-        """
-        if not producer.settled_first:
-            producer.settled_first = True
-            producer.high_watermark = max(producer.high_watermark, first - 1)
-        if first > producer.high_watermark + 1:
-            return None
-        fresh = messages[producer.high_watermark + 1 - first :] if first <= producer.high_watermark else messages
-        if not fresh:
-            return None
-        now_ms = self.now_ms()
-        stored, refused = self.intake.send(fresh, now_ms)
-        producer.high_watermark += stored
-        if stored:
-            producer.used_at_ms = now_ms
-            self.sent(producer, fresh[stored - 1])
-            # A high watermark on disk may stand for nothing that a crash takes away.
-            if any(message.kept for message in fresh[:stored]):
-                self.journal.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
-        return None if refused is None else (producer.high_watermark + 1, refused)
-
-    def sent(self, producer: Producer, last: Message) -> None:
-        """It sent this last: a limit of what is of the same kind holds it back (flow_control.py)."""
-        address = self.state.post_office.addresses.get(producer.address)
-        # Of many queues two stand for all.
-        producer.sent(last.durable, address.queues[:1] + address.queues[-1:] if address is not None else ())
-
     @property
     def routes_version(self) -> int:
         """Another number whenever a route may have become another."""
@@ -220,27 +159,7 @@ class Broker(Consuming):
     @needs((Right.SEND, published_to), same=same_route)
     def route(self, connection: Connection, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route:
         """Where a message published to the exchange under these keys goes. Raises Refused: no such exchange, or an internal one."""
-        return self._exchanges(connection).published(exchange, key, headers, more_keys)
-
-    def room(self, route: Route) -> int:
-        """Messages that may be taken in this turn where they go to several queues; what goes to one is not bounded here."""
-        return self.state.throttle.share(len(route.queues)) if len(route.queues) > 1 else _UNBOUNDED
-
-    def publish(self, route: Route, messages: list[Message]) -> int | None:
-        """See Intake.publish."""
-        return self.intake.publish(route, messages, self.now_ms())
-
-    def offer(self, producer: Producer, route: Route, message: Message) -> bool:
-        """See Intake.offer."""
-        return self.intake.offer(producer, route.queues, message)
-
-    def wait_for_room(self, go_on: Callable[[], None]) -> None:
-        """See Throttle.wait."""
-        self.state.throttle.wait(go_on)
-
-    def has_room(self) -> bool:
-        """Whether this turn takes in anything more."""
-        return self.state.throttle.room(1) > 0
+        return self.virtual_hosts.exchanges_of(connection).published(exchange, key, headers, more_keys)
 
     def wake(self) -> None:
         """There is to be another turn."""
@@ -248,18 +167,10 @@ class Broker(Consuming):
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
-    def when_safe(self, callback: Callable[[], None]) -> None:
-        """Calls back once everything so far is on disk; at once when it is already."""
-        self.journal.when_safe(callback)
-
     def when_known(self, callback: Callable[[], None]) -> None:
         """Calls back once the journal knows everything up to now, what was only counted, too."""
         self.state.faults.put_on_record()
         self.journal.when_safe(callback)
-
-    def when_stored(self, callback: Callable[[], None]) -> None:
-        """Calls back once what was sent so far is on disk and may be confirmed. See Recorder.when_stored."""
-        self.journal.when_stored(callback)
 
     def may_answer(self, queue: Queue, reference: MessageReference | None = None) -> bool:
         """Whether what was found in the queue may be answered before anything more is on disk: that message, or that there is none."""
@@ -267,91 +178,7 @@ class Broker(Consuming):
             return False
         return reference is None or (not reference.counted and self.journal.ids_reserved)
 
-    # -- settling ----------------------------------------------------------------------------------------------------
-
-    def acknowledge(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        self.settlement.acknowledge(consumer, [reference for reference in references if reference.transaction is None])
-
-    def fail(self, consumer: Consumer, references: list[MessageReference], failure: Failure, outcome: str, report: FailureReport) -> None:
-        self.settlement.fail(consumer, references, failure, outcome, report)
-
-    def poison(self, consumer: Consumer, references: list[MessageReference], report: FailureReport) -> None:
-        """Dead-letter now, whatever the counts say."""
-        retryable = report.get("retryable", True)
-        failure = Failure(retryable=retryable, poison=True)
-        self.settlement.fail(consumer, references, failure, POISON if retryable else report.get("outcome", "nack"), report)
-
-    def without_too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> list[MessageReference]:
-        """What was just dispatched without the messages of more than ``most`` bytes, body and properties, which its client cannot take.
-
-        Those are dead-lettered at once, with why, and the log names sender and consumer; a pull is still to be answered.
-        """
-        large = [reference for reference in references if reference.message.size > most]
-        if not large:
-            return references
-        if not consumer.prefetch:
-            consumer.pulls += len(large)
-        consumer.too_large += len(large)
-        self.settlement.too_large(consumer, large, most)
-        self.state.mark_ready(consumer.queue)
-        return [reference for reference in references if reference.message.size <= most]
-
-    def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        self.settlement.give_back(consumer, references)
-
-    def client_saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> None:
-        """Ack type 6. Believed only for what really expires about now; anything else goes back uncounted."""
-        horizon_ms = self.now_ms() + _CLOCK_SLACK_MS
-        expired = [reference for reference in references if reference.expired(horizon_ms)]
-        self.settlement.give_back(consumer, [reference for reference in references if not reference.expired(horizon_ms)])
-        consumer.queue.release(consumer, expired)
-        for reference in expired:
-            self.office.dead_letter(reference, EXPIRED)
-
     def socket_resumed(self, connection: Connection) -> None:
         """Its peer reads again: what waits for its consumers may go on."""
         for consumer in connection.consumers.values():
             self.state.mark_ready(consumer.queue)
-
-    # -- transactions ------------------------------------------------------------------------------------------------
-
-    def hold_sends(self, connection: Connection, session: int, messages: list[Message], refusal: Refused | None) -> None:
-        """See Transactions.hold_sends. ``refusal``: one more was not understood, and the transaction cannot commit."""
-        if refusal is not None:
-            self.transactions.fail(self.transactions.of(connection, session), refusal.code, refusal.message, refusal.fix)
-        self.transactions.hold_sends(connection, session, messages)
-
-    def hold_acknowledgement(self, connection: Connection, session: int, consumer: Consumer, references: list[MessageReference]) -> None:
-        """See Transactions.hold_acknowledgement."""
-        self.transactions.hold_acknowledgement(connection, session, consumer, references)
-
-    def commit(self, connection: Connection, session: int, transaction_id: str, sends: int) -> None:
-        """See Transactions.commit."""
-        self.transactions.commit(connection, session, transaction_id, sends)
-
-    def roll_back(self, connection: Connection, session: int) -> None:
-        """See Transactions.roll_back."""
-        self.transactions.roll_back(connection, session)
-
-    def begin_channel(self, connection: Connection, channel: int, timed_out: Callable[[], None]) -> Transaction[Any]:
-        """See Transactions.begin."""
-        return self.transactions.begin(connection, channel, timed_out)
-
-    def hold(self, transaction: Transaction[Send], sends: list[Send], size: int, settled: int = 0) -> None:
-        """See Transactions.hold."""
-        self.transactions.hold(transaction, sends, size, settled)
-
-    def commit_channel(
-        self,
-        transaction: Transaction[Any],
-        sends: list[tuple[Message, list[Queue]]],
-        acknowledged: list[tuple[Consumer, list[MessageReference]]],
-        no_longer_held: Iterable[Consumer],
-        producer: Producer,
-    ) -> None:
-        """See Transactions.commit_channel."""
-        self.transactions.commit_channel(transaction, sends, acknowledged, no_longer_held, producer)
-
-    def end_channel(self, connection: Connection, channel: int) -> None:
-        """See Transactions.end."""
-        self.transactions.end(connection, channel)

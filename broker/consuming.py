@@ -22,8 +22,7 @@ from .places import at_new_queue, at_queue_of_name, consumed, same_queue
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
-    "of a consumer that was let in": "unsubscribe release pull delivered touch offer_room check_get when_read serve"
-    " read_consumer_arguments report_settled",
+    "of a consumer that was let in": "unsubscribe release pull delivered touch offer_room check_get when_read serve report_settled",
 }
 
 
@@ -95,10 +94,6 @@ class Consuming(DeadLetters):
             self.declared_queues.take(queue, consumer)
         self.declared_queues.stand_by(queue, consumer)
         return consumer
-
-    def read_consumer_arguments(self, connection: Connection, queue: str, arguments: Mapping[str, Any]) -> ConsumerArguments:
-        """What a consumer of the queue is asked for with. Raises Refused."""
-        return self.declared_queues.read_consumer_arguments(connection, queue, arguments)
 
     def offer_room(self, window: SharedWindow) -> None:
         """A shared window has room again: whoever holds least first."""
@@ -179,7 +174,7 @@ class Consuming(DeadLetters):
         consumer = Consumer(number, connection.name, connection.front_end, 1, client=connection.client)
         consumer.queue = queue
         consumer.open = False
-        self.settled_reports.take(consumer, told, self.may(connection, Right.SEND, queue_place(queue)))
+        self.settled_reports.take(consumer, told, self.access.may(connection, Right.SEND, queue_place(queue)))
 
     def when_read(self, connection: Connection, queue: Queue, callback: Callable[[], None]) -> bool:
         """Calls back when more of the queue has come from disk; False, and never, where there is nothing on disk to hand out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from . import places
@@ -12,23 +12,21 @@ from .auth.access import Who, at_queue, needs, place_named
 from .core.edit import Edits
 from .core.fault import FaultGroup
 from .core.letter_filter import Filter, FilterContent
-from .core.message import Message, MessageReference
+from .core.message import MessageReference
 from .core.queue import Queue
 from .core.redrive_job import RedriveJob
 from .core.rights import Place, Right
 from .delivery import chosen, retrying
-from .delivery.by_hand import would_go_back
 from .entries import counting, waiting
 from .entries.choosing import choice, in_memory
-from .entries.in_memory import records as records_in_memory
 from .errors import Refused
 from .steps import Steps
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
-    "answers to a front end, which asks before it shows them": "dead_in_memory waiting_in_memory redrives places_of_faults",
-    "shows what may be browsed, or nothing": "faults fault_group fault_shown knows_fault signatures_of",
-    "of what the front end was allowed to see": "choice_of chosen_in_memory count_in_memory records_in_memory goes_back in_the_way",
+    "answers to a front end, which asks before it shows them": "dead_in_memory redrives places_of_faults",
+    "shows what may be browsed, or nothing": "faults fault_shown",
+    "of what the front end was allowed to see": "choice_of chosen_in_memory count_in_memory",
 }
 
 
@@ -57,14 +55,14 @@ class DeadLetters(Administration):
         self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
     ) -> Steps[tuple[list[MessageReference], int, int | None]]:
         """See chosen.shown."""
-        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.answer_bytes)
+        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.limits.answer_bytes)
 
     @needs((Right.BROWSE, at_queue), audited=True, action="histories", tells=places.chosen, counts=_shown)
     def browse_histories(
         self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
     ) -> Steps[tuple[list[MessageReference], int, int | None]]:
         """See chosen.shown; those whose histories are asked for."""
-        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.answer_bytes)
+        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.limits.answer_bytes)
 
     @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen, counts=_done)
     def delete_chosen(self, who: Who, queue: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:
@@ -124,7 +122,7 @@ class DeadLetters(Administration):
         """See Editing.edit; the right to send is asked of each queue that something goes back to."""
 
         def check(target: str, address: str) -> None:
-            self.check(who, Right.SEND, place_named(target, address), verb="edit")
+            self.access.check(who, Right.SEND, place_named(target, address), verb="edit")
 
         return self.editing.edit(queue, edits, check)
 
@@ -147,48 +145,20 @@ class DeadLetters(Administration):
             yield
         return others.sequences
 
-    def records_in_memory(self, queue: Queue, sequences: Iterable[int]) -> list[Any]:
-        """Of these the ones that are there and stand on no page, as the journal would have them (journal.contract.ReferenceRecord)."""
-        return records_in_memory(queue, sequences)
-
-    def waiting_in_memory(self) -> Mapping[int, int]:
-        """See FaultGroups.in_memory."""
-        return self.state.faults.in_memory
-
-    def signatures_of(self, message: Message) -> list[str]:
-        """See Editing.signatures_of."""
-        return self.editing.signatures_of(message)
-
-    def goes_back(self, reference: MessageReference) -> bool:
-        """Whether a redrive without a target takes it."""
-        return would_go_back(reference)
-
-    def in_the_way(self, target: str, number: int, size: int) -> dict[str, int]:
-        """See ByHand.in_the_way."""
-        return self.hand.in_the_way(target, number, size)
-
-    def knows_fault(self, name: str) -> bool:
-        """Whether a fault's fingerprint is this or begins so."""
-        return any(each.is_called(name) for each in self.state.faults.by_id.values())
-
     # -- faults ------------------------------------------------------------------------------------------------------
 
     def faults(self, who: Who) -> list[FaultGroup]:
         """Those of queues that whoever asks may browse, or might if they were there."""
-        return [group for group, place in self.places_of_faults() if self.may(who, Right.BROWSE, place)]
+        return [group for group, place in self.places_of_faults() if self.access.may(who, Right.BROWSE, place)]
 
     def places_of_faults(self) -> list[tuple[FaultGroup, Place]]:
         """The groups, and where each failed."""
         return [(each, places.of_fault(self, each)) for each in self.state.faults.by_id.values()]
 
-    def fault_group(self, reference: MessageReference) -> FaultGroup | None:
-        """The one that a message is in, if it is known."""
-        return self.state.faults.group_of(reference.cause)
-
     def fault_shown(self, who: Who, reference: MessageReference) -> FaultGroup | None:
         """The same; None also where whoever asks may not browse the queue that it failed in."""
-        group = self.fault_group(reference)
-        return group if group is not None and self.may(who, Right.BROWSE, places.of_fault(self, group)) else None
+        group = self.state.faults.group_of(reference.cause)
+        return group if group is not None and self.access.may(who, Right.BROWSE, places.of_fault(self, group)) else None
 
     @needs((Right.MANAGE, places.at_faults), audited=True, tells=places.fault_muted)
     def mute_fault(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:

@@ -95,7 +95,8 @@ class Engine:
         self.configured = settings
         self.commanded = CommandedSettings(journal)
         self.state = BrokerState(journal, self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, windows, self.memory)
-        journal.on_commit = self.state.throttle.written
+        self.throttle, self.post_office, self.fault_groups = self.state.throttle, self.state.post_office, self.state.faults
+        journal.on_commit = self.throttle.written
         self.policies = Policies(self.state)
         self.policies.changed.append(self._policies_changed)
         self.resources = Resources(

@@ -17,12 +17,14 @@ from homing.broker.delivery.dead_lettering import DeadLetterOffice
 from homing.broker.delivery.events import Events
 from homing.broker.delivery.flow_control import FlowControl
 from homing.broker.delivery.publish import Intake
+from homing.broker.delivery.settlement import Settlement
 from homing.broker.delivery.transactions import Transactions
 from homing.broker.entries.fault_groups import FaultGroups
 from homing.broker.entries.pager import Pager
 from homing.broker.entries.redrive_tally import RedriveTally
 from homing.broker.entries.references import References
 from homing.broker.entries.throttle import Throttle
+from homing.broker.recording.journal_port import JournalPort
 from homing.broker.recording.recorder import Recorder
 from homing.broker.topology.amqp.policies import Policies
 from homing.broker.topology.amqp.queues import DeclaredQueues
@@ -120,6 +122,14 @@ def resources(broker: Broker) -> Resources:
 
 def settings(broker: Broker) -> AddressSettingsRepository:
     return broker.state.settings
+
+
+def settlement(broker: Broker) -> Settlement:
+    return broker.settlement
+
+
+def journal(broker: Broker) -> JournalPort:
+    return broker.journal
 
 
 def throttle(broker: Broker) -> Throttle:

@@ -198,7 +198,37 @@ class Intake:
             self.store(message, willing, after_commit=after_commit)
         return len(willing) == len(queues)
 
-    def send(self, messages: list[Message], now_ms: int) -> tuple[int, Refused | None]:
+    def send(self, producer: Producer, first: int, messages: list[Message], now_ms: int) -> tuple[int, Refused] | None:
+        """Stores messages numbered from ``first``; repeats are passed over. Returns (number, why) of a refused one, which ends the frame.
+
+        A frame that does not begin where the numbering stands (what followed a refused message) is ignored.
+        One of which the high watermark passes a part is to be sent again in a later turn (throttle.py), with nothing of it sent in between.
+        """
+        if not producer.settled_first:
+            producer.settled_first = True
+            producer.high_watermark = max(producer.high_watermark, first - 1)
+        if first > producer.high_watermark + 1:
+            return None
+        fresh = messages[producer.high_watermark + 1 - first :] if first <= producer.high_watermark else messages
+        if not fresh:
+            return None
+        stored, refused = self._store_first(fresh, now_ms)
+        producer.high_watermark += stored
+        if stored:
+            producer.used_at_ms = now_ms
+            self.sent(producer, fresh[stored - 1])
+            # A high watermark on disk may stand for nothing that a crash takes away.
+            if any(message.kept for message in fresh[:stored]):
+                self._state.journal.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
+        return None if refused is None else (producer.high_watermark + 1, refused)
+
+    def sent(self, producer: Producer, last: Message) -> None:
+        """It sent this last: a limit of what is of the same kind holds it back (flow_control.py)."""
+        address = self._state.post_office.addresses.get(producer.address)
+        # Of many queues two stand for all.
+        producer.sent(last.durable, address.queues[:1] + address.queues[-1:] if address is not None else ())
+
+    def _store_first(self, messages: list[Message], now_ms: int) -> tuple[int, Refused | None]:
         """Stores messages to one address, in order; returns how many, and why the next one was refused.
 
         Where it is fewer than all and none was refused, the others are for a later turn (throttle.py).

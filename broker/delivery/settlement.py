@@ -22,6 +22,8 @@ from .dead_lettering import DeadLetterOffice
 log = logging.getLogger("homing")
 
 COUNTED: Final = Failure()
+#: How far a client's clock may be off where it says that something has expired.
+_CLOCK_SLACK_MS: Final = 60_000
 _TIMED_OUT: Final = Failure(returned=True)
 UNCOUNTED: Final = Failure(counts=False)
 _CLOSED: Final = Failure(delay_ms=0)
@@ -41,8 +43,10 @@ class Settlement:
         self._office = office
 
     def acknowledge(self, consumer: Consumer, references: list[MessageReference], alone: bool = True) -> None:
-        """These are done. They leave for good; the window has room again. ``alone``: not as a part of a transaction."""
+        """These are done, but for what a transaction holds. They leave for good; the window has room again. ``alone``: not as a part of a
+        transaction."""
         state, queue = self._state, consumer.queue
+        references = [reference for reference in references if reference.transaction is None]
         queue.release(consumer, references)
         state.references.succeed(queue, references, state.now_ms(), alone, consumer)
         state.mark_ready(queue)
@@ -62,7 +66,37 @@ class Settlement:
         self._state.take_back(consumer, references)
         self._state.mark_ready(queue)
 
-    def too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> None:
+    def client_saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        """Ack type 6. Believed only for what really expires about now; anything else goes back uncounted."""
+        horizon_ms = self._state.now_ms() + _CLOCK_SLACK_MS
+        expired = [reference for reference in references if reference.expired(horizon_ms)]
+        self.give_back(consumer, [reference for reference in references if not reference.expired(horizon_ms)])
+        consumer.queue.release(consumer, expired)
+        for reference in expired:
+            self._office.dead_letter(reference, EXPIRED)
+
+    def poison(self, consumer: Consumer, references: list[MessageReference], report: FailureReport) -> None:
+        """Dead-letter now, whatever the counts say."""
+        retryable = report.get("retryable", True)
+        failure = Failure(retryable=retryable, poison=True)
+        self.fail(consumer, references, failure, POISON if retryable else report.get("outcome", "nack"), report)
+
+    def without_too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> list[MessageReference]:
+        """What was just dispatched without the messages of more than ``most`` bytes, body and properties, which its client cannot take.
+
+        Those are dead-lettered at once, with why, and the log names sender and consumer; a pull is still to be answered.
+        """
+        large = [reference for reference in references if reference.message.size > most]
+        if not large:
+            return references
+        if not consumer.prefetch:
+            consumer.pulls += len(large)
+        consumer.too_large += len(large)
+        self._too_large(consumer, large, most)
+        self._state.mark_ready(consumer.queue)
+        return [reference for reference in references if reference.message.size <= most]
+
+    def _too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> None:
         """Dead, because no frame of the consumer's holds them."""
         for reference in references:
             message = reference.message

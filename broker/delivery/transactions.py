@@ -42,9 +42,13 @@ class Transactions:
         transaction = connection.transactions[channel] = Transaction[Any](timed_out)
         return transaction
 
-    def hold_sends(self, connection: Connection, session: int, sends: list[Message]) -> None:
-        """Keeps messages until the commit; past a limit the transaction is broken and its commit will be refused."""
-        self.hold(self.of(connection, session), sends, sum(message.weight for message in sends))
+    def hold_sends(self, connection: Connection, session: int, sends: list[Message], refusal: Refused | None) -> None:
+        """Keeps messages until the commit; past a limit the transaction is broken and its commit will be refused. ``refusal``: one more was
+        not understood, and the transaction cannot commit."""
+        transaction = self.of(connection, session)
+        if refusal is not None:
+            self.fail(transaction, refusal.code, refusal.message, refusal.fix)
+        self.hold(transaction, sends, sum(message.weight for message in sends))
 
     def hold(self, transaction: Transaction[Send], sends: list[Send], size: int, settled: int = 0) -> None:
         """Keeps what a front end makes messages of when it commits, ``size`` bytes; ``settled``: deliveries that are settled then."""

@@ -114,6 +114,10 @@ class FaultGroups:
         """Of what failed or was dead-lettered so; where that was folded, what it was folded into. None: it did neither."""
         return self.by_id.get(self._there(cause)) if cause else None
 
+    def knows(self, name: str) -> bool:
+        """Whether a fault's fingerprint is this or begins so."""
+        return any(each.is_called(name) for each in self.by_id.values())
+
     # -- what happens to messages ------------------------------------------------------------------------------------
 
     def failed(

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from ..core.routing import Route
 from ..recording.journal_port import JournalPort
 
 #: References made in one turn before others wait for the next: some 5 to 10 ms.
@@ -25,6 +26,7 @@ COST_OF_A_REFERENCE: Final = 4
 #: References that may be on their way to the disk before messages for many queues wait: whoever else wants a confirm waits for the
 #: commit that they are in, and perhaps for the one before it.
 MOST_UNWRITTEN_REFERENCES: Final = 600
+_UNBOUNDED: Final = 1 << 62
 #: Messages for no more queues than this are little beside what credit allows of messages for one: only turns bound them.
 FEW_QUEUES: Final = 16
 
@@ -56,6 +58,14 @@ class Throttle:
             return 0
         most = REFERENCES_A_TURN if queues <= FEW_QUEUES else WIDE_REFERENCES_A_TURN
         return max(0, self._began + most - self._cost // COST_OF_A_REFERENCE - self._journal.ids_taken)
+
+    def has_room(self) -> bool:
+        """Whether this turn takes in anything more."""
+        return self.room(1) > 0
+
+    def room_for(self, route: Route) -> int:
+        """Messages that may be taken in this turn where they go to several queues; what goes to one is not bounded here."""
+        return self.share(len(route.queues)) if len(route.queues) > 1 else _UNBOUNDED
 
     def spend(self, cost: int) -> None:
         """Selectors were asked where a message goes, whether or not it then joins a queue."""

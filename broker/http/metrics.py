@@ -116,7 +116,7 @@ class BrokerCollector(Collector):
 
     def _queues(self) -> Iterator[Metric]:
         """``dead``: dead letters, in whatever state; ``ready``: what else is."""
-        queues = list(self._broker.queues().values())
+        queues = list(self._broker.post_office.queues.values())
         shown = heapq.nlargest(SHOWN_QUEUES, queues, key=_busyness)
         rest = set(queues).difference(shown)
         groups = [(queue.name, [queue]) for queue in shown] + ([(_REST, list(rest))] if rest else [])
@@ -149,7 +149,7 @@ class BrokerCollector(Collector):
     def _held_since(self) -> dict[Queue, int]:
         """When the oldest delivery that is not settled was made, of queues that have one."""
         since: dict[Queue, int] = {}
-        for connection in self._broker.open_connections().values():
+        for connection in self._broker.connections.values():
             for consumer in (*connection.consumers.values(), *connection.retired.values()):
                 for first in consumer.unsettled.values():
                     since[consumer.queue] = min(first.dispatched_at_ms, since.get(consumer.queue, first.dispatched_at_ms))
@@ -164,7 +164,7 @@ class BrokerCollector(Collector):
         late = "How long after its due time a message was ready to go."
         yield _histogram("homing_due_lateness_seconds", late, figures.lateness_ms, factor=0.001)
         yield _histogram("homing_loop_lag_seconds", "How late the loop came to what was to be done at a time.", self._loop_lag)
-        queues = [queue for queue in self._broker.queues().values() if queue.due_on_disk > queue.on_hold_on_disk]
+        queues = [queue for queue in self._broker.post_office.queues.values() if queue.due_on_disk > queue.on_hold_on_disk]
         times = [queue.first_due_ms for queue in queues if queue.first_due_ms is not None]
         if (next_ms := min((at for at in (figures.next_due_ms, *times) if at is not None), default=None)) is not None:
             yield _gauge(

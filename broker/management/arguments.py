@@ -59,7 +59,7 @@ def entries(arguments: dict[str, Any]) -> list[tuple[int, int]]:
 def queue(broker: Broker, arguments: dict[str, Any]) -> Queue:
     """The queue that ``queue`` names; raises Refused when there is none. Never makes one."""
     name = text(arguments, "queue")
-    found = broker.find_queue(name)
+    found = broker.post_office.find_queue(name)
     if found is not None:
         return found
     if queues := broker.queues_of(name):

@@ -236,7 +236,7 @@ class Calls:
             raise Refused("too-many-reads", f"{_MAX_READS} reads of the journal or the configuration are under way", "ask again later")
 
     def _when_safe(self, callback: Callable[..., None], *values: Any) -> None:
-        self._broker.when_safe(partial(callback, *values))
+        self._broker.journal.when_safe(partial(callback, *values))
 
     async def _of_one(self, asked: Callable[..., Steps[Any]], message_id: int, arguments: dict[str, Any]) -> Any:
         history = await in_thread(lambda: self._host.history(message_id))

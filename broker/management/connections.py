@@ -41,7 +41,7 @@ Sockets = Callable[[], Mapping[Any, Socket]]
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, sockets: Sockets) -> Listed:
     read.only(arguments, "limit", "after")
     found = sockets()
-    return listed(broker, arguments, broker.open_connections(), lambda each: _describe(each, found.get(each.front_end)))
+    return listed(broker, arguments, broker.connections, lambda each: _describe(each, found.get(each.front_end)))
 
 
 def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def close(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]
     """Ends a connection. What it holds goes back as at a clean close: nobody is blamed for it."""
     read.only(arguments, "connection")
     name = read.text(arguments, "connection")
-    connection = broker.open_connections().get(name)
+    connection = broker.connections.get(name)
     if connection is None:
         raise Refused("no-such-connection", f"there is no connection {name}", "homing connections lists all of them")
     given_back = broker.close_connection(who, connection)

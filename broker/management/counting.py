@@ -16,7 +16,7 @@ async def faults_now(broker: Broker, host: Host) -> FaultsNow:
     """Of fault groups, and of dead letters by why they are there."""
     now: FaultsNow = await in_thread(host.faults_now)
     dead = now.dead + await in_turns(broker.dead_in_memory())
-    names = {queue.queue_id: queue.name for queue in broker.queues().values()}
+    names = {queue.queue_id: queue.name for queue in broker.post_office.queues.values()}
     return FaultsNow(_with_those_in_memory(broker, now.lives), dead, now.queues | names)
 
 
@@ -26,7 +26,7 @@ async def fault_lives(broker: Broker, host: Host) -> dict[int, FaultLife]:
 
 
 def _with_those_in_memory(broker: Broker, lives: dict[int, FaultLife]) -> dict[int, FaultLife]:
-    for fault_id, number in broker.waiting_in_memory().items():
+    for fault_id, number in broker.fault_groups.in_memory.items():
         life = lives.get(fault_id, FaultLife())
         lives[fault_id] = life._replace(waiting=life.waiting + number, transient=number)
     return lives

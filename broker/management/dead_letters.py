@@ -36,7 +36,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     for each in (await faults_now(broker, host)).dead:
         by_queue.setdefault(each.queue_id, []).append(each)
     shown = Shown(broker, who, Right.BROWSE, "dead-letters")
-    queues = [each for each in broker.queues().values() if each.queue_id in by_queue or each.parked]
+    queues = [each for each in broker.post_office.queues.values() if each.queue_id in by_queue or each.parked]
     there = {each.queue_id: each for each in queues if shown(queue_place(each))}
     found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in by_queue.items() if queue_id in there]
     found += [_of_parked(queue) for queue_id, queue in there.items() if queue_id not in by_queue]
@@ -97,7 +97,9 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
     wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
     found, looked_at, after = yield from broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest)
-    shown = [{**describe(each), **describe_cause(broker, who, each), "signed_by": broker.signatures_of(each.message)} for each in found]
+    shown = [
+        {**describe(each), **describe_cause(broker, who, each), "signed_by": broker.editing.signatures_of(each.message)} for each in found
+    ]
     return {"messages": shown, "looked_at": looked_at, "next": after}
 
 

@@ -36,7 +36,7 @@ def read_filter(broker: Broker, arguments: dict[str, Any]) -> Filter:
     wanted = said(arguments)
     if "fault" in wanted:
         _check_fault(broker, wanted["fault"])
-    return Filter.of(wanted, broker.read_selector)
+    return Filter.of(wanted, broker.resources.read_selector)
 
 
 def _check_fault(broker: Broker, name: str) -> None:
@@ -44,7 +44,7 @@ def _check_fault(broker: Broker, name: str) -> None:
     if len(digits) < _LEAST_OF_FAULT:
         fix = f"give at least {_LEAST_OF_FAULT} digits{f' behind {version}-' if version else ''}; homing faults lists them"
         raise Refused("invalid-argument", f"more than one fault may begin with {name}", fix)
-    if not broker.knows_fault(name):
+    if not broker.fault_groups.knows(name):
         raise Refused("no-such-fault", f"there is no fault {name}", "homing faults lists them")
 
 

@@ -58,7 +58,7 @@ async def _lives(broker: Broker, who: Who, host: Host, message_ids: Collection[i
             found = found or {"message_id": number, "message": None, **{part: [] for part in _PARTS}}
             found["message"] = found["message"] or _message(here[0])
             found["references"] += [_describe(broker, who, each) for each in here]
-        broker.check(who, Right.BROWSE, *places_of(found), verb="history")
+        broker.access.check(who, Right.BROWSE, *places_of(found), verb="history")
         lives += [found] if found is not None else []
     return lives
 

@@ -89,7 +89,7 @@ async def last_attempts(broker: Broker, who: Who, arguments: dict[str, Any], *, 
     read.only(arguments, "stays")
     entries = read.entries(arguments)
     found: list[dict[str, Any] | None] = await in_thread(lambda: host.last_attempts(entries))
-    browsable = [each is None or broker.may(who, Right.BROWSE, Place("queue", (each["queue"],))) for each in found]
+    browsable = [each is None or broker.access.may(who, Right.BROWSE, Place("queue", (each["queue"],))) for each in found]
     refused = {"refused": str(Right.BROWSE)}
     found = [each if told or each is None else {"queue": each["queue"], **refused} for each, told in zip(found, browsable, strict=True)]
     for fault in [each["fault"] for each in found if each is not None and each.get("fault")]:

@@ -53,7 +53,7 @@ def describe_fault(group: FaultGroup | None) -> dict[str, Any] | None:
 def describe_cause(broker: Broker, who: Who, reference: MessageReference) -> dict[str, Any]:
     """``fault``: what it failed of; ``refused``: the right, where it failed, for want of which that is not told, or None."""
     shown = broker.fault_shown(who, reference)
-    hidden = shown is None and broker.fault_group(reference) is not None
+    hidden = shown is None and broker.fault_groups.group_of(reference.cause) is not None
     return {"fault": describe_fault(shown), "refused": str(Right.BROWSE) if hidden else None}
 
 
@@ -71,7 +71,7 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
         shown = {**describe(reference), **describe_cause(broker, who, reference)}
         size += reference.message.size + 2 * len(shown["properties"].get("_HOMING_HOPS", ""))
         size += len(shown["fault"]["error_class"]) + len(shown["fault"]["text"]) if shown["fault"] is not None else 0
-        if found and size > broker.answer_bytes:
+        if found and size > broker.limits.answer_bytes:
             break
         found.append(shown)
         last = list(place)

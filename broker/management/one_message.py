@@ -98,7 +98,7 @@ def why(broker: Broker, who: Who, message_id: int, history: History, arguments: 
     """For each queue it is in: its state there and what stands in the way, most telling first. ``ended``: how its last entry did."""
     read.only(arguments, "message_id")
     places = yield from _places(broker, message_id, history)
-    broker.check(who, Right.MONITOR, *map(queue_place, {each.queue for each in places}), *places_of(history), verb="why")
+    broker.access.check(who, Right.MONITOR, *map(queue_place, {each.queue for each in places}), *places_of(history), verb="why")
     outcomes = history["outcomes"] if history else []
     if not places and not outcomes:
         raise Refused("no-such-message", f"nothing is known of message {message_id}", NO_HISTORY)
@@ -164,7 +164,7 @@ def _nowhere(broker: Broker, reference: MessageReference) -> dict[str, Any]:
 
 def _held(broker: Broker, reference: MessageReference) -> dict[str, Any]:
     consumer = reference.consumer
-    connection = broker.open_connections().get(consumer.connection) if consumer is not None else None
+    connection = broker.connections.get(consumer.connection) if consumer is not None else None
     return {
         "code": "held",
         "consumer": consumer.name if consumer is not None else None,
@@ -178,7 +178,7 @@ def _held(broker: Broker, reference: MessageReference) -> dict[str, Any]:
 
 def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int | None) -> list[dict[str, Any]]:
     queue, now_ms = reference.queue, broker.now_ms()
-    consumers = broker.consumers_of(queue)
+    consumers = broker.declared_queues.all_consumers(queue)
     reasons: list[dict[str, Any]] = []
     if reference.expired(now_ms):
         reasons.append({"code": "expired", "at_ms": reference.expires_at_ms})

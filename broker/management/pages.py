@@ -39,7 +39,7 @@ class Shown:
         self._left_out: dict[Place, None] = {}
 
     def __call__(self, place: Place) -> bool:
-        allowed = self._broker.may(self._who, self._right, place)
+        allowed = self._broker.access.may(self._who, self._right, place)
         if allowed:
             self._some = True
         else:
@@ -49,7 +49,7 @@ class Shown:
     def check(self) -> None:
         """Raises Refused where there is something, and nothing of it to be seen."""
         if not self._some and self._left_out:
-            self._broker.check(self._who, self._right, *self._left_out, verb=self._verb)
+            self._broker.access.check(self._who, self._right, *self._left_out, verb=self._verb)
 
     def left_out(self) -> dict[str, Any] | None:
         """How many queues are left out, and for want of which right."""
@@ -91,7 +91,7 @@ def listed(
             continue
         described = describe(each)
         size += len(packb(described))
-        more = len(items) == limit or bool(items and size > broker.answer_bytes)
+        more = len(items) == limit or bool(items and size > broker.limits.answer_bytes)
         if more and (shown is None or after is not None):
             break
         if not more:

@@ -24,7 +24,7 @@ def describe(policy: Policy, configured: bool) -> dict[str, Any]:
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     read.only(arguments, "limit", "after")
     # As they are sorted: by virtual host, then by name. No name of either holds a zero.
-    found = {f"{policy.virtual_host}\0{policy.name}": (policy, configured) for policy, configured in broker.list_policies()}
+    found = {f"{policy.virtual_host}\0{policy.name}": (policy, configured) for policy, configured in broker.policies.all()}
     return listed(broker, arguments, found, lambda each: describe(*each))
 
 

@@ -80,11 +80,14 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
         return any(pattern_matches(each, address) for each in patterns)
 
     # A queue that was made anew is the one that it was, and one that is gone would be made under these settings.
-    held = {queue.name: broker.in_force(queue, would) if meant(queue.address) else None for queue in broker.queues().values()}
+    held = {
+        queue.name: broker.resources.in_force(queue, would) if meant(queue.address) else None
+        for queue in broker.post_office.queues.values()
+    }
     since_ms = broker.now_ms() - _DAY_MS
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
     looked_at = await in_thread(lambda: account.count(host.failures(since_ms, _MOST)))
-    rows = [each for each in account.rows.values() if broker.may(who, Right.BROWSE, place_named(each.queue, each.address))]
+    rows = [each for each in account.rows.values() if broker.access.may(who, Right.BROWSE, place_named(each.queue, each.address))]
     # Of failures without a report the group is known by how they ended.
     unreported = {(each.queue, each.error_class): each.fingerprint for each in broker.faults(who) if not each.text}
     for each in rows:

@@ -19,6 +19,7 @@ from ..core.settings.units import counted
 from ..core.suspects import UNTIL_FREE
 from ..errors import Refused
 from ..steps import Steps
+from ..topology.resources import takes_nothing
 from . import arguments as read
 from .connections import described
 from .pages import Listed, Shown, is_paged, listed
@@ -70,7 +71,7 @@ def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: M
     """
     read.only(arguments, "limit", "after")
     show = partial(_in_full, broker, meter, _held_back(broker)) if is_paged(arguments) else describe
-    return listed(broker, arguments, broker.queues(), show, Shown(broker, who, Right.MONITOR, "queues"), queue_place)
+    return listed(broker, arguments, broker.post_office.queues, show, Shown(broker, who, Right.MONITOR, "queues"), queue_place)
 
 
 @needs((Right.MONITOR, of_queue), action="queue")
@@ -81,7 +82,7 @@ def one(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) ->
 
 def _in_full(broker: Broker, meter: Meter, held_back: str | None, queue: Queue) -> dict[str, Any]:
     """``blocked``: why it takes nothing more, for now: its own limit, or one of the broker."""
-    return {**describe(queue), "blocked": "queue-full" if broker.is_full(queue) else held_back, **meter.of(queue)}
+    return {**describe(queue), "blocked": "queue-full" if takes_nothing(queue) else held_back, **meter.of(queue)}
 
 
 def _held_back(broker: Broker) -> str | None:
@@ -94,13 +95,13 @@ def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     read.only(arguments, "queue", "limit", "after")
     shown = Shown(broker, who, Right.MONITOR, "consumers")
     if arguments.get("queue") is None:
-        of = [each for connection in broker.open_connections().values() for each in connection.consumers.values()]
+        of = [each for connection in broker.connections.values() for each in connection.consumers.values()]
     else:
         queue = read.queue(broker, arguments)
         shown(queue_place(queue))
-        of = broker.consumers_of(queue)
+        of = broker.declared_queues.all_consumers(queue)
     found = {f"{each.connection}/{each.number:010}": each for each in of}
-    show = partial(_describe_consumer, broker.open_connections(), broker.now_ms())
+    show = partial(_describe_consumer, broker.connections, broker.now_ms())
     return listed(broker, arguments, found, show, shown, lambda each: queue_place(each.queue))
 
 

@@ -13,6 +13,7 @@ from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redrive_job import STOP_ABOVE, RedriveJob
 from ..core.rights import Right
+from ..delivery.by_hand import would_go_back
 from ..errors import Refused
 from . import arguments as read
 from .counting import count_chosen, fault_lives
@@ -35,7 +36,7 @@ def _job(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> Redr
     number = read.number(arguments, "redrive", 0, 1, read.MOST)
     for job, places in broker.redrives():
         if job.job_id == number:
-            broker.check(who, Right.BROWSE, *places, verb=verb)
+            broker.access.check(who, Right.BROWSE, *places, verb=verb)
             return job
     raise Refused("no-such-redrive", f"there is no redrive {number}", "homing redrives lists them")
 
@@ -150,7 +151,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         )
     found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first))
     total = min(counts.total(), job.limit or counts.total())
-    if not broker.may(who, Right.CONSUME, queue_place(queue)):
+    if not broker.access.may(who, Right.CONSUME, queue_place(queue)):
         bounces["consume-refused", queue.name, None] = total
     # To another queue go messages that are not dead, too; what was sent with a delay keeps that.
     delayed = min(total, queue.waiting - queue.held_back) if target is not None else 0
@@ -160,7 +161,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         "transient": min(total, transient.total()),
         "exact": not wanted.scans,
         "to": [{"queue": to, "fault": fault, "messages": number} for (to, fault), number in parts.most_common()],
-        "samples": [_sample(each, target, broker.fault_shown(who, each)) for each in found if target is not None or broker.goes_back(each)],
+        "samples": [_sample(each, target, broker.fault_shown(who, each)) for each in found if target is not None or would_go_back(each)],
         "drops": [{"code": "redelivery-delay", "messages": delayed}] if delayed else [],
         "would_bounce": [
             {"code": code, "queue": to, "fault": fault, "messages": number} for (code, to, fault), number in bounces.most_common() if number
@@ -183,6 +184,6 @@ def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup
 
 
 def _in_the_way(broker: Broker, who: Who, target: str, number: int, size: int) -> dict[str, int]:
-    queue = broker.find_queue(target)
-    allowed = broker.may(who, Right.SEND, place_named(target, queue.address if queue is not None else target))
-    return broker.in_the_way(target, number, size) | ({} if allowed else {"access-refused": number})
+    queue = broker.post_office.find_queue(target)
+    allowed = broker.access.may(who, Right.SEND, place_named(target, queue.address if queue is not None else target))
+    return broker.hand.in_the_way(target, number, size) | ({} if allowed else {"access-refused": number})

@@ -94,7 +94,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     """
     read.only(arguments, "limit", "after")
     shown = Shown(broker, who, Right.BROWSE, "retrying")
-    waiting_in = [queue for queue in broker.queues().values() if queue.waiting or queue.suspects]
+    waiting_in = [queue for queue in broker.post_office.queues.values() if queue.waiting or queue.suspects]
     queues = {queue.queue_id: queue for queue in waiting_in if shown(queue_place(queue))}
     times: dict[int, tuple[int, int]] = await in_thread(lambda: host.first_and_last([*queues]))
     for queue_id, queue in queues.items():
@@ -130,7 +130,7 @@ async def due(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
     of the next hour, then by the hour for two days, then by the day."""
     read.only(arguments, "queue")
     only = read.queue(broker, arguments) if arguments.get("queue") is not None else None
-    queues = [only] if only is not None else list(broker.queues().values())
+    queues = [only] if only is not None else list(broker.post_office.queues.values())
     shown = Shown(broker, who, Right.MONITOR, "due")
     queues = [queue for queue in queues if shown(queue_place(queue))]
     shown.check()

@@ -72,7 +72,7 @@ def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, An
 def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     """By pattern: what commands have set."""
     read.only(arguments, "limit", "after")
-    found = {pattern: (pattern, layer) for pattern, layer in broker.commanded_settings().items()}
+    found = {pattern: (pattern, layer) for pattern, layer in broker.commanded.layers.items()}
     return listed(broker, arguments, found, lambda each: {"pattern": each[0], "settings": _by_key(each[1])})
 
 
@@ -89,7 +89,7 @@ def wanted_layers(broker: Broker, arguments: dict[str, Any]) -> tuple[Mapping[st
     given = arguments.get("layers")
     if type(given) is not dict or not given or any(type(values) is not dict or not values for values in given.values()):
         raise Refused("invalid-argument", "layers must be a map of patterns to maps of settings", "give at least one setting")
-    wanted = dict(broker.commanded_settings())
+    wanted = dict(broker.commanded.layers)
     for pattern, values in given.items():
         if problem := pattern_problem(pattern) if type(pattern) is str else "give text":
             raise Refused("invalid-argument", f"{pattern!r} is no pattern of addresses", problem)
@@ -106,7 +106,7 @@ def unset(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]
     pattern, keys = read.text(arguments, "pattern"), arguments.get("keys")
     if keys is not None and (type(keys) is not list or not keys or any(type(key) is not str for key in keys)):
         raise Refused("invalid-argument", "keys must be a list of settings", "leave it out for all")
-    wanted = dict(broker.commanded_settings())
+    wanted = dict(broker.commanded.layers)
     layer = dict(wanted.get(pattern, {}))
     names = list(layer) if keys is None else [FIELD_OF_KEY.get(key, key) for key in keys]
     missing = [KEY_OF_FIELD.get(name, name) for name in names if name not in layer]
@@ -155,7 +155,7 @@ def _about(patterns: Iterable[str], problems: Iterable[ConfigProblem]) -> list[C
 def checked(broker: Broker, wanted: Mapping[str, Mapping[str, Any]], patterns: Iterable[str]) -> AddressSettingsRepository:
     """What would be in force with these, of which ``patterns`` are to change. Raises Refused where that contradicts itself, or one of them
     would remove every message."""
-    settings = broker.settings_with(wanted)
+    settings = broker.configured.laid_over(wanted)
     if problems := [*layer_problems(settings, {}), *_about(patterns, removal_problems(settings, {}))]:
         raise Refused("invalid-setting", "; ".join(each.message for each in problems), problems[0].fix)
     return settings

@@ -41,7 +41,7 @@ class Meter:
         #: Of this round.
         self._still_to_look_at: list[Queue] = []
         self._totals = _Looks(self.since_ms, _NOTHING, self.since_ms, _NOTHING)
-        broker.when_queue_goes(self._keep)
+        broker.resources.queue_gone.append(self._keep)
 
     def _keep(self, queue: Queue) -> None:
         _add(self._total, queue.counts, self._seen(queue))
@@ -58,9 +58,9 @@ class Meter:
             if now_ms - self._totals.at_ms < SAMPLE_MS:
                 return
             self._totals = _Looks(self._totals.at_ms, self._totals.counts, now_ms, tuple(self._total_now()))
-            self._still_to_look_at = list(self._broker.queues().values())
+            self._still_to_look_at = list(self._broker.post_office.queues.values())
         queues, self._still_to_look_at = self._still_to_look_at[:_AT_A_TIME], self._still_to_look_at[_AT_A_TIME:]
-        there = self._broker.queues()
+        there = self._broker.post_office.queues
         for queue in queues:
             if there.get(queue.name) is queue:
                 self._look(queue, now_ms)
@@ -74,7 +74,7 @@ class Meter:
 
     def _total_now(self) -> list[int]:
         total = list(self._total)
-        for queue in self._broker.queues().values():
+        for queue in self._broker.post_office.queues.values():
             seen, counts = self._seen(queue), tuple(queue.counts)
             if counts != seen:
                 _add(total, counts, seen)
@@ -92,7 +92,7 @@ class Meter:
 
     def messages(self) -> dict[str, Any]:
         """Of all queues: what stands in them now, and what became of messages ``since_ms``, with rates."""
-        queues, total = self._broker.queues().values(), self._total_now()
+        queues, total = self._broker.post_office.queues.values(), self._total_now()
         return {
             **states(queues),
             "dead": sum(queue.dead for queue in queues),
@@ -103,9 +103,9 @@ class Meter:
 
     def open(self) -> dict[str, int]:
         """How many queues there are, and who is connected to them."""
-        connections = self._broker.open_connections().values()
+        connections = self._broker.connections.values()
         return {
-            "queues": len(self._broker.queues()),
+            "queues": len(self._broker.post_office.queues),
             "connections": len(connections),
             "producers": sum(len(each.producers) for each in connections),
             "consumers": sum(len(each.consumers) for each in connections),

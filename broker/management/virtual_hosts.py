@@ -21,11 +21,11 @@ class _Counts:
         #: By prefix; connections by name.
         self.queues: Counter[str] = Counter()
         self.messages: Counter[str] = Counter()
-        for name, queue in broker.queues().items():
+        for name, queue in broker.post_office.queues.items():
             prefix = split(name)[0]
             self.queues[prefix] += 1
             self.messages[prefix] += queue.count + queue.committing
-        self.connections = Counter(connection.virtual_host for connection in broker.open_connections().values())
+        self.connections = Counter(connection.virtual_host for connection in broker.connections.values())
 
 
 def _describe(name: str, counts: _Counts) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ..core.message import Where
 from ..core.queue import Queue
 from ..core.settings.units import counted
 from ..delivery import chosen
+from ..entries.in_memory import records as records_in_memory
 from ..management.host import in_turns
 
 log = logging.getLogger("homing")
@@ -121,7 +122,7 @@ class DeadLetterSweep:
 
     async def _remove(self, queue: Queue, over: Excess, sequences: list[int]) -> int:
         now_ms, where = self._broker.now_ms(), "not archived, as dead-letter-archive says"
-        in_memory = [(queue.name, record) for record in self._broker.records_in_memory(queue, sequences)]
+        in_memory = [(queue.name, record) for record in records_in_memory(queue, sequences)]
         if over.archived:
             # What was archived before the process ended is so again, under another name.
             self._number += 1
@@ -148,7 +149,7 @@ class DeadLetterSweep:
     async def _on_disk(self) -> None:
         """Everything up to now is."""
         done = asyncio.Event()
-        self._broker.when_safe(done.set)
+        self._broker.journal.when_safe(done.set)
         await done.wait()
 
     def _warn(self, error: JournalError) -> None:

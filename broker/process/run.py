@@ -127,7 +127,7 @@ def _stop(stop: asyncio.Event, why: str) -> None:
 
 def _log_start(server: Server, config: Config, clean_stop: bool, took_s: float) -> None:
     """What was recovered."""
-    queues = server.broker.queues().values()
+    queues = server.broker.post_office.queues.values()
     log.info(
         "recovered: the journal in %s, format %d: %s, %s, in %.1f s; the stop before was %s",
         config.data_directory,

@@ -7,6 +7,7 @@ from typing import Any
 
 from homing.broker.limits import BrokerLimits
 from homing.broker.steps import Steps
+from tests import inside
 from tests.model.life import AT_ONCE, Life
 from tests.model.world import Client, World
 
@@ -37,7 +38,7 @@ class LongLife(Life):
             if not (came := self.keys()):
                 return keys
             keys += came
-            self.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+            inside.settlement(self.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
 
 
 def numbers(count: int, start: int = 0) -> list[str]:

@@ -82,7 +82,7 @@ class Books:
 
     @property
     def queue(self) -> Queue:
-        return self.world.broker.queues()[self.random.choice(NAMES)]
+        return inside.queues(self.world.broker)[self.random.choice(NAMES)]
 
     def one(self, queue: Queue) -> MessageReference | None:
         here = [each for each in queue.references.values() if each.where not in (Where.DELIVERING, Where.IN_COMMIT)]
@@ -135,7 +135,7 @@ class Books:
         target = self.random.choice((None, self.queue))
         job = RedriveJob(0, self.queue.name, "", target=None if target is None else target.name, stop_above=None)
         if not any(each.queue == job.queue for each in inside.redrives(self.world.broker).active.values()):
-            self.world.broker.start_redrive(ANYBODY, self.world.broker.queues()[job.queue], target, job)
+            self.world.broker.start_redrive(ANYBODY, inside.queues(self.world.broker)[job.queue], target, job)
 
     def edit(self, program: Program) -> None:
         queue, target = self.queue, self.random.choice((None, self.queue))
@@ -173,7 +173,7 @@ class Books:
     def check(self) -> None:
         self.world.check_balance()
         broker, rows = self.world.broker, self.world.journal.rows()
-        here = [each for queue in broker.queues().values() for each in queue.references.values()]
+        here = [each for queue in inside.queues(broker).values() for each in queue.references.values()]
         passing = [each for each in here if not each.durable]
         assert {each.sequence for each in here if each.durable} <= rows.keys()
         assert rows.keys().isdisjoint([each.sequence for each in passing])
@@ -181,7 +181,7 @@ class Books:
         assert [len(each) for each in failed] == [self.waiting, inside.faults(broker).in_memory.total()]
         self._check_jobs([each.redrive for each in rows.values()], [each.redrive for each in passing])
         self._check_bytes(here)
-        for queue in broker.queues().values():
+        for queue in inside.queues(broker).values():
             for connection, until_ms in queue.apart.items():
                 (there,) = [each for each in inside.connections(broker).values() if each.name == connection]
                 holds = any(each.queue is queue and each.unsettled for each in there.all_consumers())

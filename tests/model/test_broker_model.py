@@ -95,7 +95,7 @@ class BrokerModel(RuleBasedStateMachine):
 
     def _until_safe(self, key: str) -> None:
         self.unsafe.add(key)
-        self.world.broker.when_safe(lambda: self.unsafe.discard(key))
+        inside.journal(self.world.broker).when_safe(lambda: self.unsafe.discard(key))
 
     def _comes_back(self, consumer: Consumer, held: list[MessageReference]) -> None:
         """These were given back just now: those that are to go out again at once hold their credit until they are in place."""
@@ -110,7 +110,7 @@ class BrokerModel(RuleBasedStateMachine):
             on_the_way.difference_update(keys)
             self.returned.setdefault(consumer, set()).update(keys)
 
-        self.world.broker.when_safe(there)
+        inside.journal(self.world.broker).when_safe(there)
 
     def _nothing_is_overtaken(self, delivery: Delivery) -> None:
         """A consumer that has the queue to itself gets nothing but what it gave back as long as something of that is on the way.
@@ -146,7 +146,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert self.world.send(producer, messages) is None
         if delay_ms:
             self.not_before.update(dict.fromkeys(keys, self.world.time_ms + delay_ms))
-        self.world.broker.when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
+        inside.journal(self.world.broker).when_safe(lambda: self.confirmed.update(dict.fromkeys(keys, address)))
 
     @rule(who=st.integers(0, 1), again=st.booleans())
     def send_twice(self, who: int, again: bool) -> None:
@@ -158,8 +158,8 @@ class BrokerModel(RuleBasedStateMachine):
             producer = client.producers["a"] = self.world.broker.open_producer(client.connection, len(client.producers) + 1, "a")
         first = producer.high_watermark + 1
         for _ in range(2 if again else 1):
-            self.world.broker.send(producer, first, [Message(0, "a", key.encode())])
-        self.world.broker.when_safe(lambda: self.confirmed.__setitem__(key, "a"))
+            inside.intake(self.world.broker).send(producer, first, [Message(0, "a", key.encode())], self.world.time_ms)
+        inside.journal(self.world.broker).when_safe(lambda: self.confirmed.__setitem__(key, "a"))
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -202,11 +202,11 @@ class BrokerModel(RuleBasedStateMachine):
             consumer.delivered(delivery.tag, self.world.time_ms)
         held, missing = consumer.held([delivery.tag, delivery.tag])
         del client.held[number][delivery.tag]
-        self.world.broker.acknowledge(consumer, held)
+        inside.settlement(self.world.broker).acknowledge(consumer, held)
         if held:
             assert not missing
             self.perhaps_gone.add(delivery.key)
-            self.world.broker.when_safe(lambda: self.done.add(delivery.key))
+            inside.journal(self.world.broker).when_safe(lambda: self.done.add(delivery.key))
 
     @rule(
         data=st.data(),
@@ -229,9 +229,9 @@ class BrokerModel(RuleBasedStateMachine):
         if error:
             report |= {"error_type": f"our.{error}er", "bases": [f"our.{error}", "Exception"]}
         if poison:
-            self.world.broker.poison(consumer, held, {"reason": "poison"})
+            inside.settlement(self.world.broker).poison(consumer, held, {"reason": "poison"})
         else:
-            self.world.broker.fail(consumer, held, Failure(counts=counts, delay_ms=delay_ms), "nack", report)
+            inside.settlement(self.world.broker).fail(consumer, held, Failure(counts=counts, delay_ms=delay_ms), "nack", report)
         ends = None
         if held:
             self._until_safe(delivery.key)
@@ -242,7 +242,7 @@ class BrokerModel(RuleBasedStateMachine):
         if held and not ends and (due := held[0].due_at_ms):
             # Until the batch is on disk a crash brings it back without the delay; and another time may be given meanwhile.
             self.due_when_safe[delivery.key] = due
-            self.world.broker.when_safe(lambda: self._has_its_time(delivery.key, due))
+            inside.journal(self.world.broker).when_safe(lambda: self._has_its_time(delivery.key, due))
 
     def _has_its_time(self, key: str, due_at_ms: int) -> None:
         if self.due_when_safe.get(key) == due_at_ms:
@@ -319,7 +319,7 @@ class BrokerModel(RuleBasedStateMachine):
 
         if not keep:
             self.perhaps_gone.add(old)
-        self.world.broker.when_safe(stored)
+        inside.journal(self.world.broker).when_safe(stored)
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class BrokerModel(RuleBasedStateMachine):
         held, _ = consumer.held([delivery.tag, delivery.tag])
         key = self._key()
         inside.transactions(broker).hold_acknowledgement(client.connection, 1, consumer, held)
-        inside.transactions(broker).hold_sends(client.connection, 1, [Message(0, to, key.encode())])
+        inside.transactions(broker).hold_sends(client.connection, 1, [Message(0, to, key.encode())], None)
         if not commit:
             undone = [(each, list(each.unsettled.values())) for each in client.connection.consumers_of(1)]
             inside.transactions(broker).roll_back(client.connection, 1)
@@ -362,7 +362,7 @@ class BrokerModel(RuleBasedStateMachine):
             if held:
                 self.done.add(delivery.key)
 
-        broker.when_safe(answered)
+        inside.journal(broker).when_safe(answered)
 
     @rule(who=st.integers(0, 1), writable=st.booleans())
     def socket_is_full_or_not(self, who: int, writable: bool) -> None:
@@ -378,7 +378,7 @@ class BrokerModel(RuleBasedStateMachine):
         client, number, delivery = picked
         held, _ = client.consumers[number].held([delivery.tag, delivery.tag])
         del client.held[number][delivery.tag]
-        self.world.broker.give_back(client.consumers[number], held)
+        inside.settlement(self.world.broker).give_back(client.consumers[number], held)
         if held:
             self._until_safe(delivery.key)
             self._comes_back(client.consumers[number], held)

@@ -69,7 +69,7 @@ def dead(monkeypatch: pytest.MonkeyPatch, setting: Any, dead_letter_all: Any) ->
     consumer = life.subscribe(client, "a", prefetch=100)
     life.world.commit()
     life.world.time_ms += 1000
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.check_balance()
     references = inside.references(life.world.broker)
     memory = (inside.memory(life.world.broker).charged, references.durable_bytes, references.transient_bytes)
@@ -108,7 +108,7 @@ def test_a_message_leaves_one_queue_when_it_enters_the_other(monkeypatch: pytest
     life.send(client, "a", "one")
     consumer = life.subscribe(client, "a")
     life.world.commit()
-    broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     (dead,) = life.queue("DLQ.a").references.values()
     (ended,) = life.world.journal.batch.outcomes
     assert (ended.outcome, ended.at_ms) == ("dead-lettered", dead.entered_at_ms)

@@ -63,14 +63,14 @@ class Ends(Life):
     def settle(self) -> None:
         if held := list(self.held()):
             consumer, reference = self.draw.choice(held)
-            self.world.broker.acknowledge(consumer, [reference])
+            inside.settlement(self.world.broker).acknowledge(consumer, [reference])
 
     def fail(self) -> None:
         """Requeued, unless that would be the end: the ends shall be."""
         held = [(consumer, reference) for consumer, reference in self.held() if reference.failed < LIMIT - 1]
         if held:
             consumer, reference = self.draw.choice(held)
-            self.world.broker.fail(consumer, [reference], Failure(), "nack", {})
+            inside.settlement(self.world.broker).fail(consumer, [reference], Failure(), "nack", {})
 
     def wait(self) -> None:
         self.world.time_ms += self.draw.choice((10, 400, 1000))

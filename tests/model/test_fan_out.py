@@ -77,7 +77,7 @@ def test_bodies_go_with_the_last_acknowledgement() -> None:
         assert life.world.journal.messages
         consumer = life.subscribe(life.client(), name, prefetch=100)
         life.world.commit()
-        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+        inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
         life.world.commit()
     assert not life.world.journal.messages
     assert not life.world.journal.rows()

@@ -34,12 +34,12 @@ def test_a_body_is_stored_again_when_only_a_queue_that_is_not_durable_still_has_
     for name in ("one", "two"):
         consumer = life.subscribe(reader, name)
         life.world.commit()
-        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+        inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.commit()
     assert not life.world.journal.messages, "nobody durable has it any more"
     consumer = life.subscribe(reader, "light")
     life.world.commit()
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     (record,) = life.world.journal.references.values()
     assert not record.shared or record.message.message_id in life.world.journal.messages
@@ -58,7 +58,7 @@ def test_what_comes_back_unread_is_in_no_transaction_any_more() -> None:
     life.world.commit()
     consumer = life.subscribe(two, "a")
     life.world.commit()
-    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.commit()
     assert not life.queue("a").references
 
@@ -74,7 +74,7 @@ def test_a_rollback_lets_go_of_what_consumers_of_other_sessions_acknowledged_in_
     held = list(consumer.unsettled.values())
     inside.transactions(life.world.broker).hold_acknowledgement(client.connection, 5, consumer, held)
     inside.transactions(life.world.broker).roll_back(client.connection, 5)
-    life.world.broker.acknowledge(consumer, held)
+    inside.settlement(life.world.broker).acknowledge(consumer, held)
     life.world.commit()
     assert not life.queue("a").references
 
@@ -137,11 +137,11 @@ def test_a_message_that_was_redriven_and_then_succeeds_leaves_its_outcome() -> N
     life.send(client, "a", "m")
     consumer = life.subscribe(client, "a")
     life.world.commit()
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     assert life.world.run(life.world.broker.redrive(ANYBODY, life.queue("DLQ.a"), None)) == 1
     life.world.commit()
-    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.commit()
     assert sorted(life.world.journal.outcomes.values()) == ["dead-lettered", "redriven", "succeeded"]
 
@@ -172,9 +172,9 @@ def test_a_message_that_went_back_and_was_acknowledged_again_makes_the_transacti
         assert [reference.tag for reference in held] == [round_]
         inside.transactions(broker).hold_acknowledgement(client.connection, 1, consumer, held)
         if round_ == 1:
-            broker.fail(consumer, held, Failure(), "nack", {})
+            inside.settlement(broker).fail(consumer, held, Failure(), "nack", {})
             life.world.commit()
-    inside.transactions(broker).hold_sends(client.connection, 1, [Message(0, "b", b"sent")])
+    inside.transactions(broker).hold_sends(client.connection, 1, [Message(0, "b", b"sent")], None)
     with pytest.raises(Refused):
         inside.transactions(broker).commit(client.connection, 1, "t", 1)
     life.world.commit()
@@ -188,7 +188,7 @@ def test_thousands_of_parked_messages_look_again_in_steps() -> None:
     life.send(client, "a", *[str(number) for number in range(3500)])
     consumer = life.subscribe(client, "a", prefetch=5000)
     life.world.commit()
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     assert len(life.queue("a").parked) == 3500
     inside.resources(life.world.broker).declare({"queue": "dead", "address": "DLA", "routing_type": "multicast"})
@@ -206,7 +206,7 @@ def test_a_resend_of_messages_that_are_not_durable_is_recognised_while_the_broke
         client = life.world.client("the-same", life.seen.append)
         assert client.connection is not None
         producer = life.world.broker.open_producer(client.connection, 1, "a")
-        assert life.world.broker.send(producer, 1, [Message(0, "a", b"m", durable=False)]) is None
+        assert inside.intake(life.world.broker).send(producer, 1, [Message(0, "a", b"m", durable=False)], life.world.time_ms) is None
     assert life.queue("a").ready == 1
     assert not life.world.journal.producers
 
@@ -272,7 +272,7 @@ def test_who_waits_for_the_first_dead_letter_gets_it() -> None:
     consumer = life.subscribe(worker, "a")
     life.world.commit()
     consumer.delivered(1, life.world.time_ms)
-    life.world.broker.fail(consumer, consumer.held([1, 1])[0], Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, consumer.held([1, 1])[0], Failure(), "nack", {})
     life.world.commit()
     assert [(delivery.key, delivery.queue) for delivery in life.seen] == [("doomed", "a"), ("doomed", "DLQ.a")]
 
@@ -368,7 +368,7 @@ def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and
     life.send(life.client(), "a", "one", "two")
     life.world.commit()
     monkeypatch.setattr(inside.office(broker), "exchanges", Broken())
-    broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     life.world.check_balance()
     assert len(life.queue("a").parked) == 2
@@ -390,7 +390,7 @@ def test_a_report_that_cannot_be_read_leaves_what_failed_with_its_consumer(monke
     life.world.commit()
     monkeypatch.setattr("homing.broker.recording.failure_report.keep", broken)
     with pytest.raises(MemoryError):
-        life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "no"})
+        inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "no"})
     life.world.check_balance()
     assert (len(consumer.unsettled), life.queue("a").delivering) == (2, 2)
 
@@ -403,7 +403,7 @@ def test_duplicate_ids_are_forgotten_with_their_address() -> None:
     life.send(sender, "a", "again", duplicate_id="x")
     life.world.commit()
     assert life.keys() == ["one"]
-    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     for client in (sender, receiver):
         assert client.connection is not None
         life.world.broker.disconnect(client.connection, lost=False)
@@ -430,7 +430,7 @@ def test_a_policy_in_use_is_on_record_however_many_others_clients_bring() -> Non
     def fails(policy: ConsumerPolicy) -> None:
         life.world.commit()
         consumer.policy = policy
-        life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(delay_ms=0), "nack", {})
+        inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(delay_ms=0), "nack", {})
         entered.extend(life.world.journal.batch.policies)
 
     fails(usual)

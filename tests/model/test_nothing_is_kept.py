@@ -10,6 +10,7 @@ from secrets import token_hex
 from homing.broker.core.message import Message
 from homing.broker.core.redelivery import Failure
 from homing.broker.limits import BrokerLimits
+from tests import inside
 from tests.model.world import DictJournal, World
 from tests.unit.test_amqp_methods import published
 from tests.unit.test_amqp_session import Peer
@@ -37,9 +38,9 @@ def native(world: World, name: str) -> None:
     world.send(producer, [Message(0, name, b"x", duplicate_id=name)])
     consumer = world.broker.subscribe(client.connection, 1, name, {"prefetch": 1})
     world.commit()
-    world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "once"})
+    inside.settlement(world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "once"})
     world.commit()
-    world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    inside.settlement(world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     world.broker.disconnect(client.connection, lost=True)
 
 

@@ -45,20 +45,20 @@ class Reader(Life):
 
 
 def nacked(reader: Reader) -> None:
-    reader.world.broker.fail(reader.consumer, reader.held(), Failure(), "nack", {})
+    inside.settlement(reader.world.broker).fail(reader.consumer, reader.held(), Failure(), "nack", {})
 
 
 def nacked_one_by_one(reader: Reader) -> None:
     for reference in reader.held():
-        reader.world.broker.fail(reader.consumer, [reference], Failure(), "nack", {})
+        inside.settlement(reader.world.broker).fail(reader.consumer, [reference], Failure(), "nack", {})
 
 
 def released(reader: Reader) -> None:
-    reader.world.broker.fail(reader.consumer, reader.held(), Failure(counts=False), "nack", {})
+    inside.settlement(reader.world.broker).fail(reader.consumer, reader.held(), Failure(counts=False), "nack", {})
 
 
 def recalled(reader: Reader) -> None:
-    reader.world.broker.give_back(reader.consumer, list(reader.consumer.unsettled.values()))
+    inside.settlement(reader.world.broker).give_back(reader.consumer, list(reader.consumer.unsettled.values()))
 
 
 def rolled_back(reader: Reader) -> None:
@@ -98,15 +98,15 @@ def test_it_comes_back_before_anything_else(way: Callable[[Reader], None], prefe
 def test_what_has_a_delay_frees_its_credit_at_once() -> None:
     reader = Reader(1)
     assert reader.turn() == "A"
-    reader.world.broker.fail(reader.consumer, reader.held(), Failure(delay_ms=1000), "nack", {})
+    inside.settlement(reader.world.broker).fail(reader.consumer, reader.held(), Failure(delay_ms=1000), "nack", {})
     assert reader.turn() == "B"
 
 
 def test_what_is_acknowledged_beside_it_lets_nothing_overtake() -> None:
     reader = Reader(3)
     assert reader.turn() == "ABC"
-    reader.world.broker.fail(reader.consumer, reader.held("A"), Failure(), "nack", {})
-    reader.world.broker.acknowledge(reader.consumer, reader.held("B"))
+    inside.settlement(reader.world.broker).fail(reader.consumer, reader.held("A"), Failure(), "nack", {})
+    inside.settlement(reader.world.broker).acknowledge(reader.consumer, reader.held("B"))
     assert reader.turn() == ""
     assert reader.commit() == "AD"
 
@@ -158,7 +158,7 @@ def test_a_pull_waits_for_it() -> None:
 
 
 def dead_lettered(reader: Reader) -> str:
-    reader.world.broker.poison(reader.consumer, reader.held(), {})
+    inside.settlement(reader.world.broker).poison(reader.consumer, reader.held(), {})
     return "B"
 
 
@@ -216,7 +216,7 @@ def test_a_queue_that_is_deleted_and_a_connection_that_is_lost_meanwhile() -> No
     reader.world.commit()
     assert reader.consumer.returning == 0
     reader = Reader(2)
-    reader.world.broker.fail(reader.consumer, reader.held("A"), Failure(), "nack", {})
+    inside.settlement(reader.world.broker).fail(reader.consumer, reader.held("A"), Failure(), "nack", {})
     reader.lose(reader.reader)
     other = reader.client()
     reader.keys()
@@ -297,7 +297,7 @@ def test_it_waits_for_what_a_cancelled_one_still_holds_whether_that_is_settled_o
     life.declared.promote([life.queue("q")])
     life.world.commit()
     assert life.keys() == [], "the channel holds them still"
-    broker.acknowledge(cancelled, [cancelled.unsettled[2]])
+    inside.settlement(broker).acknowledge(cancelled, [cancelled.unsettled[2]])
     life.world.commit()
     assert life.keys() == []
     broker.release(holder.connection, [cancelled])

@@ -61,10 +61,10 @@ def test_what_comes_back_goes_before_what_is_on_disk() -> None:
     consumer = life.subscribe(receiver, "a", prefetch=5)
     life.world.commit()
     assert life.keys() == numbers(5)
-    life.world.broker.fail(consumer, list(consumer.unsettled.values())[:2], Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values())[:2], Failure(), "nack", {})
     life.world.commit()
     assert life.keys() == numbers(2)
-    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     assert life.acknowledge_all(receiver) == numbers(5, 5)
 
 
@@ -105,7 +105,7 @@ def test_after_a_crash_what_was_due_meanwhile_goes_before_what_never_went_out() 
     consumer = life.subscribe(receiver, "a", prefetch=6)
     life.world.commit()
     assert life.keys() == numbers(6)
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
     life.world.commit()
     assert (life.queue("a").waiting, life.queue("a").due_on_disk) == (6, 4)
@@ -146,7 +146,7 @@ def test_what_is_on_hold_waits_without_end_but_for_its_time_to_live() -> None:
     life.send(sender, "a", *numbers(6, 6), expires_at_ms=life.world.time_ms + 3_600_000)
     consumer = life.subscribe(receiver, "a", prefetch=12)
     life.world.commit()
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     assert life.run(life.world.broker.retry(ANYBODY, life.queue("a"), Filter(), ON_HOLD_MS, False, FIRST))[0] == 12
     assert (life.queue("a").held_back, life.queue("a").due_on_disk > 0) == (12, True)
@@ -167,7 +167,7 @@ def die(life: LongLife, count: int, prefetch: int) -> Client:
     consumer = life.subscribe(receiver, "a", prefetch=prefetch)
     for _ in range(-(-count // prefetch) + 1):
         life.world.commit()
-        life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+        inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
     life.world.commit()
     life.keys()
@@ -206,7 +206,7 @@ def test_a_redrive_job_takes_from_memory_what_is_as_it_is_on_disk_and_brings_not
         holder = life.subscribe(receiver, "DLQ.a", prefetch=2)
         life.world.commit()
         assert life.keys() == numbers(2)
-        life.world.broker.fail(holder, [next(iter(holder.unsettled.values()))], Failure(counts=False), "nack", {})
+        inside.settlement(life.world.broker).fail(holder, [next(iter(holder.unsettled.values()))], Failure(counts=False), "nack", {})
         dead.paused = True
         life.world.commit()
     job = life.world.broker.start_redrive(ANYBODY, dead, None, RedriveJob(0, "DLQ.a", "", stop_above=None))
@@ -326,7 +326,7 @@ def test_a_page_of_which_all_is_leaving_strands_nothing_behind_it() -> None:
     life.world.commit()
     for held in list(consumer.unsettled.values()):
         world.time_ms += 1
-        world.broker.fail(consumer, [held], Failure(), "nack", {})
+        inside.settlement(world.broker).fail(consumer, [held], Failure(), "nack", {})
     world.commit()
     life.keys()
     world.time_ms += 5000
@@ -335,13 +335,13 @@ def test_a_page_of_which_all_is_leaving_strands_nothing_behind_it() -> None:
     came = life.keys()
     assert came[0] == "m0"
     # Acknowledged while a page with only its row is on its way.
-    world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    inside.settlement(world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     assert world.journal.read_pages()
     for _ in range(20):
         world.time_ms += 1000
         world.commit()
         came += life.keys()
-        world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+        inside.settlement(world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     assert sorted(came) == numbers(6)
     assert life.queue("a").due_on_disk == 0
 
@@ -426,7 +426,7 @@ def test_dead_letters_that_may_not_go_home_stay_where_they_are() -> None:
     life.send(life.client(), "a", *numbers(9))
     consumer = life.subscribe(receiver, "a", prefetch=9)
     life.world.commit()
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     life.world.broker.delete_queue(ANYBODY, life.queue("a"))
     life.send(life.client(), "b", "one")

@@ -40,7 +40,7 @@ def test_who_holds_much_of_a_short_memory_gets_no_more_until_it_settles_some() -
     life.subscribe(modest, "b", prefetch=2)
     assert [key for key in life.acknowledge_all(modest) if int(key[1:]) >= 200] == numbers(40, 200), "others are served"
     assert inside.memory(life.world.broker).charged < 40_000
-    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+    inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     life.seen.clear()
     assert life.acknowledge_all(hog)[-1] == "m199", "what it settles makes room for more"
     assert life.queue("a").count == life.queue("b").count == 0
@@ -86,7 +86,7 @@ def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_con
     assert [key for key in life.acknowledge_all(modest) if int(key[1:]) >= 200] == numbers(40, 200), "others are served"
     assert inside.memory(life.world.broker).charged < 40_000
     for consumer in got[:20]:
-        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+        inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.time_ms += 1_000
     life.world.commit()
     assert 0 < len(get_until_refused(life, hog)) <= 40, "what it settles makes room for more"
@@ -131,7 +131,7 @@ def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> N
         settled = came
         for reader in readers.values():
             came += len(reader.unsettled)
-            life.world.broker.acknowledge(reader, list(reader.unsettled.values()))
+            inside.settlement(life.world.broker).acknowledge(reader, list(reader.unsettled.values()))
         assert came > settled, "each of them gets what it waits for"
     assert (came, most < limit) == (900, True)
 

@@ -131,11 +131,11 @@ def test_both_kinds_in_random_lives(seed: int) -> None:
                 (consumer,) = client.consumers.values()
                 held = list(consumer.unsettled.values())[: rng.choice([1, 5])]
                 if what == "fail" and held:
-                    life.world.broker.fail(consumer, held, Failure(retryable=True), "nack", {})
+                    inside.settlement(life.world.broker).fail(consumer, held, Failure(retryable=True), "nack", {})
                 elif held:
                     for reference in held:
                         there.pop(in_order([reference.message.body.decode()])[0], None)
-                    life.world.broker.acknowledge(consumer, held)
+                    inside.settlement(life.world.broker).acknowledge(consumer, held)
             case "crash" if rng.random() < 0.3:
                 life.world.commit()
                 life.world.crash()

@@ -11,6 +11,7 @@ from homing.broker.core.suspects import UNTIL_FREE
 from homing.broker.management.one_message import why
 from homing.broker.management.queues import consumers
 from homing.broker.management.retries import peek
+from tests import inside
 from tests.model.life import Life
 from tests.model.world import ANYBODY, Client
 
@@ -35,7 +36,7 @@ def test_a_suspect_is_not_found_at_the_place_it_once_had_in_the_queue() -> None:
     life.send(sender, "a", "one", "two")
     life.world.commit()
     # Given back without blame: the second time they come from among the returned ones.
-    life.world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(counts=False), "nack", {})
+    inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(counts=False), "nack", {})
     life.world.commit()
     life.lose(first)
     second.writable = third.writable = True
@@ -62,7 +63,7 @@ def test_pull_consumers_that_hold_nothing_are_not_kept_waiting_for_a_suspect() -
     for _ in range(3):
         life.world.broker.pull(second.connection, consumer, -1)
         life.world.commit()
-        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values()))
+        inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
         life.world.commit()
     assert life.keys() == ["one", "two", "three"]
 
@@ -135,7 +136,7 @@ class Busy(Life):
     def settles(self, consumer: Consumer) -> list[str]:
         """Its oldest message, after a tenth of a second's work; what came of that."""
         self.world.time_ms += 100
-        self.world.broker.acknowledge(consumer, [next(iter(consumer.unsettled.values()))])
+        inside.settlement(self.world.broker).acknowledge(consumer, [next(iter(consumer.unsettled.values()))])
         self.world.commit()
         return self.keys()
 
@@ -197,10 +198,10 @@ def test_who_works_on_a_suspect_for_long_goes_on_with_others_beside_it() -> None
     assert len(life.keys()) == 1
     for _ in range(20):
         life.world.time_ms += 1000
-        life.world.broker.acknowledge(consumer, list(consumer.unsettled.values())[1:])
+        inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values())[1:])
         life.world.commit()
         assert len(life.keys()) == 1, "the other suspect cannot be helped by keeping everything back"
-    life.world.broker.acknowledge(consumer, list(consumer.unsettled.values())[:1])
+    inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values())[:1])
     life.world.commit()
     assert life.keys() == [], "the second makes room"
     assert life.settles(consumer) == ["suspect-1"]

@@ -194,7 +194,7 @@ def test_dead_letters_for_many_queues_move_in_steps() -> None:
     consumer = life.subscribe(client, "work", prefetch=MESSAGES)
     world.commit()
     before = world.journal.ids_taken
-    world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     made = [world.journal.ids_taken - before]
     while life.queue("work").count:
         world.journal.commit()
@@ -215,7 +215,7 @@ def test_a_kill_while_dead_letters_move_leaves_each_in_one_place() -> None:
     life.send(client, "work", *[str(number) for number in range(MESSAGES)])
     consumer = life.subscribe(client, "work", prefetch=MESSAGES)
     world.commit()
-    world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     a_turn(world)
     a_turn(world)
     world.crash()
@@ -238,7 +238,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
     life.send(client, "home", *[str(number) for number in range(50)])
     consumer = life.subscribe(client, "home", prefetch=100)
     world.commit()
-    world.broker.fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+    inside.settlement(world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     world.commit()
     assert client.connection is not None
     world.broker.disconnect(client.connection, lost=False)

@@ -341,7 +341,7 @@ class World:
         first, last, refused = producer.high_watermark + 1, producer.high_watermark + len(messages), None
         while producer.high_watermark < last and refused is None:
             before = producer.high_watermark
-            refused = self.broker.send(producer, first, messages)
+            refused = inside.intake(self.broker).send(producer, first, messages, self.broker.now_ms())
             if producer.high_watermark == before and refused is None:
                 self.journal.commit()
             if producer.high_watermark < last:

@@ -51,7 +51,7 @@ def test_a_disk_that_is_low_is_told_of_when_it_becomes_so() -> None:
         events.disk(low)
     world.broker.drain()
     world.commit()
-    (reference,) = world.broker.queues()["watch"].references.values()
+    (reference,) = inside.queues(world.broker)["watch"].references.values()
     assert json.loads(reference.message.body)["meaning"] == KINDS[DISK_LOW].meaning
     assert events.describe()[DISK_LOW] == {"made": 1, "left_out": 1}
 

@@ -94,7 +94,7 @@ def test_one_that_goes_to_a_queue_that_keeps_it_and_to_one_that_does_not_is_coun
     # Where it died it is to be tried again, in memory as before; in the other one it is dead.
     peer.session.receive(method_frame(1, "basic.reject", tag, False))
     faults, stats = inside.faults(world.broker), world.journal.batch.faults().stats
-    assert [next(iter(world.broker.queues()[name].references.values())).durable for name in ("keeps", "plain")] == [True, False]
+    assert [next(iter(inside.queues(world.broker)[name].references.values())).durable for name in ("keeps", "plain")] == [True, False]
     assert (sum(row[FaultStat.WAITING] for row in stats.values()), faults.in_memory.total()) == (0, 1)
 
 

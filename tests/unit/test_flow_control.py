@@ -32,7 +32,9 @@ def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: py
     flow = inside.flow(world.broker)
     flow.open(producer)
     assert [reason for _, reason in sink.grants] == [None]
-    world.broker.send(producer, 1, [Message(0, "orders", b"x" * 600), Message(0, "orders", b"x" * 600)])
+    inside.intake(world.broker).send(
+        producer, 1, [Message(0, "orders", b"x" * 600), Message(0, "orders", b"x" * 600)], world.broker.now_ms()
+    )
     flow.charge(producer, 4000, 1200)
     flow.top_up(producer)
     reason = sink.grants[-1][1]
@@ -52,8 +54,8 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
     producer = Producer("c", 1, "orders", 0, sink)
     flow = inside.flow(world.broker)
     flow.open(producer)
-    world.broker.send(producer, 1, [Message(0, "orders", b"", durable=False)])
-    world.broker.send(producer, 2, [Message(0, "orders", b"x" * 12_000, durable=False)])
+    inside.intake(world.broker).send(producer, 1, [Message(0, "orders", b"", durable=False)], world.time_ms)
+    inside.intake(world.broker).send(producer, 2, [Message(0, "orders", b"x" * 12_000, durable=False)], world.time_ms)
     for _ in range(3):
         flow.charge(producer, 4000, 12_000)
         flow.top_up(producer)
@@ -74,14 +76,14 @@ def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings
     gone, here = (world.broker.connect(name, "", Client(world.now_ms, lambda delivery: None)) for name in ("gone", "here"))
     for connection in (gone, here):
         producer = world.broker.open_producer(connection, 1, "orders")
-        world.broker.give_credit(producer)
+        inside.flow(world.broker).open(producer)
         world.send(producer, [Message(0, "orders", b"x")])
     world.broker.disconnect(gone, lost=True)
     marks = inside.high_watermarks(world.broker)
     marks.make_anew()
     assert (marks.of("gone", 1), marks.count) == (1, 1)
     world.broker.close_producer(here, 1)
-    world.broker.give_credit(world.broker.open_producer(here, 1, "orders"))
+    inside.flow(world.broker).open(world.broker.open_producer(here, 1, "orders"))
     for after_ms, left in ((59_000, (1, 1)), (2_000, (0, 1))):
         world.time_ms += after_ms
         world.turn()

@@ -82,7 +82,7 @@ def test_messages_are_charged_what_they_take_waiting_and_held() -> None:
     peer.log_in()
     peer.call(1, "channel.open", "")
     peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
-    queue = world.broker.queues()["q"]
+    queue = inside.queues(world.broker)["q"]
 
     def arrive() -> None:
         for start in range(0, MANY, 100):
@@ -111,17 +111,17 @@ def test_hops_are_charged_what_they_take() -> None:
 def test_transactions_are_charged_what_they_take() -> None:
     world = World({}, limits=BrokerLimits(transaction_operations=10 * MANY))
     broker, connection = world.broker, world.broker.connect("", "", Anybody())
-    channel = broker.begin_channel(connection, 2, lambda: None)
+    channel = inside.transactions(broker).begin(connection, 2, lambda: None)
 
     def native() -> None:
         for start in range(0, MANY, 100):
             messages = [Message(0, "q", b"body %04d" % number) for number in range(start, start + 100)]
-            broker.hold_sends(connection, 1, messages, None)
+            inside.transactions(broker).hold_sends(connection, 1, messages, None)
 
     def amqp() -> None:
         for number in range(MANY):
             event = PublishEvent(1, "", f"q{number}", False, False, b"\x00\x00%d" % number, b"body %04d" % number, 9)
-            broker.hold(channel, [event], event.size + len(event.properties))
+            inside.transactions(broker).hold(channel, [event], event.size + len(event.properties))
 
     for send in (native, amqp):
         before = inside.memory(broker).by_kind[Kind.SESSIONS]
@@ -278,7 +278,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     broker = world.broker
     connection = broker.connect("", "", Anybody())
     many = 300
-    broker.read_selector("the = 'grammar'")
+    inside.resources(broker).read_selector("the = 'grammar'")
 
     def each(declare: Callable[[World, Connection, int], None]) -> None:
         for number in range(1, many):
@@ -307,7 +307,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     for name in broker.list_virtual_hosts():
         if name != "/":
             at_once(broker.delete_virtual_host(ANYBODY, name))
-    for queue in list(broker.queues().values()):
+    for queue in list(inside.queues(broker).values()):
         inside.resources(broker).delete_queue(queue)
     for address in list(inside.addresses(broker).values()):
         inside.resources(broker).remove_address(address)

@@ -35,7 +35,7 @@ class Life:
 
     def declare(self, name: str, exclusive: bool = False, auto_delete: bool = False, **arguments: Any) -> int:
         given = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
-        passive = name in self.broker.queues() and not given
+        passive = name in inside.queues(self.broker) and not given
         ((_, values),) = self.peer.call(1, "queue.declare", 0, name, passive, True, exclusive, auto_delete, False, given)
         return int(values[1])
 
@@ -56,7 +56,7 @@ class Life:
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
         """Of each queue what is in it, and of that what is parked."""
-        return {name: (queue.count, len(queue.parked)) for name, queue in sorted(self.broker.queues().items())}
+        return {name: (queue.count, len(queue.parked)) for name, queue in sorted(inside.queues(self.broker).items())}
 
     def made(self, *kinds: str) -> list[int]:
         return [inside.events(self.broker).made[kind] for kind in kinds]
@@ -78,14 +78,14 @@ def purged(life: Life) -> None:
 
 
 def deleted_by_hand(life: Life) -> None:
-    first = next(iter(life.broker.queues()["dead"].references.values()))
+    first = next(iter(inside.queues(life.broker)["dead"].references.values()))
     assert at_once(life.broker.delete_message(ANYBODY, [first]))
 
 
 def moved_by_hand(life: Life) -> None:
     inside.resources(life.broker).declare({"queue": "aside"})
-    first = next(iter(life.broker.queues()["dead"].references.values()))
-    assert at_once(life.broker.move_message(ANYBODY, first, life.broker.queues()["aside"]))
+    first = next(iter(inside.queues(life.broker)["dead"].references.values()))
+    assert at_once(life.broker.move_message(ANYBODY, first, inside.queues(life.broker)["aside"]))
 
 
 def expired(life: Life) -> None:
@@ -113,11 +113,11 @@ def test_those_that_wait_go_in_order_and_as_many_as_there_is_room_for() -> None:
     life.declare("dead", max_length=2, overflow="reject-publish")
     life.declare("work", dead_letter_exchange="", dead_letter_routing_key="dead")
     life.die("work", 7)
-    order = [reference.message.message_id for reference in life.broker.queues()["work"].references.values()]
+    order = [reference.message.message_id for reference in inside.queues(life.broker)["work"].references.values()]
     found: list[int] = []
     for _ in range(4):
         life.passes(40_000)  # and the round that looks at all of them changes nothing
-        there = [each.message.message_id for each in life.broker.queues()["dead"].references.values()]
+        there = [each.message.message_id for each in inside.queues(life.broker)["dead"].references.values()]
         found += there
         purged(life)
         life.world.turn()
@@ -196,7 +196,7 @@ def test_it_moves_to_the_dead_letters_where_its_queue_ends(way: Callable[[Life],
     assert life.made(PARKED, QUEUE_STAYS) == [1, 0]
     life.world.check_balance()
     life.world.crash()
-    assert {name: queue.count for name, queue in life.world.broker.queues().items()} == {there: 1}
+    assert {name: queue.count for name, queue in inside.queues(life.world.broker).items()} == {there: 1}
 
 
 @pytest.mark.parametrize("way", [by_argument, by_setting, auto_deleted, with_its_connection])
@@ -282,5 +282,5 @@ def test_an_event_says_why(arguments: dict[str, Any], settings: dict[str, Any], 
 
 
 def _events(life: Life) -> list[tuple[str, dict[str, Any]]]:
-    bodies = [json.loads(each.message.body) for each in life.broker.queues()["watch"].references.values()]
+    bodies = [json.loads(each.message.body) for each in inside.queues(life.broker)["watch"].references.values()]
     return [(each["event"], each) for each in bodies]

@@ -51,7 +51,7 @@ def test_a_job_sees_what_it_sent_through_also_what_was_no_dead_letter() -> None:
     consumer = life.subscribe(client, "b", prefetch=10)
     for _ in range(2):
         life.world.commit()
-        broker.acknowledge(consumer, list(consumer.unsettled.values()))
+        inside.settlement(broker).acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.commit()
     assert (job.state, job.sent, job.succeeded, job.waiting) == (DONE, 3, 3, 0)
 

@@ -13,6 +13,7 @@ from homing.broker.core.message import Message
 from homing.broker.core.rights import Grant, GrantError, Place, Right, Rights, everything_in, read_grant
 from homing.broker.errors import Refused
 from homing.journal.declarations import UserContent
+from tests import inside
 from tests.model.world import World
 from tests.unit.test_amqp_session import Peer
 
@@ -173,8 +174,8 @@ def test_the_first_user_ends_everybody_who_had_no_name_and_nobody_is_blamed() ->
     world.broker.add_user(client.connection, "anna", HASH, ALL)
     assert client.ended
     assert [(name, values[0]) for name, values in peer.methods()] == [("connection.close", 320)]
-    assert not world.broker.open_connections()
-    queue = world.broker.queues()["a"]
+    assert not inside.connections(world.broker)
+    queue = inside.queues(world.broker)["a"]
     (reference,) = queue.references.values()
     assert (queue.ready, reference.failed) == (1, 0)
     with pytest.raises(Refused, match="there is no user"):
@@ -186,7 +187,7 @@ def test_whoever_makes_the_first_user_hears_of_it_and_may_do_nothing_more() -> N
     client = world.client("anonymous", lambda delivery: None)
     assert client.connection is not None
     world.broker.add_user(client.connection, "anna", HASH, ALL)
-    assert len(world.broker.open_connections()) == 1
+    assert len(inside.connections(world.broker)) == 1
     with pytest.raises(Refused, match="send access to address 'a' in vhost '/' refused for user ''"):
         world.broker.open_producer(client.connection, 1, "a")
     with pytest.raises(Refused, match="administer access"):
@@ -194,4 +195,4 @@ def test_whoever_makes_the_first_user_hears_of_it_and_may_do_nothing_more() -> N
     world.commit()
     world.turn()
     assert client.ended
-    assert not world.broker.open_connections()
+    assert not inside.connections(world.broker)

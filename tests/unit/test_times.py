@@ -134,12 +134,12 @@ class Life:
             consumer = broker.subscribe(connection, number, name, options)
             items: list[list[Any]] = [[b"a", None, 4, True, times["ttl"]], [b"b", None, 4, True, 0, times["delay"]], [b"c"], [b"d"]]
             messages: list[Message] = [m for item in items for m in fields.messages([item], name, producer.key, self.time_ms)[0]]
-            assert broker.send(producer, 1, messages) is None
+            assert inside.intake(broker).send(producer, 1, messages, broker.now_ms()) is None
             broker.drain()
             held = list(consumer.unsettled.values())
             report = fields.failure_report({"delay_ms": times["nack"]})
-            broker.fail(consumer, held[:1], Failure(delay_ms=report["delay_ms"]), "nack", report)
-            broker.fail(consumer, held[1:2], Failure(retryable=False), "nack", {})
+            inside.settlement(broker).fail(consumer, held[:1], Failure(delay_ms=report["delay_ms"]), "nack", report)
+            inside.settlement(broker).fail(consumer, held[1:2], Failure(retryable=False), "nack", {})
 
 
 def attempt(act: Callable[..., Any], *arguments: Any) -> Any:

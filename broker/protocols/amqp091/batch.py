@@ -41,10 +41,10 @@ class Turn:
         self._bytes = 0
 
     def publish(self, route: Route, messages: list[Message]) -> int | None:
-        """Broker.publish, but that what goes to one queue alone is handed over together."""
+        """Intake.publish, but that what goes to one queue alone is handed over together."""
         if len(route.queues) > 1:
             self.hand_over()
-            return self._broker.publish(route, messages)
+            return self._broker.intake.publish(route, messages, self._broker.now_ms())
         queue = route.queues[0]
         gathered = self._arrivals.get(queue)
         if gathered is None:
@@ -60,9 +60,9 @@ class Turn:
 
     def hand_over(self) -> None:
         """What arrived joins its queues, so that nothing overtakes it."""
-        arrivals, self._arrivals = self._arrivals, {}
+        arrivals, self._arrivals, now_ms = self._arrivals, {}, self._broker.now_ms()
         for route, messages in arrivals.values():
-            self._broker.publish(route, messages)
+            self._broker.intake.publish(route, messages, now_ms)
 
     def finish(self) -> None:
         """Everything gathered goes to the broker; confirms and acknowledgements follow."""
@@ -71,13 +71,13 @@ class Turn:
         if self.acknowledged:
             acknowledged, self.acknowledged = self.acknowledged, defaultdict(list)
             for consumer, references in acknowledged.items():
-                self._broker.acknowledge(consumer, references)
+                self._broker.settlement.acknowledge(consumer, references)
                 self._settled(consumer)
         if self.confirming:
             confirming, self.confirming = self.confirming, {}
             for channel in confirming:
                 channel.confirm()
         if self._messages:
-            self._broker.charge(self.producer, self._messages, self._bytes)
+            self._broker.flow.charge(self.producer, self._messages, self._bytes)
             self._messages = self._bytes = 0
-            self._broker.top_up(self.producer)
+            self._broker.flow.top_up(self.producer)

@@ -98,7 +98,7 @@ class Channel(Confirming):
         self._settled: list[tuple[Unacked, str]] = []
         self.closed = False
         #: Its answers.
-        self.answers = InOrder(session.broker.when_safe)
+        self.answers = InOrder(session.broker.journal.when_safe)
         self._queues = ConsumerQueues(session)
         self._reports = Reports(session.reports, session.introduced, self._queues.failed)
         self._unacked: dict[int, Unacked] = {}
@@ -134,7 +134,7 @@ class Channel(Confirming):
             if event.exchange == FAILURE:
                 self._reports.take_in(event, self._unacked, self._next_tag)
                 return
-            self.session.broker.hold(self.transaction, [event], event.size + len(event.properties))
+            self.session.broker.transactions.hold(self.transaction, [event], event.size + len(event.properties))
             _check(self.transaction)
             return
         self._take_in(event)
@@ -192,7 +192,7 @@ class Channel(Confirming):
     def confirm(self) -> None:
         last, rejected = self.published or 0, self.rejected
         self.rejected = []
-        self.session.broker.when_stored(lambda: self._confirm(last, rejected))
+        self.session.broker.journal.when_stored(lambda: self._confirm(last, rejected))
 
     def _confirm(self, last: int, rejected: list[int]) -> None:
         if self.closed:
@@ -293,7 +293,7 @@ class Channel(Confirming):
                 unacked[tag] = (consumer, reference.tag, tag)
         session.write(b"".join(parts))
         if no_ack:
-            session.broker.acknowledge(consumer, references)
+            session.broker.settlement.acknowledge(consumer, references)
         else:
             consumer.delivered(references[-1].tag, session.broker.now_ms())
 
@@ -372,7 +372,7 @@ class Channel(Confirming):
     def _settle(self, taken: list[Unacked], how: str) -> None:
         if self.transaction is not None:
             self._settled += [(entry, how) for entry in taken]
-            self.session.broker.hold(self.transaction, [], 0, len(taken))
+            self.session.broker.transactions.hold(self.transaction, [], 0, len(taken))
             _check(self.transaction)
         else:
             self._end(taken, how)
@@ -384,7 +384,7 @@ class Channel(Confirming):
                 self.session.turn.acknowledged[consumer] += references
             return
         for consumer, references, failure, outcome, report in refused(ended, how, self._reports):
-            self.session.broker.fail(consumer, references, failure, outcome, report)
+            self.session.broker.settlement.fail(consumer, references, failure, outcome, report)
             self.session.gave_back()
             self.settled(consumer)
 
@@ -419,7 +419,7 @@ class Channel(Confirming):
             self._begin()
 
     def _begin(self) -> None:
-        self.transaction = self.session.broker.begin_channel(self.session.connection, self.number, self._timed_out)
+        self.transaction = self.session.broker.transactions.begin(self.session.connection, self.number, self._timed_out)
         self._settled = []
 
     def _timed_out(self) -> None:
@@ -437,7 +437,7 @@ class Channel(Confirming):
         patterns = [pattern_of(session, event) for event in transaction.sends]
         messages = [message_of(session, event, pattern) for event, pattern in zip(transaction.sends, patterns, strict=True)]
         sends = [(message, pattern.route.queues) for message, pattern in zip(messages, patterns, strict=True)]
-        session.broker.commit_channel(transaction, sends, list(acknowledged.items()), no_longer_held, session.producer)
+        session.broker.transactions.commit_channel(transaction, sends, list(acknowledged.items()), no_longer_held, session.producer)
         for event, (message, queues) in zip(transaction.sends, sends, strict=True):
             if queues:
                 session.turn.charge(1, message.size, len(queues))
@@ -458,7 +458,7 @@ class Channel(Confirming):
             self._unacked[entry[2]] = entry
             self._oldest_tag = min(self._oldest_tag, entry[2])
         self._unacked = dict(sorted(self._unacked.items()))
-        self.session.broker.end_channel(self.session.connection, self.number)
+        self.session.broker.transactions.end(self.session.connection, self.number)
         self._begin()
 
     def _in_transaction(self, method: str) -> Transaction[PublishEvent]:
@@ -484,7 +484,7 @@ class Channel(Confirming):
         self._unacked.clear()
         self._reports.clear()
         if self.transaction is not None:
-            session.broker.end_channel(session.connection, self.number)
+            session.broker.transactions.end(session.connection, self.number)
         session.broker.consumers_gone([consumer.queue for consumer in open_ones])
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...broker import Broker
 from ...connection import Connection
 from ...core.consumer import Consumer
-from ...core.memory import Cache
+from ...core.memory import Cache, Kind, Owner
 from ...core.message import MessageReference, Properties
 from ...core.producer import Producer
 from ...core.routing import Route
@@ -84,9 +84,9 @@ class AmqpConnection:
         #: By the number of the broker's consumer.
         self.subscribers: dict[int, Subscriber] = {}
         #: (exchange, routing key, properties) -> what such publishes come to.
-        self.patterns: Cache[tuple[str, str, bytes], Pattern] = broker.cache(options.max_cache_bytes)
+        self.patterns: Cache[tuple[str, str, bytes], Pattern] = Cache(broker.memory, options.max_cache_bytes)
         #: What its channels hold of failures that were reported is charged to this.
-        self.reports = broker.owner()
+        self.reports = Owner(broker.memory, Kind.CONNECTIONS)
         self.turn = Turn(broker, self.settled)
         self._consumers = 0
 

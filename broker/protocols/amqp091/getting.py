@@ -56,7 +56,7 @@ def _handed_out(channel: Channel, queue: Queue, reference: MessageReference, no_
     payload = b"".join((_GET_OK, _DELIVERY.pack(tag, redelivered), target, queue.ready.to_bytes(4, "big")))
     answer = b"".join(content_frames(channel.number, payload, properties, reference.message.body, channel.session.frame_max))
     if no_ack:
-        channel.session.broker.acknowledge(consumer, [reference])
+        channel.session.broker.settlement.acknowledge(consumer, [reference])
         channel.session.connection.retired.pop(consumer.number, None)
     return answer
 

@@ -59,7 +59,7 @@ def _queue(channel: Channel, name: str) -> Queue:
     """The queue of that name; an empty one is the channel's last. Raises Refused."""
     if not name and not channel.last_queue:
         raise AmqpError(404, "NOT_FOUND - no previously declared queue")
-    return channel.session.broker.queue(channel.session.connection, name or channel.last_queue)
+    return channel.session.broker.declared_queues.find(channel.session.connection, name or channel.last_queue)
 
 
 def _queue_to_remove(channel: Channel, name: str) -> Queue | None:
@@ -82,7 +82,7 @@ def _exchange_declare(channel: Channel, values: _Values) -> None:
     if passive:
         if not name:
             raise AmqpError(403, "ACCESS_REFUSED - operation not permitted on the default exchange")
-        broker.find_exchange(connection, name)
+        broker.virtual_hosts.exchanges_of(connection).find(name)
     else:
         broker.declare_exchange(
             connection, name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=_arguments(arguments)
@@ -118,21 +118,20 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
     session, name = channel.session, without_line_feeds(name)
     if name == REPLY_TO or name.startswith(REPLY_TO + "."):
         # How a server of requests asks whether the client still waits for its answer.
-        session.broker.check_reply_queue(session.connection, name)
+        session.broker.declared_queues.check_reply_queue(session.connection, name)
         _reply(channel, no_wait, "queue.declare-ok", name, 0, 1)
         return
     if passive:
         # The name as it is: only here, as with RabbitMQ, an empty one is not the channel's last queue.
-        queue = session.broker.look_up_queue(session.connection, name)
+        queue = session.broker.declared_queues.look_up(session.connection, name)
     else:
         queue = session.broker.declare_queue(
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
         )
     channel.last_queue = local_name(queue.name)
     session.broker.serve(queue)
-    _reply(
-        channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready + len(queue.parked), len(session.broker.consumers_of(queue))
-    )
+    consumers = len(session.broker.declared_queues.all_consumers(queue))
+    _reply(channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready + len(queue.parked), consumers)
 
 
 def _queue_bind(channel: Channel, values: _Values) -> None:
@@ -169,7 +168,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
         session.go_on()
 
     session.defer()
-    session.broker.in_steps(steps, purged, session.broken)
+    session.broker.work.begin(steps, purged, session.broken)
 
 
 def _queue_delete(channel: Channel, values: _Values) -> None:
@@ -180,7 +179,7 @@ def _queue_delete(channel: Channel, values: _Values) -> None:
         _reply(channel, no_wait, "queue.delete-ok", 0)
         return
     broker.serve(queue)
-    broker.check_delete(queue, if_unused, if_empty)
+    broker.declared_queues.check_delete(queue, if_unused, if_empty)
     count = queue.ready + len(queue.parked)
     broker.delete_queue(channel.session.connection, queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count))
 
@@ -199,7 +198,7 @@ def _qos(channel: Channel, values: _Values) -> None:
 def _consume(channel: Channel, values: _Values) -> None:
     _, name, tag, _, no_ack, exclusive, no_wait, arguments = values
     session = channel.session
-    asked = session.broker.read_consumer_arguments(session.connection, name or channel.last_queue, _arguments(arguments))
+    asked = session.broker.declared_queues.read_consumer_arguments(session.connection, name or channel.last_queue, _arguments(arguments))
     tag = channel.consume(_reply_queue(channel, no_ack) if name == REPLY_TO else _queue(channel, name), tag, no_ack, exclusive, asked)
     if not no_wait:
         channel.answer("basic.consume-ok", tag)

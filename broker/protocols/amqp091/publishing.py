@@ -47,7 +47,7 @@ def take_in(session: AmqpConnection, event: PublishEvent) -> tuple[bool, bool] |
     route = pattern.route
     if not route.queues:
         return True, False
-    if not session.broker.room(route):
+    if not session.broker.throttle.room_for(route):
         return None
     message = message_of(session, event, pattern)
     session.producer.lasting, session.producer.passing = pattern.lasting, pattern.passing
@@ -57,7 +57,7 @@ def take_in(session: AmqpConnection, event: PublishEvent) -> tuple[bool, bool] |
     session.turn.charge(1, message.size, len(route.queues))
     if taken is None:
         session.turn.hand_over()
-        return session.broker.offer(session.producer, route, message), True
+        return session.broker.intake.offer(session.producer, route.queues, message), True
     return True, True
 
 
@@ -70,7 +70,7 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
     _, route, address, properties, size, extra, priority, durable, ttl_ms, lasting, passing = pattern_of(session, run)
     if not route.plain:
         return None
-    bodies = run.bodies[: session.broker.room(route)]
+    bodies = run.bodies[: session.broker.throttle.room_for(route)]
     if not bodies:
         return 0
     now_ms, producer = session.broker.now_ms(), session.producer.name

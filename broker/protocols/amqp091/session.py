@@ -85,7 +85,7 @@ class AmqpSession(AmqpConnection):
         #: What came behind a method whose answer waits for the disk; None: nothing does.
         self._deferred: list[Event] | None = None
         #: Deliveries that were given back and are not on disk yet, and a method that waits for that.
-        self._returns = InOrder(broker.when_safe)
+        self._returns = InOrder(broker.journal.when_safe)
         #: What is left waits for another turn of the loop.
         self._waits_for_turn = False
         self._notifies_blocked = False
@@ -183,7 +183,7 @@ class AmqpSession(AmqpConnection):
     def postpone(self, event: PublishEvent | PublishRun) -> None:
         if self._deferred is None:
             self.defer()
-            self.broker.wait_for_room(self._in_turn)
+            self.broker.throttle.wait(self._in_turn)
         assert self._deferred is not None, "defer() made it"
         self._deferred.append(event)
 
@@ -365,7 +365,7 @@ class AmqpSession(AmqpConnection):
             self._ended = True
             self._output.leave()
 
-        self.broker.when_safe(closed)
+        self.broker.journal.when_safe(closed)
 
     def _let_go(self, lost: bool, counts: bool) -> None:
         """The broker forgets the connection: what it held goes back (``counts``: see Broker.disconnect), its own queues end."""
@@ -453,7 +453,7 @@ class AmqpSession(AmqpConnection):
             if producer.waiting:
                 if self._held_back:
                     self._held_back = False
-                    self.broker.wait_for_room(self._in_turn)
+                    self.broker.throttle.wait(self._in_turn)
                 elif self._deferred is None:
                     self._output.resume_reading()
                 if self._notifies_blocked:

@@ -42,7 +42,7 @@ class ConsumerQueues:
         name = self._queues.get(str(headers.get("consumer_tag")))
         if name is None:
             raise precondition_failed(_NEEDS, NUMBER["basic.publish"])
-        queue = session.broker.find_queue(name)
+        queue = session.broker.post_office.find_queue(name)
         if queue is None:
             return
         told = SettledReport(settled.report, _message(session, settled), str(headers.get("story", "")), headers.get("again") is True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ...broker import Broker
 from ...connection import Connection
+from ...core.memory import Kind, Owner
 from ...core.message import REFERENCE_BYTES, Message
 from ...core.producer import Producer
 from ...errors import Refused
@@ -38,6 +39,7 @@ class Sends:
         largest_message: int,
     ) -> None:
         self._broker = broker
+        self._flow, self._intake = broker.flow, broker.intake
         self._output = output
         self._write = write
         self._broken = broken
@@ -45,7 +47,7 @@ class Sends:
         self._largest_message = largest_message
         #: What waits for its turn, in order; each returns whether it is done. And what it takes in memory, which is charged meanwhile.
         self._line: deque[tuple[Callable[[], bool], int]] = deque()
-        self._owner = broker.owner()
+        self._owner = Owner(broker.memory, Kind.CONNECTIONS)
 
     def limit_to(self, shares: Sequence[Share]) -> None:
         """No message may be larger than any of them lets it be."""
@@ -56,23 +58,23 @@ class Sends:
         producer = connection.producers.get(number)
         if producer is None:
             raise malformed(f"producer {number} is not open")
-        broker = self._broker
-        nothing_more, credit = broker.why_nothing_more(producer), (producer.credit_messages, producer.credit_bytes)
+        broker, now_ms = self._broker, self._broker.now_ms()
+        nothing_more, credit = self._flow.why_nothing_more(producer), (producer.credit_messages, producer.credit_bytes)
         # Before the messages are looked at: a frame may hold very many small ones.
-        if not broker.charge(producer, len(items), 0):
+        if not self._flow.charge(producer, len(items), 0):
             raise _credit_exceeded()
-        whose = (producer.address, producer.name, broker.now_ms())
+        whose = (producer.address, producer.name, now_ms)
         if said is None:
             messages, cost, refusal = fields.messages(items, *whose, self._max_properties_bytes)
         else:
             messages, cost, refusal = fields.messages_alike(said, items, *whose)
-        if not broker.charge(producer, 0, cost):
+        if not self._flow.charge(producer, 0, cost):
             raise _credit_exceeded()
         if cost + self._max_properties_bytes > self._largest_message:
             messages, oversize = fields.up_to_oversize(messages, self._largest_message)
             refusal = oversize or refusal
         # None where it has credit left, or everybody may have more.
-        nothing_more = nothing_more or broker.why_nothing_more(producer)
+        nothing_more = nothing_more or self._flow.why_nothing_more(producer)
         if nothing_more is not None:
             repeats = 0 if session else max(0, producer.high_watermark + 1 - first)
             taken = max(repeats, _within(messages, *credit))
@@ -80,12 +82,12 @@ class Sends:
                 messages, refusal = messages[:taken], _without_credit(nothing_more)
         if session:
             if messages:
-                broker.sent(producer, messages[-1])
-            broker.hold_sends(connection, session, messages, refusal)
-            broker.top_up(producer)
-        elif self._line or not self._store(connection, producer, first, messages, refusal):
+                self._intake.sent(producer, messages[-1])
+            broker.transactions.hold_sends(connection, session, messages, refusal)
+            self._flow.top_up(producer)
+        elif self._line or not self._store(connection, producer, first, messages, refusal, now_ms):
             weight = sum([REFERENCE_BYTES + message.weight for message in messages])
-            self._wait(lambda: self._store(connection, producer, first, messages, refusal), weight)
+            self._wait(lambda: self._store(connection, producer, first, messages, refusal, broker.now_ms()), weight)
 
     def then(self, act: Callable[[], None]) -> None:
         """Once everything before it is stored; at once, when it is."""
@@ -112,7 +114,7 @@ class Sends:
         self._line.append((work, weight))
         self._owner.charge(weight)
         if len(self._line) == 1:
-            self._broker.wait_for_room(self._go_on)
+            self._broker.throttle.wait(self._go_on)
         elif self.full:
             self._output.pause_reading()
 
@@ -120,21 +122,23 @@ class Sends:
         """Another turn; one frame at least is worked on, and what follows it as long as there is room."""
         line, broker = self._line, self._broker
         try:
-            while line and broker.has_room() and line[0][0]():
+            while line and broker.throttle.has_room() and line[0][0]():
                 if line:
                     self._owner.charge(-line.popleft()[1])
         except Exception as error:
             self._broken(error)
         if line:
-            broker.wait_for_room(self._go_on)
+            broker.throttle.wait(self._go_on)
         self._output.resume_reading()
 
-    def _store(self, connection: Connection, producer: Producer, first: int, messages: list[Message], refusal: Refused | None) -> bool:
+    def _store(
+        self, connection: Connection, producer: Producer, first: int, messages: list[Message], refusal: Refused | None, now_ms: int
+    ) -> bool:
         """Whether the whole frame is done: stored, refused from some message on, or ignored."""
         if not connection.open:
             return True
         broker, before = self._broker, producer.high_watermark
-        refused = broker.send(producer, first, messages)
+        refused = self._intake.send(producer, first, messages, now_ms)
         last = first + len(messages) - 1
         if refused is None and refusal is not None and producer.high_watermark == last:
             refused = last + 1, refusal
@@ -144,14 +148,14 @@ class Sends:
             answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
             if refused is not None:
                 answer.append([refused[0], refused[1].code, shown(refused[1].message), shown(refused[1].fix)])
-            broker.when_stored(lambda: self._write(answer))
+            broker.journal.when_stored(lambda: self._write(answer))
         if not done:
-            broker.notify_blocked(producer)
+            self._flow.notify_blocked(producer)
             if producer.high_watermark > before:
                 # It had room, and took none of it where messages had come before: nothing else brings about the next turn then.
                 broker.wake()
         elif connection.producers.get(producer.number) is producer:
-            broker.top_up(producer)
+            self._flow.top_up(producer)
         return done
 
 

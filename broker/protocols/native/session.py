@@ -263,9 +263,9 @@ class NativeSession:
         def answer() -> None:
             self._write([int(Op.RESULT), request, {"mark": producer.high_watermark}])
             if connection.producers.get(number) is producer:
-                self._broker.give_credit(producer)
+                self._broker.flow.open(producer)
 
-        self._broker.when_safe(answer)
+        self._broker.journal.when_safe(answer)
 
     def _on_end_producer(self, connection: Connection, frame: Frame) -> None:
         (number,) = take(frame, "END_PRODUCER", int)
@@ -366,17 +366,17 @@ class NativeSession:
         broker = self._broker
         if kind in (AckType.STANDARD, AckType.INDIVIDUAL):
             if session:
-                broker.hold_acknowledgement(connection, session, consumer, held)
+                broker.transactions.hold_acknowledgement(connection, session, consumer, held)
             else:
-                broker.acknowledge(consumer, held)
+                broker.settlement.acknowledge(consumer, held)
         elif kind == AckType.REDELIVERED:
-            broker.fail(consumer, held, failure_of(report), report.get("outcome", "nack"), report)
+            broker.settlement.fail(consumer, held, failure_of(report), report.get("outcome", "nack"), report)
         elif kind == AckType.POISON:
-            broker.poison(consumer, held, report)
+            broker.settlement.poison(consumer, held, report)
         elif kind == AckType.UNMATCHED:
-            broker.give_back(consumer, held)
+            broker.settlement.give_back(consumer, held)
         else:
-            broker.client_saw_expire(consumer, held)
+            broker.settlement.client_saw_expire(consumer, held)
 
     def _not_held(self, number: int, ranges: list[int], request: int) -> None:
         if request:
@@ -392,7 +392,7 @@ class NativeSession:
         if not 0 < len(transaction_id) <= 128 or not transaction_id.isprintable():
             raise malformed("a transaction_id is 1 to 128 printable characters")
         try:
-            self._broker.commit(connection, unsigned(session, "session", MAX_SESSION, 1), transaction_id, sends)
+            self._broker.transactions.commit(connection, unsigned(session, "session", MAX_SESSION, 1), transaction_id, sends)
         except Refused as refusal:
             self._refuse(request, refusal)
             return
@@ -401,7 +401,7 @@ class NativeSession:
     def _on_rollback(self, connection: Connection, frame: Frame) -> None:
         request, session = take(frame, "ROLLBACK", int, int)
         unsigned(request, "request")
-        self._broker.roll_back(connection, unsigned(session, "session", MAX_SESSION, 1))
+        self._broker.transactions.roll_back(connection, unsigned(session, "session", MAX_SESSION, 1))
         self._write([int(Op.RESULT), request, None])
 
     # -- the rest ----------------------------------------------------------------------------------------------------
@@ -452,11 +452,11 @@ class NativeSession:
             self._ended = True
             self._output.leave()
 
-        self._broker.when_safe(closed)
+        self._broker.journal.when_safe(closed)
 
     def _answer_when_safe(self, request: int, value: Any) -> None:
         if request:
-            self._broker.when_safe(lambda: self._write([int(Op.RESULT), request, value]))
+            self._broker.journal.when_safe(lambda: self._write([int(Op.RESULT), request, value]))
 
     # -- what the broker says ----------------------------------------------------------------------------------------
 
@@ -474,7 +474,7 @@ class NativeSession:
             return
         if consumer.held_bytes > self._largest:
             # Clients of other protocols may send larger messages than these frames hold.
-            references = self._broker.without_too_large(consumer, references, self._largest)
+            references = self._broker.settlement.without_too_large(consumer, references, self._largest)
             if not references:
                 return
         for frame in deliveries.frames(consumer.number, references, self._joins_bodies, min(deliveries.FRAME_BYTES, self._largest)):

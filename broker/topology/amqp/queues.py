@@ -131,7 +131,7 @@ class DeclaredQueues:
         if name != REPLY_TO and self._named(connection, name) is None:
             raise _not_found(connection, name)
 
-    def delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
+    def check_delete(self, queue: Queue, if_unused: bool, if_empty: bool) -> None:
         """Raises Refused unless the queue may be deleted; the caller has the broker do it."""
         if if_unused and queue.consumers:
             raise Refused("precondition-failed", f"{_shown(queue)} in use", "cancel its consumers first")

@@ -7,6 +7,7 @@ from typing import Final
 
 from homing.journal.declarations import DeclarationRecord, NoContent
 
+from ...connection import Connection
 from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
 from ...core.queue import Queue
 from ...entries.state import BrokerState
@@ -50,6 +51,9 @@ class VirtualHosts:
     def of_name(self, name: str) -> VirtualHost:
         """One that is known to be there, perhaps on its way out."""
         return self._by_prefix[prefix_of(name)]
+
+    def exchanges_of(self, connection: Connection) -> Exchanges:
+        return self.of_name(connection.virtual_host).exchanges
 
     def of(self, queue: Queue) -> VirtualHost:
         return self._by_prefix[split(queue.name)[0]]
