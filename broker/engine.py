@@ -266,6 +266,13 @@ class Engine:
         else:
             self._end_queue(queue, outcome)
 
+    def record_senders(self) -> None:
+        """The broker stops in order, and keeps what is not durable: what clients send again after the start is known as well."""
+        for producer in [each for connection in self.connections.values() for each in connection.producers.values()]:
+            if producer.used_at_ms:
+                self.journal.batch.producer_high_watermark(producer.key, producer.high_watermark, producer.used_at_ms)
+        self.intake.record_duplicate_ids()
+
     def end_transient_queues(self) -> None:
         """The broker stops, and with it queues that are not durable: what is parked in them does not end with them."""
         for queue in list(self.state.post_office.queues.values()):

@@ -29,7 +29,8 @@ class Intake:
         self._resources = resources
         self._office = office
         self._keep = duplicate_ids
-        self._seen: dict[str, OrderedDict[str, None]] = {}
+        #: By address; whether the journal has it.
+        self._seen: dict[str, OrderedDict[str, bool]] = {}
         #: Those that are remembered, and their characters.
         self.duplicate_ids = self.duplicate_characters = 0
         #: Called with a queue that refuses what is sent to it.
@@ -40,7 +41,7 @@ class Intake:
 
     def remember(self, address: str, duplicate_ids: list[str]) -> None:
         """What the journal remembered, oldest first."""
-        self._seen[address] = seen = OrderedDict.fromkeys(duplicate_ids)
+        self._seen[address] = seen = OrderedDict.fromkeys(duplicate_ids, True)
         self._count(len(seen), sum(map(len, seen)))
 
     def _forget(self, address: str) -> None:
@@ -51,6 +52,12 @@ class Intake:
     def _count(self, ids: int, characters: int) -> None:
         self.duplicate_ids += ids
         self.duplicate_characters += characters
+
+    def record_duplicate_ids(self) -> None:
+        """Those of messages that are not durable, which an orderly stop keeps."""
+        for address, seen in self._seen.items():
+            for duplicate_id in [each for each, recorded in seen.items() if not recorded]:
+                self._state.journal.batch.duplicate(address, duplicate_id)
 
     def duplicate(self, message: Message) -> bool:
         """Whether a message with this duplicate_id came to this address before. Raises Refused where it could not be remembered."""
@@ -69,11 +76,11 @@ class Intake:
         seen = self._seen.setdefault(message.address, OrderedDict())
         if message.duplicate_id not in seen:
             self._count(1, len(message.duplicate_id))
-        seen[message.duplicate_id] = None
+        seen[message.duplicate_id] = lasting = message.durable or any(queue.keeps_all for queue in queues)
         if len(seen) > self._keep:
             oldest, _ = seen.popitem(last=False)
             self._count(-1, -len(oldest))
-        if message.durable or any(queue.keeps_all for queue in queues):
+        if lasting:
             self._state.journal.batch.duplicate(message.address, message.duplicate_id)
 
     # -- where to ----------------------------------------------------------------------------------------------------

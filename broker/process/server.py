@@ -391,6 +391,7 @@ class Server:
 
     def stop_clients(self) -> None:
         """Says goodbye. What clients hold comes back as at a clean close: nobody is blamed for our stopping."""
+        self.broker.record_senders()
         for connection in list(self.broker.connections.values()):
             self.broker.disconnect(connection, lost=False)
         self.broker.end_transient_queues()

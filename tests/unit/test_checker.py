@@ -64,10 +64,13 @@ class Story:
         self._add("retry", retry=name, queue=QUEUE, ids=[1], way=way, delay_ms=delay_ms)
         return self._add("retried", retry=name, outcome=outcome)
 
-    def killed(self, *entries: Entry, problems: tuple[str, ...] = ()) -> Story:
+    def killed(self, *entries: Entry, problems: tuple[str, ...] = (), orderly: bool = False) -> Story:
         self.t += 1
-        self.snapshots.append(Snapshot(f"kill {len(self.snapshots) + 1}", self.t, list(entries), list(problems)))
+        self.snapshots.append(Snapshot(f"kill {len(self.snapshots) + 1}", self.t, list(entries), list(problems), orderly))
         return self
+
+    def stopped(self, *entries: Entry) -> Story:
+        return self.killed(*entries, orderly=True)
 
     @property
     def history(self) -> History:
@@ -141,6 +144,22 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
     "later, and come then": lambda story: (
         story.sent().delivered().failed(outcome="ok").retried("at_ms", delay_ms=500).at(600).delivered(2).acked().killed()
     ),
+    "not durable, and gone": lambda story: story.sent(durable=False).killed().stopped().killed(),
+    "not durable, acknowledged, and sent again after a kill": lambda story: (
+        story.sent(outcome="unknown", durable=False)
+        .delivered()
+        .acked()
+        .killed()
+        .sent(durable=False)
+        .delivered(number=2)
+        .stopped(here(number=2))
+    ),
+    "not durable, confirmed by the next broker, and gone": lambda story: (
+        story._add("send", key="k", queue=QUEUE, durable=False).killed()._add("sent", key="k", outcome="ok").stopped()
+    ),
+    "held at a stop, which is no failure": lambda story: (
+        story.sent().delivered().failed().stopped(here(1)).delivered(2).failed(2).delivered(3).failed(3).delivered(4).acked().killed()
+    ),
     "a token in its place": lambda story: story.sent("token:1:0").killed(here(key="token:1:0", queue="tokens.a")),
 }
 
@@ -155,6 +174,16 @@ def test_what_is_allowed_is_no_fault(name: str) -> None:
 FAULTS: dict[str, tuple[Callable[[Story], Story], Kind]] = {
     "confirmed and gone": (lambda story: story.sent().killed(), Kind.LOST),
     "confirmed, delivered and gone": (lambda story: story.sent().delivered().killed(), Kind.LOST),
+    "not durable, and gone at a stop": (lambda story: story.sent(durable=False).stopped(), Kind.LOST),
+    "not durable, kept at a stop and gone": (lambda story: story.sent(durable=False).stopped(here()).killed(), Kind.LOST),
+    "not durable, and twice after a stop": (
+        lambda story: story.sent(outcome="unknown", durable=False).stopped(here()).sent(durable=False).stopped(here(), here(number=2)),
+        Kind.STORED_TWICE,
+    ),
+    "not durable, gone and come again": (
+        lambda story: story.sent(durable=False).delivered().killed().at(600).delivered(2).acked().killed(),
+        Kind.UNEXPECTED,
+    ),
     "failed and gone": (lambda story: story.sent().delivered().failed().killed(), Kind.LOST),
     "committed and gone": (lambda story: story.sent(tx="t", outcome="unknown").committed("t", "ok").killed(), Kind.LOST),
     "acknowledged only in a transaction that was rolled back": (

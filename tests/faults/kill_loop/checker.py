@@ -1,7 +1,8 @@
 """The referee: compares what clients saw with what the broker promised. Pure: logs and snapshots in, violations out.
 
 An operation is *ok* (the client was told), *fail* (told that it did not happen) or *unknown*; unknown ones may have happened or not,
-but not by half and not twice. Snapshots are the journal's contents between two brokers.
+but not by half and not twice. Snapshots are the journal's contents between two brokers. A kill may take what was not sent to be kept;
+an orderly stop may not, and what it kept stays.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from itertools import takewhile
 from typing import Final
 
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot
-from tests.faults.kill_loop.history import Delivery, Failure, History, Life
+from tests.faults.kill_loop.history import Delivery, Failure, History, Life, Send
 
 TOKEN: Final = "token:"
 #: Longer than any run.
@@ -74,7 +75,7 @@ Check = Callable[[History, Sequence[Snapshot], Rules], Iterator[Violation]]
 
 def check(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> list[Violation]:
     """Everything that was promised and not kept. ``snapshots`` in the order of time; the last one is the end."""
-    sent: tuple[Check, ...] = (_lost, _unexpected, _stored_twice, _duplicated)
+    sent: tuple[Check, ...] = (_lost, _unexpected, _returned, _stored_twice, _duplicated)
     failed: tuple[Check, ...] = (_counts, _due_times, _held_back, _limits)
     together: tuple[Check, ...] = (_torn, _tokens, _places)
     return [violation for each in (*sent, *failed, *together) for violation in each(history, snapshots, rules)]
@@ -91,9 +92,10 @@ def recovered(history: History) -> int:
 def _lost(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
     reported: set[str] = set()
     vanished = ghosts(history, snapshots)
+    sends = [(key, send) for key, send in history.sends.items() if _is_kept(send, snapshots)]
     for snapshot in snapshots:
         here = {entry.key for entry in snapshot.entries}
-        for key, send in history.sends.items():
+        for key, send in sends:
             if send.outcome != OK or send.ok_t >= snapshot.t or send.ttl_ms or key in here or key in reported:
                 continue
             lives = [life for number in history.ids.get(key, set()) - vanished for life in history.lives_of[number]]
@@ -105,6 +107,12 @@ def _lost(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iter
                 )
 
 
+def _is_kept(send: Send, snapshots: Sequence[Snapshot]) -> bool:
+    """Durable, or the broker that it was sent to and that confirmed it was stopped in order."""
+    end = next((snapshot for snapshot in snapshots if snapshot.t > send.t), None)
+    return send.durable or (end is not None and end.orderly and send.ok_t < end.t)
+
+
 def _unexpected(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
     seen = dict.fromkeys(history.ids, "delivered")
     seen |= {entry.key: f"in {entry.queue} at {snapshot.name}" for snapshot in snapshots for entry in snapshot.entries}
@@ -114,6 +122,19 @@ def _unexpected(history: History, snapshots: Sequence[Snapshot], rules: Rules) -
             yield Violation(Kind.UNEXPECTED, f"{key} is {where} and nobody sent it")
         elif send.outcome == FAIL:
             yield Violation(Kind.UNEXPECTED, f"{key} is {where} and its transaction {send.tx} was rolled back")
+
+
+def _returned(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
+    """What was confirmed and gone once stays so, whatever took it."""
+    confirmed = {key: send.ok_t for key, send in history.sends.items() if send.outcome == OK}
+    seen = [(life.key, delivery.t) for life in history.lives.values() for delivery in life.deliveries]
+    seen += [(entry.key, snapshot.t) for snapshot in snapshots for entry in snapshot.entries]
+    last = dict(sorted(seen, key=lambda each: each[1]))
+    for snapshot in snapshots:
+        # What a client had not read yet comes a little after its broker's death.
+        again = {key for key, t in last.items() if confirmed.get(key, t) < snapshot.t < t - rules.tolerance_ms}
+        for key in sorted(again - {entry.key for entry in snapshot.entries}):
+            yield Violation(Kind.UNEXPECTED, f"{key} was gone at {snapshot.name}, and came again")
 
 
 def _stored_twice(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
@@ -129,9 +150,10 @@ def _stored_twice(history: History, snapshots: Sequence[Snapshot], rules: Rules)
 
 def ghosts(history: History, snapshots: Sequence[Snapshot]) -> set[int]:
     """Messages that were perhaps never on disk: delivered for the first time before their batch was, as they may be, and then the
-    broker was killed, their sender not having been told anything. It sends them again, and they get another number."""
+    broker was killed, their sender not having been told anything. It sends them again, and they get another number. What need not be kept
+    may have been acknowledged meanwhile."""
     stored = {entry.id for snapshot in snapshots for entry in snapshot.entries}
-    kills = sorted(snapshot.t for snapshot in snapshots)
+    kills = sorted(snapshot.t for snapshot in snapshots if not snapshot.orderly)
     numbers = {key: set(ids) for key, ids in history.ids.items()}
     for snapshot in snapshots:
         for entry in snapshot.entries:
@@ -139,11 +161,13 @@ def ghosts(history: History, snapshots: Sequence[Snapshot]) -> set[int]:
     found: set[int] = set()
     for life in history.lives.values():
         send = history.sends.get(life.key)
-        if send is None or not life.deliveries or life.id in stored or life.deliveries[-1].count > 1 or life.confirmed_ack is not None:
+        if send is None or not life.deliveries or life.id in stored:
+            continue
+        if send.durable and (life.deliveries[-1].count > 1 or life.confirmed_ack is not None):
             continue
         kill = next((t for t in kills if t > life.deliveries[-1].t), None)
         reported = send.outcome == OK and kill is not None and send.ok_t < kill
-        alone = send.outcome == OK and len(numbers[life.key]) == 1
+        alone = send.durable and send.outcome == OK and len(numbers[life.key]) == 1
         if kill is not None and not reported and not alone:
             found.add(life.id)
     return found
@@ -179,7 +203,7 @@ def _counts(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> It
     for life in history.lives.values():
         highest = 0
         for delivery in life.deliveries:
-            if delivery.count < highest or (delivery.count == highest and life.queue in rules.counted_before):
+            if delivery.count < highest or (delivery.count == highest and life.queue in rules.counted_before and not delivery.after_stop):
                 yield Violation(Kind.COUNT_FELL, f"{_named(life)} was delivered with count {delivery.count} after {highest}")
             highest = max(highest, delivery.count)
         for failure in life.failures:
@@ -248,7 +272,7 @@ def _after(life: Life, failure: Failure) -> Delivery | None:
 def _is_on_disk(life: Life, failure: Failure, rules: Rules) -> bool:
     """Somebody was told so, or the next delivery's count shows it. If it never got to the disk, nothing was promised."""
     after = _after(life, failure)
-    shown = after is not None and after.count > failure.count and life.queue not in rules.counted_before
+    shown = after is not None and not after.after_stop and after.count > failure.count and life.queue not in rules.counted_before
     return failure.outcome == OK or shown
 
 
@@ -292,10 +316,11 @@ def _limit_passed(life: Life, rules: Rules) -> Iterator[Violation]:
 def _torn(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
     seen = set(history.ids) | {entry.key for snapshot in snapshots for entry in snapshot.entries}
     for tx, commit in history.commits.items():
-        stored = [key for key in commit.keys if key in seen]
+        keys = [key for key in commit.keys if history.sends[key].durable]
+        stored = [key for key in keys if key in seen]
         # What was committed and is missing is found as lost.
-        if commit.outcome == UNKNOWN and stored and len(stored) < len(commit.keys):
-            yield Violation(Kind.TORN, f"of the {len(commit.keys)} messages of transaction {tx} only {stored} are there")
+        if commit.outcome == UNKNOWN and stored and len(stored) < len(keys):
+            yield Violation(Kind.TORN, f"of the {len(keys)} messages of transaction {tx} only {stored} are there")
 
 
 def _tokens(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:

@@ -1,7 +1,7 @@
 """A process full of clients: ``python -m tests.faults.kill_loop.clients SPEC``, SPEC a JSON object (see ``Crew``).
 
-Reads its stage from stdin: ``finish`` (send and fail no more; answers ``finished`` when all is confirmed), ``flush``
-(write the logs so far; answers ``flushed``) and ``stop``.
+Says ``here``, and begins at a line on stdin. Reads its stage from there: ``finish`` (send and fail no more; answers ``finished`` when all
+is confirmed), ``flush`` (write the logs so far; answers ``flushed``) and ``stop``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tests.faults.kill_loop.consuming import Taker, settle_dead_letters
 from tests.faults.kill_loop.events import ClientLog
 from tests.faults.kill_loop.moving import move, seed
 from tests.faults.kill_loop.producing import Sender
+from tests.faults.kill_loop.publishing import publish
 from tests.faults.kill_loop.redriving import redrive
 from tests.faults.kill_loop.repairing import edit, retry
 from tests.faults.kill_loop.worker import TOKENS, WORK, Stage, Worker
@@ -28,6 +29,7 @@ class Crew:
     """Who works in one process. ``first`` numbers its clients apart from other processes'; ``tokens``: it seeds and moves so many."""
 
     url: str
+    amqp_port: int
     seed: int
     log: str
     first: int
@@ -64,6 +66,7 @@ class Process:
             for number in numbers[: crew.consumers]:
                 tasks.create_task(Taker(self._worker(f"consumer{number}"), number).run())
             if crew.tokens:
+                senders.append(tasks.create_task(asyncio.to_thread(publish, self._worker("publisher"), crew.amqp_port)))
                 tasks.create_task(self._carry())
                 tasks.create_task(settle_dead_letters(self._worker("settler"), f"DLQ.{WORK[0]}"))
                 # What is sent back is as good as sent: it has to have come before all can settle.
@@ -99,4 +102,6 @@ class Process:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    print("here", flush=True)
+    sys.stdin.readline()
     asyncio.run(Process(Crew(**json.loads(sys.argv[1]))).run())

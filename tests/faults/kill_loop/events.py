@@ -3,7 +3,7 @@
 Each client has a file of its own with one JSON object a line: ``t`` and ``w`` (milliseconds of the monotonic and of the wall clock;
 the monotonic one is the same for all processes of a machine), ``c`` (who), ``e`` (what) and what belongs to it:
 
-    send      key, queue, delay_ms, ttl_ms, tx, of  about to be sent; tx: within that transaction; of: in the place of that message
+    send      key, queue, delay_ms, ttl_ms, tx, of, durable  about to be sent; tx: within that transaction; of: in the place of that message
     sent      key, outcome                          ok: confirmed · unknown: nobody knows
     deliver   key, id, queue, count, mode           the application has it
     ack       id, queue, tx, edit, key              about to be acknowledged; edit: or, this key's, to be replaced by another
@@ -86,9 +86,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the journal held while no broker ran. ``problems``: what ``homing journal check`` says is wrong with it."""
+    """What the journal held while no broker ran. ``problems``: what ``homing journal check`` says is wrong with it; ``orderly``: after a
+    stop, not a kill; ``spilled``: rows of messages that a kill has taken, on disk for want of memory."""
 
     name: str
     t: float
     entries: list[Entry]
     problems: list[str] = field(default_factory=list)
+    orderly: bool = False
+    spilled: int = 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, VOID, Event, Snapshot
@@ -25,6 +27,8 @@ class Send:
     tx: str | None
     #: The message that it takes the place of.
     of: int | None = None
+    #: Its sender wants it kept, or sends it where everything is.
+    durable: bool = True
     outcome: str = UNKNOWN
     ok_t: float = 0.0
     tries: int = 0
@@ -36,6 +40,8 @@ class Delivery:
     w: float
     count: int
     mode: str
+    #: Since the one before, the broker was stopped in order: that counts as a delivery what it knows to have been read, without a failure.
+    after_stop: bool = False
 
 
 @dataclass(slots=True)
@@ -142,8 +148,17 @@ class History:
         self._settle_edits({entry.key for snapshot in snapshots for entry in snapshot.entries}.union(self.ids))
         self._settle_transactions()
         for life in self.lives.values():
+            for before, after in pairwise(life.deliveries):
+                after.after_stop = any(before.t < snapshot.t < after.t for snapshot in snapshots if snapshot.orderly)
             if life.edited:
                 self.ids.setdefault(life.key, set()).add(life.id)
+
+    def of_durable(self) -> History:
+        """Only what a kill must not take."""
+        found = copy.copy(self)
+        found.sends = {key: send for key, send in self.sends.items() if send.durable}
+        found.lives = {entry: life for entry, life in self.lives.items() if life.key in found.sends}
+        return found
 
     def _life(self, event: Event) -> Life:
         entry = (event["id"], event["queue"])
@@ -157,7 +172,7 @@ class History:
         key, tx = event["key"], event.get("tx")
         if key not in self.sends:
             waits = (event.get("delay_ms", 0), event.get("ttl_ms", 0))
-            self.sends[key] = Send(key, event["queue"], event["t"], event["w"], *waits, tx, event.get("of"))
+            self.sends[key] = Send(key, event["queue"], event["t"], event["w"], *waits, tx, event.get("of"), event.get("durable", True))
         self.sends[key].tries += 1
         if tx is not None:
             self.commits.setdefault(tx, Commit()).keys.append(key)

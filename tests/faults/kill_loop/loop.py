@@ -17,7 +17,6 @@ from random import Random
 from typing import Any, Final, Protocol
 
 import homing
-from homing.journal.store.directory import DATABASE_NAME
 from tests.faults.kill_loop.accounting import Account, account
 from tests.faults.kill_loop.checker import Kind, Rules, Violation, check, recovered
 from tests.faults.kill_loop.clients import Crew
@@ -25,6 +24,7 @@ from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot, now_ms, r
 from tests.faults.kill_loop.history import History
 from tests.faults.kill_loop.moment import Moment, Taken, moment
 from tests.faults.kill_loop.processes import Broker, Clients
+from tests.faults.kill_loop.publishing import declare
 from tests.faults.kill_loop.redriving import REDRIVEN
 from tests.faults.kill_loop.snapshots import take_snapshot
 from tests.faults.kill_loop.worker import SETTINGS_DELAY_MS, WORK
@@ -32,6 +32,8 @@ from tests.process import ROOT, free_port
 
 _PROCESSES: Final = 2
 _KILLED_WHILE_STARTING: Final = 0.12
+#: Of so many brokers one is stopped in order.
+_STOPPED_EACH: Final = 4
 #: How long the clients are at work before and after the export under load.
 _AT_WORK_S: Final = 0.7
 #: Confirms take longer around a kill: connections come back in their own time.
@@ -99,8 +101,10 @@ def config_of(rules: Rules, paged: bool = False) -> dict[str, Any]:
             "tokens.#": {"max-delivery-attempts": -1, "redelivery-delay": "0ms"},
             **{queue: {"persist-delivery-count-before-delivery": True} for queue in rules.counted_before},
         },
+        "amqp": {"port": free_port()},
         "journal": {"checkpoint-every": "1MiB", **({"load-limit": 20} if paged else {})},
-        **({"limits": WINDOWS} if paged else {}),
+        # Of so little memory half is used soon: what is not durable goes on on disk.
+        **({"limits": WINDOWS, "broker": {"memory-limit": "2MiB"}} if paged else {}),
     }
 
 
@@ -121,6 +125,7 @@ class KillLoop:
         config = config_of(self.rules, options.paged)
         for section, values in options.config.items():
             config[section] = {**config.get(section, {}), **values}
+        self._amqp_port = config["amqp"]["port"]
         self._broker = Broker(directory, config, free_port(), options.module)
         #: From when a broker was killed until the next one was known to be ready: monotonic milliseconds.
         self._outages: list[tuple[float, float]] = []
@@ -136,9 +141,10 @@ class KillLoop:
     def run(self) -> Result:
         try:
             self._hire()
+            self._begin()
             for number in range(1, self.options.rounds + 1):
                 self._progress("rounds", number - 1)
-                self._round(f"kill {number}")
+                self._round(number)
                 if self.options.until is not None and self._found(self.options.until):
                     return self._result(None)
             if self.options.until is not None:
@@ -162,6 +168,16 @@ class KillLoop:
 
     # -- rounds
 
+    def _begin(self) -> None:
+        """What AMQP declares is there before native clients would make it."""
+        self._broker.spawn()
+        self._wait_until_ready()
+        declare(self._amqp_port)
+        self._kill()
+        for crew in self._crews:
+            assert crew.wait_for("here", self.options.settle_s), crew.errors()
+            crew.tell("begin")
+
     def _hire(self) -> None:
         options = self.options
         for number in range(_PROCESSES):
@@ -170,6 +186,7 @@ class KillLoop:
                 share = [share[0] + options.producers % _PROCESSES, share[1] + options.consumers % _PROCESSES]
             crew = Crew(
                 url=self._broker.url,
+                amqp_port=self._amqp_port,
                 seed=self._rng.getrandbits(32),
                 log=str(self._directory / f"clients{number}"),
                 first=100 * number,
@@ -180,20 +197,22 @@ class KillLoop:
             )
             self._crews.append(Clients(crew))
 
-    def _round(self, name: str) -> None:
+    def _round(self, number: int) -> None:
         self._broker.spawn()
         delay_s = self._rng.uniform(self.options.least_ms, self.options.most_ms) / 1000
+        orderly = False
         if self._rng.random() < _KILLED_WHILE_STARTING:
             self._kills_at_start += 1
             time.sleep(delay_s)
             self._kill()
         else:
             self._wait_until_ready()
+            orderly = number % _STOPPED_EACH == 0
             with self._others():
                 time.sleep(delay_s)
-                self._kill()
-        if (self._broker.data / DATABASE_NAME).is_file():
-            self._snapshots.append(take_snapshot(self._broker.data, name, ours=self.rules.ours))
+                self._kill(orderly)
+        name = f"{'stop' if orderly else 'kill'} {number}"
+        self._snapshots.append(take_snapshot(self._broker.data, name, ours=self.rules.ours, orderly=orderly))
 
     def _wait_until_ready(self) -> None:
         self._broker.wait_until_ready()
@@ -201,12 +220,15 @@ class KillLoop:
             self._outages.append((self._down_since_ms, now_ms() + _COMES_BACK_MS))
         self._down_since_ms = None
 
-    def _kill(self) -> None:
+    def _kill(self, orderly: bool = False) -> None:
         self._broker.check_alive()
         self._peak_mib = max(self._peak_mib, peak_mib(self._broker.pid))
         if self._down_since_ms is None:
             self._down_since_ms = now_ms()
-        self._broker.kill()
+        if not orderly:
+            self._broker.kill()
+        elif code := self._broker.stop():
+            self._stuck(f"a broker stopped with exit code {code}: {self._broker.log_tail()}")
 
     @contextmanager
     def _others(self) -> Iterator[None]:
@@ -250,7 +272,7 @@ class KillLoop:
         code = self._broker.stop()
         if code:
             self._stuck(f"the broker stopped with exit code {code}: {self._broker.log_tail()}")
-        self._snapshots.append(take_snapshot(self._broker.data, "the end", whole=True, ours=self.rules.ours))
+        self._snapshots.append(take_snapshot(self._broker.data, "the end", whole=True, ours=self.rules.ours, orderly=True))
         for entry in self._snapshots[-1].entries:
             if entry.queue in WORK:
                 self._stuck(f"{entry.key} (message {entry.id}) is in the journal in {entry.queue}, which was shown as empty")
@@ -358,6 +380,9 @@ def figures_of(history: History, snapshots: list[Snapshot]) -> dict[str, Any]:
         "messages in a snapshot": f"{min((len(each.entries) for each in snapshots), default=0)}"
         f" to {max((len(each.entries) for each in snapshots), default=0)}",
         "sends confirmed": sends[OK],
+        "of these not durable": sum(send.outcome == OK and not send.durable for send in history.sends.values()),
+        "stops in order": sum(each.orderly for each in snapshots),
+        "spilled at kills": sum(each.spilled for each in snapshots),
         "sends unknown": sends[UNKNOWN],
         "of these recovered": recovered(history),
         "sends rolled back": sends[FAIL],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.kill_loop.accounting import Account, Range, account_of, table
-from tests.faults.kill_loop.checker import Kind, Rules, Violation
+from tests.faults.kill_loop.checker import TOKEN, Kind, Rules, Violation
 from tests.faults.kill_loop.events import FAIL, OK, VOID
 from tests.faults.kill_loop.history import History, Life, Send
 
@@ -61,13 +61,15 @@ class Moment:
 
 def moment(taken: Taken, history: History, rules: Rules) -> Moment:
     rows = _rows(taken.directory)
-    found = Moment(taken, account_of(taken.directory, rules, _possible(taken, history, rules)))
+    found = Moment(taken, account_of(taken.directory, history, rules, lambda each: _possible(taken, each, rules)))
     for life in history.lives.values():
         _judge_entry(found, life, rows.get((life.id, life.queue)), history)
     _judge_attempts(found, history)
     tokens = sum(row["state"] != "settled" and queue.startswith("tokens.") for (_, queue), each in rows.items() for row in each)
-    if tokens != rules.tokens:
-        found.broken.append(Violation(Kind.TORN, f"the export shows {tokens} tokens, and there are {rules.tokens}"))
+    seeds = [(send.t, send.ok_t) for key, send in history.sends.items() if key.startswith(TOKEN) and send.tx is None and send.ok_t]
+    wanted = Range(_known_and_begun(taken, seeds).least, rules.tokens)
+    if tokens not in wanted:
+        found.broken.append(Violation(Kind.TORN, f"the export shows {tokens} tokens, and there are {wanted}"))
     return found
 
 
@@ -83,7 +85,7 @@ def _judge_entry(found: Moment, life: Life, rows: list[_Row] | None, history: Hi
     acks = [ack.t for ack in life.acks if ack.outcome not in (FAIL, VOID)]
     reported = life.confirmed_ack
     if rows is None:
-        if send is not None and not life.failures and not life.queue.startswith("DLQ."):
+        if send is not None and send.durable and not life.failures and not life.queue.startswith("DLQ."):
             _judge_absent(found, life, send, acks)
         return
     states = {row["outcome"] for row in rows}

@@ -12,7 +12,7 @@ from typing import Any, Final
 from homing.client import AckMode, Connection, HomingError, Producer, Session, TransactionError
 from homing.client.outbox import Confirmation
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN
-from tests.faults.kill_loop.worker import DOOMED, WORK, Worker, close_quietly
+from tests.faults.kill_loop.worker import DOOMED, QUORUM, WORK, Worker, close_quietly
 
 _LARGEST_PADDING: Final = 2000
 _ROLLED_BACK: Final = "transaction-rolled-back"
@@ -131,6 +131,8 @@ class Sender:
         rng = self.worker.rng
         key = f"{self.worker.name}-{next(self.numbers)}"
         options: dict[str, Any] = {"priority": rng.choice((4, 4, 4, 1, 9))}
+        if rng.random() < 0.3:
+            options["durable"] = False
         chance = rng.random()
         if chance < 0.03:
             options["properties"] = {DOOMED: True}
@@ -151,6 +153,7 @@ class Sender:
             delay_ms=options.get("delay_ms", 0),
             ttl_ms=options.get("ttl_ms", 0),
             tx=tx,
+            durable=options.get("durable", True) or parcel.queue == QUORUM,
         )
 
     async def _rest(self, sent: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from homing.client import Connection, HomingError
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN
 from tests.faults.kill_loop.snapshots import key_of
-from tests.faults.kill_loop.worker import DOOMED, WORK, Worker, close_quietly
+from tests.faults.kill_loop.worker import DOOMED, QUORUM, WORK, Worker, close_quietly
 
 _MOST: Final = 5
 _PAGE: Final = 20
@@ -95,7 +95,8 @@ async def _edit_some(worker: Worker, connection: Connection, numbers: itertools.
         # What has not died keeps its time to live.
         ends_ms = message["expires_at_ms"]
         ttl_ms = 0 if ends_ms is None else max(1, ends_ms - message["sent_at_ms"])
-        worker.log("send", key=name, queue=work, tx=name, of=number, ttl_ms=ttl_ms)
+        durable = message["durable"] or work == QUORUM
+        worker.log("send", key=name, queue=work, tx=name, of=number, ttl_ms=ttl_ms, durable=durable)
         if not keep:
             worker.log("ack", id=number, queue=queue, tx=name, edit=True, key=key_of(message["body"]))
         body = name.encode() + b"\n" + b"x" * rng.randint(0, 500)

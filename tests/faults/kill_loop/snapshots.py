@@ -9,15 +9,16 @@ from homing.journal.read.check import check
 from homing.journal.read.queries import open_read_only
 from homing.journal.store import returned
 from homing.journal.store.packing import unpack_message
-from homing.journal.upkeep.tombstones import THERE
+from homing.journal.upkeep.spilled import LASTING, SPILLED
 from tests.faults.kill_loop.events import Entry, Snapshot, now_ms
 
 _REFERENCES: Final = f"""
 SELECT q.name, r.message_id, {returned.DELIVERY_COUNT}, {returned.FAILED},
        coalesce(r.message_blob, m.message_blob), iif(r.message_blob IS NULL, m.checksum, r.checksum)
 FROM reference r {returned.JOIN} JOIN queue q USING (queue_id) LEFT JOIN message m USING (message_id)
-WHERE {THERE} ORDER BY r.sequence
+WHERE {LASTING} ORDER BY r.sequence
 """
+_SPILLED: Final = f"SELECT count(*) FROM reference r WHERE {SPILLED}"
 
 
 def key_of(body: bytes) -> str:
@@ -25,12 +26,13 @@ def key_of(body: bytes) -> str:
     return body.split(b"\n", 1)[0].decode()
 
 
-def take_snapshot(directory: Path, name: str, whole: bool = False, ours: tuple[str, ...] = ("",)) -> Snapshot:
+def take_snapshot(directory: Path, name: str, whole: bool = False, ours: tuple[str, ...] = ("",), orderly: bool = False) -> Snapshot:
     """``whole``: compares indexes with their tables as well; ``ours``: how queues begin that are looked into. Nobody may be writing."""
     at = now_ms()
     connection = open_read_only(directory)
     try:
         rows = connection.execute(_REFERENCES).fetchall()
+        (spilled,) = connection.execute(_SPILLED).fetchone()
     finally:
         connection.close()
     entries = [
@@ -38,4 +40,4 @@ def take_snapshot(directory: Path, name: str, whole: bool = False, ours: tuple[s
         for queue, number, delivery_count, failed, blob, checksum in rows
         if queue.startswith(ours)
     ]
-    return Snapshot(name, at, entries, check(directory, quick=not whole).problems)
+    return Snapshot(name, at, entries, check(directory, quick=not whole).problems, orderly, spilled)

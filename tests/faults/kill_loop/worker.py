@@ -14,6 +14,8 @@ from tests.faults.kill_loop.events import OK, UNKNOWN, VOID, ClientLog
 from tests.faults.kill_loop.snapshots import key_of
 
 WORK: Final = tuple(f"work.{number}" for number in range(4))
+#: Declared over AMQP and of type quorum: it keeps every message.
+QUORUM: Final = WORK[2]
 TOKENS: Final = ("tokens.a", "tokens.b")
 #: Delay the broker's settings give a failure in a work queue that names none.
 SETTINGS_DELAY_MS: Final = 100
