@@ -12,6 +12,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from homing.client import blocking
 from tests.amqp_support import AMQP, PERSISTENT, channel, connect, count, get
 from tests.process import HomingCommand, Server
 
@@ -36,6 +37,11 @@ def broker(start_server: Callable[..., Server]) -> Server:
 def publish(ch: BlockingChannel, key: str, number: int, properties: pika.BasicProperties, exchange: str = "") -> None:
     for each in range(number):
         ch.basic_publish(exchange, key, b"%d" % each, properties)
+
+
+def send_once(broker: Server) -> None:
+    with blocking.connect(broker.url) as connection, connection.session() as session:
+        session.producer("once").send(b"one", durable=False, duplicate_id="one")
 
 
 def test_a_quorum_queue_keeps_what_it_confirmed_whatever_its_delivery_mode(broker: Server, homing: HomingCommand) -> None:
@@ -111,9 +117,10 @@ def test_an_orderly_stop_keeps_what_is_not_durable(start_server: Callable[..., S
         ch.basic_nack(method.delivery_tag, requeue=False)
         get(ch, "failing", auto_ack=False)  # held: comes back at the stop
         get(ch, "orders", auto_ack=False)
+    send_once(broker)
     assert broker.stop() == 0
-    kept = {"orders": 4, "first": 2, "second": 2, "failing": 1, "dead": 1}
-    line = "kept 10 (orders 4, first 2, second 2, failing 1, dead 1), not kept 1 (given.away 1)"
+    kept = {"orders": 4, "first": 2, "second": 2, "failing": 1, "dead": 1, "once": 1}
+    line = "kept 11 (orders 4, first 2, second 2, failing 1, dead 1, once 1), not kept 1 (given.away 1)"
     assert f"kept-at-stop: messages that were not durable: {line}" in broker.logged("kept-at-stop")
     broker.ahead_s = 2
     broker.start()
@@ -122,7 +129,9 @@ def test_an_orderly_stop_keeps_what_is_not_durable(start_server: Callable[..., S
     broker.kill()  # durable from then on
     broker.start()
     assert "at_last_stop" not in broker.ready
+    send_once(broker)
     with channel(broker) as ch:
+        assert count(ch, "once") == 1, "what is there is known when it is sent again"
         assert [get(ch, "orders")[2] for _ in range(4)] == [b"0", b"1", b"2", b"kept anyway"]
         there = {name: count(ch, name) for name in ("orders", "given.away", "first", "second", "failing", "dead")}
         assert there == {"orders": 0, "given.away": 0, "first": 2, "second": 2, "failing": 1, "dead": 1}
