@@ -6,7 +6,9 @@ raised, is raised where the call goes on.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from homing.journal.contract import ReferenceRecord
@@ -39,6 +41,8 @@ class PageReads:
         #: Queues of which a page could not be read, and when they are looked at again.
         self._failed: dict[Queue, None] = {}
         self._again_ms = 0
+        #: By queue and priority: sequences of what goes to disk after what came later, and is not there yet.
+        self._late: dict[tuple[Queue, int], deque[int]] = {}
 
     def read(self, queue: Queue, kind: str, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[], None]) -> bool:
         """Whether a page was asked for: one of a kind is on its way at a time. ``failed``: it could not be read, all is as it was."""
@@ -61,6 +65,21 @@ class PageReads:
 
         self._reader.read(wanted, take, lost)
         return True
+
+    def comes_late(self, queue: Queue, priority: int, sequence: int) -> None:
+        """It is in the open batch, and what came later may be on disk already."""
+        self._late.setdefault((queue, priority), deque()).append(sequence)
+        self._state.journal.when_safe(partial(self._is_there, (queue, priority)))
+
+    def _is_there(self, place: tuple[Queue, int]) -> None:
+        self._late[place].popleft()
+        if not self._late[place]:
+            del self._late[place]
+
+    def before_late(self, queue: Queue, priority: int, records: list[ReferenceRecord]) -> list[ReferenceRecord]:
+        """A page without what stands behind one that it cannot have."""
+        late = self._late.get((queue, priority))
+        return records if late is None else [record for record in records if record.sequence < late[0]]
 
     def ended(self, queue: Queue, kind: str) -> None:
         """It is on its way no more."""

@@ -100,6 +100,8 @@ class Pager(Room):
         # What is not on disk yet must be read after all that is.
         elif self.plenty(queue, priority) or reference.sequence <= pending.newest[priority] or not self._spill(reference):
             return False
+        else:
+            self.reads.comes_late(queue, priority, reference.sequence)
         queue.pending.left_on_disk(priority, reference.sequence, reference.message.size)
         self._expires(queue, reference.expires_at_ms)
         return True
@@ -267,12 +269,13 @@ class Pager(Room):
 
     def _load(self, queue: Queue, priority: int, page: Page) -> None:
         state, pending = self._state, queue.pending
-        references = self._adopt_ready(queue, priority, page.records)
-        if page.records:
-            pending.cursor[priority] = max(pending.cursor[priority], page.records[-1].sequence)
+        records = self.reads.before_late(queue, priority, page.records)
+        references = self._adopt_ready(queue, priority, records)
+        if records:
+            pending.cursor[priority] = max(pending.cursor[priority], records[-1].sequence)
         if references:
             queue.append_page(references)
-        elif not page.more and pending.on_disk[priority]:
+        elif pending.on_disk[priority] and (not page.more or len(records) < len(page.records)):
             if not state.journal.busy():
                 log.error(
                     "messages-missing: queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority]

@@ -28,12 +28,8 @@ def spilled(life: LongLife) -> int:
 
 def stop(life: LongLife) -> None:
     """In order; and the next start."""
-<<<<<<< HEAD
-    for connection in list(inside.connections(life.world.broker).values()):
-=======
     life.world.broker.record_senders()
-    for connection in list(life.world.broker.connections.values()):
->>>>>>> b850f0e (Kill loop: messages not durable, a quorum queue, and stops in order)
+    for connection in list(inside.connections(life.world.broker).values()):
         life.world.broker.disconnect(connection, lost=False)
     life.world.commit()
 
@@ -88,7 +84,7 @@ def test_a_crash_takes_what_is_not_durable_and_an_orderly_stop_nothing(orderly: 
     stop(life) if orderly else life.world.crash()
     life.world.check_balance()
     # What was not confirmed is sent again: what is there is known, and what a crash took is not.
-    assert life.world.broker.high_watermarks.of(name, number) == (sent if orderly else 160)
+    assert inside.high_watermarks(life.world.broker).of(name, number) == (sent if orderly else 160)
     receiver = life.client()
     life.subscribe(receiver, "a", prefetch=10)
     came = in_order(life.acknowledge_all(receiver))
@@ -98,6 +94,21 @@ def test_a_crash_takes_what_is_not_durable_and_an_orderly_stop_nothing(orderly: 
     sent, left = life.world.journal.queue_stats[life.queue("a").queue_id][0], 205 if orderly else 40
     assert sent == left, "what was counted in is what was there to leave"
     assert "passing" not in inside.queues(life.world.broker)
+
+
+def test_what_comes_to_disk_after_what_came_later_is_read_all_the_same() -> None:
+    """Where arrivals wait for their commit, a later durable one is on disk by then."""
+    life = LongLife({"persist_delivery_count_before_delivery": True}, window_messages=4)
+    sender, receiver = life.client(), life.client()
+    life.send(sender, "a", *bodies(0, 8))
+    life.world.commit()
+    for number in range(8, 16):
+        life.send(sender, "a", *bodies(number, 1), durable=number % 2 == 1)
+    life.world.journal.commit()
+    assert spilled(life) == 4
+    life.subscribe(receiver, "a", prefetch=30)
+    life.world.turn()
+    assert in_order(life.acknowledge_all(receiver)) == list(range(16))
 
 
 def test_a_queue_that_goes_takes_its_own_along_and_no_other() -> None:
