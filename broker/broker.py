@@ -15,6 +15,7 @@ from .auth.access import needs
 from .connection import Connection, FrontEnd
 from .consuming import Consuming
 from .core.amqp.exchange import Compared
+from .core.amqp.search import Search
 from .core.consumer import NOBODY, Client
 from .core.message import MessageReference
 from .core.producer import Producer
@@ -34,7 +35,7 @@ FREE: Final[Mapping[str, str]] = {
     "the login was checked": "connect disconnect",
     "of a producer that was opened": "close_producer open_sender",
     "of a consumer that was let in": "socket_resumed",
-    "of time and turns": "routes_version wake when_known may_answer",
+    "of time and turns": "wake when_known may_answer",
 }
 
 
@@ -151,14 +152,11 @@ class Broker(Consuming):
         self.flow.open(producer)
         return producer
 
-    @property
-    def routes_version(self) -> int:
-        """Another number whenever a route may have become another."""
-        return self.state.post_office.routes_version
-
     @needs((Right.SEND, published_to), same=same_route)
-    def route(self, connection: Connection, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route:
-        """Where a message published to the exchange under these keys goes. Raises Refused: no such exchange, or an internal one."""
+    def route(self, connection: Connection, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route | Search:
+        """Where a message published to the exchange under these keys goes, good as long as it ``stands``; or the search for it, which is to
+        go on (``throttle.seek``). Raises Refused: no such exchange, or an internal one.
+        """
         return self.virtual_hosts.exchanges_of(connection).published(exchange, key, headers, more_keys)
 
     def wake(self) -> None:

@@ -16,6 +16,7 @@ from .pending import PRIORITIES, Pending
 from .queue_options import QueueOptions
 from .selector import Selector
 from .settings.address_settings import AddressSettings
+from .standing import Standing
 from .suspects import UNTIL_FREE, Awaited, Look
 
 #: Bodies handed to one consumer in one dispatch; keeps a turn of the loop and a socket's buffer small.
@@ -91,6 +92,7 @@ class Queue:
         "scheduled",
         "selector",
         "settings",
+        "standing",
         "suspects",
         "used_at_ms",
     )
@@ -124,8 +126,8 @@ class Queue:
         self.durable = durable
         #: Whatever is in it is durable, whatever its sender wanted.
         self.keeps_all = keeps_all and durable
-        self.auto_created = auto_created
-        self.options: QueueOptions = options or {}
+        self.auto_created, self.options = auto_created, options or {}
+        self.standing = Standing()  # falls when it is removed
         self.created_at_ms = created_at_ms
         self.paused = False
         #: See counts.COUNTED.

@@ -10,6 +10,7 @@ from .amqp.vhost import address_and_queue
 from .message import DEFAULT_PRIORITY, Lookup, Message, lookup
 from .queue import Queue
 from .settings.address_settings import AddressSettings
+from .standing import Standing
 
 ANYCAST: Final = "anycast"
 MULTICAST: Final = "multicast"
@@ -26,7 +27,7 @@ ROUTING_TYPE_OF: Final = {ANYCAST: RoutingTypes.ANYCAST, MULTICAST: RoutingTypes
 
 
 class Route(NamedTuple):
-    """Where messages of one kind go, worked out once: good until bindings or settings change (PostOffice.routes_version)."""
+    """Where messages of one kind go, worked out once: good as long as it ``stands``."""
 
     queues: list[Queue]
     #: The queues, one at least, take whatever comes, at once; else each message is to be looked at.
@@ -35,6 +36,15 @@ class Route(NamedTuple):
     by_priority: bool = False
     #: The priority of messages that name none.
     default_priority: int = DEFAULT_PRIORITY
+    #: Of all that it was worked out from: the exchanges on the way, the settings.
+    standings: Sequence[Standing] = ()
+
+    @property
+    def stands(self) -> bool:
+        for each in self.standings:  # noqa: SIM110 (asked for every publish: half the time of all())
+            if not each.good:
+                return False
+        return True
 
 
 def take_at_once(queues: Sequence[Queue]) -> bool:
@@ -56,7 +66,7 @@ def take_at_once(queues: Sequence[Queue]) -> bool:
 class Address:
     """A name that producers send to, and the queues bound to it."""
 
-    __slots__ = ("_of_version", "_route", "_turn", "auto_created", "created_at_ms", "name", "queues", "routing_types", "used_at_ms")
+    __slots__ = ("_route", "_turn", "auto_created", "created_at_ms", "name", "queues", "routing_types", "used_at_ms")
 
     def __init__(self, name: str, routing_types: RoutingTypes, created_at_ms: int, auto_created: bool = False) -> None:
         self.name = name
@@ -67,20 +77,26 @@ class Address:
         self.used_at_ms = created_at_ms
         self._turn = 0
         self._route: Route | None = None
-        self._of_version = -1
 
     @property
     def takes_turns(self) -> bool:
         """Several anycast queues: the same message may go elsewhere the next time."""
         return sum(queue.routing_type == ANYCAST for queue in self.queues) > 1
 
-    def route_of_all(self, routes_version: int) -> Route:
-        """The route of what is sent here: plain where each queue takes each message, unseen. ``routes_version``: the post office's."""
+    def add(self, queue: Queue) -> None:
+        self.queues.append(queue)
+        self._route = None
+
+    def remove(self, queue: Queue) -> None:
+        self.queues.remove(queue)
+        self._route = None
+
+    def route_of_all(self, settings: Standing) -> Route:
+        """The route of what is sent here: plain where each queue takes each message, unseen. ``settings``: the post office's."""
         route = self._route
-        if route is None or routes_version != self._of_version:
+        if route is None or not route.stands:
             unseen = not self.takes_turns and all(queue.selector is None for queue in self.queues)
-            route = self._route = Route(self.queues, unseen and take_at_once(self.queues))
-            self._of_version = routes_version
+            route = self._route = Route(self.queues, unseen and take_at_once(self.queues), standings=(settings,))
         return route
 
     def ask(self, message: Message, budget: int) -> int:
@@ -136,16 +152,17 @@ class PostOffice:
         self._next_queue_id = 1
         #: Counts every change of bindings; what was parked for want of a target looks again when it changes.
         self.bindings_version = 0
-        #: Another number whenever a route may have become another: bindings, queues or settings have changed.
-        self.routes_version = 0
+        #: Of settings, policies and rights: falls when any of them changes, and every route with it.
+        self.settings_stand = Standing()
+        #: Of the names that no queue has: falls with each new queue.
+        self.absence_stands = Standing()
 
     def settings_changed(self) -> None:
         """Settings or policies: what queues take may be another."""
-        self.routes_version += 1
+        self.settings_stand = self.settings_stand.fall()
 
     def bindings_changed(self) -> None:
         self.bindings_version += 1
-        self.routes_version += 1
 
     def next_queue_id(self) -> int:
         number = self._next_queue_id
@@ -166,13 +183,15 @@ class PostOffice:
         """Binds a queue to its address, which must exist."""
         self.queues[queue.name] = queue
         self.queues_by_id[queue.queue_id] = queue
-        self.addresses[queue.address].queues.append(queue)
+        self.addresses[queue.address].add(queue)
+        self.absence_stands = self.absence_stands.fall()
         self.bindings_changed()
 
     def remove_queue(self, queue: Queue) -> None:
         del self.queues[queue.name]
         del self.queues_by_id[queue.queue_id]
-        self.addresses[queue.address].queues.remove(queue)
+        self.addresses[queue.address].remove(queue)
+        queue.standing.fall()
         self.bindings_changed()
 
     def find_queue(self, name: str) -> Queue | None:

@@ -242,7 +242,7 @@ class Intake:
         """
         post_office = self._state.post_office
         address = post_office.addresses.get(messages[0].address)
-        route = None if address is None else address.route_of_all(post_office.routes_version)
+        route = None if address is None else address.route_of_all(post_office.settings_stand)
         if route is not None and route.plain and not [message for message in messages if message.delay_ms or message.duplicate_id]:
             stored = self.publish(route, messages, now_ms)
             if stored is not None:

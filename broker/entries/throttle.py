@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from ..core.amqp.search import Search
 from ..core.routing import Route
 from ..recording.journal_port import JournalPort
 
@@ -23,6 +24,10 @@ REFERENCES_A_TURN: Final = 2000
 WIDE_REFERENCES_A_TURN: Final = 600
 #: What selectors may cost (Selector.cost) that counts like making one reference.
 COST_OF_A_REFERENCE: Final = 4
+#: What one search for a route may cost before it is somebody else's turn: some 1 ms.
+COST_OF_A_SLICE: Final = 2048
+#: What it may cost where there is no room left: most searches end with less, and who waits for many of them waits long.
+COST_OF_A_LOOK: Final = 32
 #: References that may be on their way to the disk before messages for many queues wait: whoever else wants a confirm waits for the
 #: commit that they are in, and perhaps for the one before it.
 MOST_UNWRITTEN_REFERENCES: Final = 600
@@ -68,8 +73,14 @@ class Throttle:
         return self.share(len(route.queues)) if len(route.queues) > 1 else _UNBOUNDED
 
     def spend(self, cost: int) -> None:
-        """Selectors were asked where a message goes, whether or not it then joins a queue."""
+        """Selectors or bindings were asked where a message goes, whether or not it then joins a queue."""
         self._cost += cost
+
+    def seek(self, search: Search) -> Route | None:
+        """None: it is not over; go on in a later turn."""
+        room = self.room(1) * COST_OF_A_REFERENCE
+        self.spend(search.go_on(max(COST_OF_A_LOOK, min(room, COST_OF_A_SLICE))))
+        return search.route
 
     def share(self, queues: int) -> int:
         """Messages for so many queues each that may be taken in now; one is, where there is any room at all."""
@@ -93,9 +104,9 @@ class Throttle:
             for _ in range(len(line)):
                 if not self.room(1):
                     break
-                taken, go_on = self._journal.ids_taken, line.popleft()
+                done, go_on = (self._journal.ids_taken, self._cost), line.popleft()
                 go_on()
-                if line and line[-1] == go_on and self._journal.ids_taken == taken:
+                if line and line[-1] == go_on and (self._journal.ids_taken, self._cost) == done:
                     # There was no room for it: it keeps its place.
                     unserved.append(line.pop())
         finally:

@@ -6,13 +6,15 @@ with. Bindings of a headers exchange stand under one of their pairs, the one tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
 _ONE: Final = "*"
 _MANY: Final = "#"
+#: Nodes or bindings that are looked at in one step of a search.
+STEP: Final = 256
 
 
 def words_of(key: str) -> list[str]:
@@ -92,33 +94,65 @@ class TopicIndex(Generic[T]):
     def is_empty(self) -> bool:
         return self._root.ends_all and not self._root.ends
 
-    def match(self, key: str, found: dict[T, None]) -> None:
-        """Adds what patterns lead to that the key fits."""
-        alive: dict[_Node[T], None] = {}
-        _reach(self._root, alive, found)
-        for word in words_of(key):
-            following: dict[_Node[T], None] = {}
+    def match(self, keys: Iterable[str], found: dict[T, None]) -> Iterator[int]:
+        """Adds what patterns lead to that one of the keys fits. In steps: says of each how many nodes it looked at. What is bound
+        in between may be found, or not.
+        """
+        walk = _Walk(found)
+        for key in dict.fromkeys(keys):
+            alive: dict[_Node[T], None] = {}
+            walk.reach(self._root, alive)
+            for word in words_of(key):
+                following: dict[_Node[T], None] = {}
+                for node in alive:
+                    walk.cost += 1
+                    if node.many:
+                        following[node] = None
+                    if (literal := node.literal.get(word)) is not None:
+                        walk.reach(literal, following)
+                    if node.any_word is not None:
+                        walk.reach(node.any_word, following)
+                    if walk.cost >= STEP:
+                        yield walk.paid()
+                alive = following
             for node in alive:
-                if node.many:
-                    following[node] = None
-                if (literal := node.literal.get(word)) is not None:
-                    _reach(literal, following, found)
-                if node.any_word is not None:
-                    _reach(node.any_word, following, found)
-            alive = following
-        for node in alive:
-            found.update(dict.fromkeys(node.ends))
+                walk.take(node)
+        yield walk.paid()
 
 
-def _reach(node: _Node[T], alive: dict[_Node[T], None], found: dict[T, None]) -> None:
-    """It is alive, and so is what stands behind a ``#`` that takes no word. What ends with ``#`` fits whatever else comes."""
-    alive[node] = None
-    while node.any_number is not None:
-        node = node.any_number
-        found.update(dict.fromkeys(node.ends))
-        if node in alive or node.ends_all:
-            return
+class _Walk(Generic[T]):
+    """Of all keys of a message. ``cost``: nodes looked at, and ends taken, since the last step."""
+
+    __slots__ = ("_found", "_taken", "cost")
+
+    def __init__(self, found: dict[T, None]) -> None:
+        self._found = found
+        #: Nodes whose ends are among what was found.
+        self._taken: set[_Node[T]] = set()
+        self.cost = 0
+
+    def reach(self, node: _Node[T], alive: dict[_Node[T], None]) -> None:
+        """It is alive, and so is what stands behind a ``#`` that takes no word. What ends with ``#`` fits whatever else comes."""
         alive[node] = None
+        while node.any_number is not None:
+            node = node.any_number
+            if node in alive:
+                return
+            self.take(node)
+            if node.ends_all:
+                return
+            alive[node] = None
+
+    def take(self, node: _Node[T]) -> None:
+        self.cost += 1
+        if node.ends and node not in self._taken:
+            self._taken.add(node)
+            self._found.update(dict.fromkeys(node.ends))
+            self.cost += len(node.ends)
+
+    def paid(self) -> int:
+        cost, self.cost = self.cost, 0
+        return cost
 
 
 #: Where a binding stands: the name of a header, and its value, or nothing where it is the name alone that the binding asks for.

@@ -1,7 +1,6 @@
 """Exchanges and their bindings: direct, topic, fanout and headers. Pure: names in, names out.
 
-An exchange routes to queues and to other exchanges; ``route`` follows those, each exchange once, and an alternate exchange where an
-exchange found nothing (AMQP 0-9-1 with RabbitMQ's extensions).
+An exchange routes to queues and to other exchanges; search.py follows those (AMQP 0-9-1 with RabbitMQ's extensions).
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ..reserved import RESERVED
-from .binding_index import HeadersIndex, TopicIndex
+from ..standing import Standing
+from .binding_index import STEP, HeadersIndex, TopicIndex
 
 DIRECT: Final = "direct"
 TOPIC: Final = "topic"
@@ -98,6 +98,7 @@ class Exchange:
         "internal",
         "kind",
         "name",
+        "standing",
     )
 
     def __init__(
@@ -118,6 +119,8 @@ class Exchange:
         self.arguments = arguments or {}
         alternate = self.arguments.get("alternate-exchange")
         self.alternate: str | None = alternate if isinstance(alternate, str) else None
+        #: Of its bindings, and of itself.
+        self.standing = Standing()
         self.bindings: dict[Identity, Binding] = {}
         self._by_destination: dict[Destination, dict[Identity, Binding]] = {}
         # Of its kind one of these: of a direct, a topic and a headers exchange.
@@ -130,6 +133,10 @@ class Exchange:
         """It is always there."""
         return self.name.startswith(("amq.", RESERVED))
 
+    def changed(self) -> None:
+        """Routes through it are to be found anew."""
+        self.standing = self.standing.fall()
+
     def has(self, binding: Binding) -> bool:
         return binding.identity() in self.bindings
 
@@ -138,6 +145,7 @@ class Exchange:
         identity = binding.identity()
         if identity in self.bindings:
             return False
+        self.changed()
         self.bindings[identity] = binding
         if self.kind == TOPIC:
             self._by_pattern.add(binding.key, binding.destination)
@@ -155,6 +163,7 @@ class Exchange:
         identity = binding.identity()
         if self.bindings.pop(identity, None) is None:
             return False
+        self.changed()
         same = self._by_destination[binding.destination]
         del same[identity]
         if not same:
@@ -175,23 +184,35 @@ class Exchange:
     def bindings_to(self, destination: Destination) -> list[Binding]:
         return list(self._by_destination.get(destination, {}).values())
 
-    def matches(self, keys: Iterable[str], headers: Compared) -> Iterable[Destination]:
-        """Where a message with these routing keys and headers goes from here, each once."""
-        if self.kind == FANOUT:
-            return self._by_destination
-        found: dict[Destination, None] = {}
-        if self.kind == HEADERS:
-            for identity in self._by_headers.candidates(headers):
-                binding = self.bindings[identity]
-                if binding.destination not in found and headers_match(binding, headers):
-                    found[binding.destination] = None
-            return found
-        for key in keys:
-            if self.kind == TOPIC:
-                self._by_pattern.match(key, found)
-            else:
+    def matches(self, keys: Iterable[str], headers: Compared, found: dict[Destination, None]) -> Iterator[int]:
+        """Adds where a message with these routing keys and headers goes from here, each once. In steps: says of each what it cost, in
+        bindings or nodes of a trie that were looked at.
+        """
+        if self.kind == TOPIC:
+            yield from self._by_pattern.match(keys, found)
+        elif self.kind == HEADERS:
+            yield from self._by_their_headers(headers, found)
+        elif self.kind == FANOUT:
+            found.update(dict.fromkeys(self._by_destination))
+            yield len(found)
+        else:
+            for key in keys:
                 found.update(dict.fromkeys(self._by_key.get(key, ())))
-        return found
+            yield len(found) + 1
+
+    def _by_their_headers(self, headers: Compared, found: dict[Destination, None]) -> Iterator[int]:
+        cost = 1
+        for identity in self._by_headers.candidates(headers):
+            binding = self.bindings.get(identity)
+            if binding is not None and binding.destination not in found:
+                cost += len(binding.wanted)
+                if headers_match(binding, headers):
+                    found[binding.destination] = None
+            cost += 1
+            if cost >= STEP:
+                yield cost
+                cost = 0
+        yield cost
 
 
 def headers_match(binding: Binding, headers: Compared) -> bool:
@@ -216,36 +237,3 @@ def headers_match_problem(arguments: Mapping[str, Any]) -> str | None:
     if mode not in _HEADERS_MATCH:
         return f"x-match must be one of {', '.join(_HEADERS_MATCH)}, not {mode!r}"
     return None
-
-
-def route(
-    exchanges: Mapping[str, Exchange],
-    first: Exchange,
-    keys: Iterable[str],
-    headers: Compared,
-) -> tuple[dict[str, None], bool]:
-    """The queues, by name, each once, in the order they were found; and whether headers were looked at. ``keys``: the routing key, then CC
-    and BCC."""
-    queues: dict[str, None] = {}
-    by_headers = False
-    seen = {first.name}
-    waiting = [first]
-    wanted = list(keys)
-    while waiting:
-        exchange = waiting.pop(0)
-        by_headers = by_headers or exchange.kind == HEADERS
-        found = exchange.matches(wanted, headers)
-        following: list[str] = []
-        for destination in found:
-            if destination.is_queue:
-                queues[destination.name] = None
-            else:
-                following.append(destination.name)
-        if not found and exchange.alternate is not None:
-            following.append(exchange.alternate)
-        for name in following:
-            target = exchanges.get(name)
-            if target is not None and name not in seen:
-                seen.add(name)
-                waiting.append(target)
-    return queues, by_headers

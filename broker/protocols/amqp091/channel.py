@@ -35,15 +35,17 @@ from .codec import (
     new_shape,
 )
 from .codec_methods import NUMBER, short_string
-from .connection import AmqpConnection, Subscriber
+from .connection import AmqpConnection, Pattern, Subscriber
 from .errors import not_implemented, precondition_failed, unknown_tag
 from .in_order import InOrder
 from .message_mapping import wire_of, with_reply_to
-from .publishing import message_of, pattern_of, take_in, take_in_run
+from .publishing import held_bytes, message_of, pattern_again, pattern_of, take_in, take_in_run
 from .refusals import Unacked, refused, still_unacked
 from .reports import Reports
 from .settled_reports import ConsumerQueues
 
+#: A publish of a transaction, and what it comes to.
+Held = tuple[PublishEvent, Pattern]
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
 _DELIVERY: Final = struct.Struct(">QB")
@@ -93,7 +95,7 @@ class Channel(Confirming):
         #: Numbers of this turn's refused publishes.
         self.rejected: list[int] = []
         #: None: what is published and settled takes effect at once.
-        self.transaction: Transaction[PublishEvent] | None = None
+        self.transaction: Transaction[Held] | None = None
         #: Deliveries settled in it, and what is to become of each.
         self._settled: list[tuple[Unacked, str]] = []
         self.closed = False
@@ -130,11 +132,14 @@ class Channel(Confirming):
             event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
         if self.transaction is not None:
             pattern, producer = pattern_of(self.session, event), self.session.producer
+            if pattern is None:
+                self.session.postpone(event)
+                return
             producer.lasting, producer.passing = pattern.lasting, pattern.passing
             if event.exchange == FAILURE:
                 self._reports.take_in(event, self._unacked, self._next_tag)
                 return
-            self.session.broker.transactions.hold(self.transaction, [event], event.size + len(event.properties))
+            self.session.broker.transactions.hold(self.transaction, [(event, pattern)], held_bytes(event))
             _check(self.transaction)
             return
         self._take_in(event)
@@ -434,11 +439,11 @@ class Channel(Confirming):
         acks = fates.pop("ack", [])
         acknowledged, no_longer_held = still_unacked(acks), [consumer for consumer, tag, _ in acks if tag not in consumer.unsettled]
         # What cannot be published any more, or is too much, is found before anything is.
-        patterns = [pattern_of(session, event) for event in transaction.sends]
-        messages = [message_of(session, event, pattern) for event, pattern in zip(transaction.sends, patterns, strict=True)]
-        sends = [(message, pattern.route.queues) for message, pattern in zip(messages, patterns, strict=True)]
+        events = [event for event, _ in transaction.sends]
+        patterns = [pattern_again(session, event, pattern) for event, pattern in transaction.sends]
+        sends = [(message_of(session, event, pattern), pattern.route.queues) for event, pattern in zip(events, patterns, strict=True)]
         session.broker.transactions.commit_channel(transaction, sends, list(acknowledged.items()), no_longer_held, session.producer)
-        for event, (message, queues) in zip(transaction.sends, sends, strict=True):
+        for event, (message, queues) in zip(events, sends, strict=True):
             if queues:
                 session.turn.charge(1, message.size, len(queues))
             elif event.mandatory:
@@ -461,7 +466,7 @@ class Channel(Confirming):
         self.session.broker.transactions.end(self.session.connection, self.number)
         self._begin()
 
-    def _in_transaction(self, method: str) -> Transaction[PublishEvent]:
+    def _in_transaction(self, method: str) -> Transaction[Held]:
         if self.transaction is None:
             raise precondition_failed("channel is not transactional", NUMBER[method])
         return self.transaction
@@ -488,7 +493,7 @@ class Channel(Confirming):
         session.broker.consumers_gone([consumer.queue for consumer in open_ones])
 
 
-def _check(transaction: Transaction[PublishEvent]) -> None:
+def _check(transaction: Transaction[Held]) -> None:
     """A transaction may not grow without end."""
     if transaction.broken is not None:
         _, message, fix = transaction.broken

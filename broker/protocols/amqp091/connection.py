@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...broker import Broker
 from ...connection import Connection
+from ...core.amqp.search import Search
 from ...core.consumer import Consumer
 from ...core.memory import Cache, Kind, Owner
 from ...core.message import MessageReference, Properties
@@ -29,7 +30,6 @@ log = logging.getLogger("homing")
 class Pattern(NamedTuple):
     """All that messages with the same exchange, routing key and properties have in common."""
 
-    version: int
     route: Route
     address: str
     properties: Properties | None
@@ -85,6 +85,8 @@ class AmqpConnection:
         self.subscribers: dict[int, Subscriber] = {}
         #: (exchange, routing key, properties) -> what such publishes come to.
         self.patterns: Cache[tuple[str, str, bytes], Pattern] = Cache(broker.memory, options.max_cache_bytes)
+        #: What is published and still looks for its way.
+        self.search: tuple[tuple[str, str, bytes], Search] | None = None
         #: What its channels hold of failures that were reported is charged to this.
         self.reports = Owner(broker.memory, Kind.CONNECTIONS)
         self.turn = Turn(broker, self.settled)

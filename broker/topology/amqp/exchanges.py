@@ -7,7 +7,9 @@ RabbitMQ's sentences; a front end puts its own codes before them.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from homing.journal.declarations import BindingContent, DeclarationRecord, ExchangeContent
@@ -25,16 +27,17 @@ from ...core.amqp.exchange import (
     Exchange,
     Fields,
     headers_match_problem,
-    route,
 )
 from ...core.amqp.keys import kept, key_of
 from ...core.amqp.policy import Policy
+from ...core.amqp.search import Search
 from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
 from ...core.memory import Cache
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
 from ...core.reserved import EVENTS, FAILURE, RESERVED
 from ...core.routing import Route, take_at_once
+from ...core.standing import Standing
 from ...entries.state import BrokerState
 from ...errors import Refused
 from ...protocols.amqp091.codec_tables import compared, write_value
@@ -74,7 +77,8 @@ class Exchanges:
         if virtual_host == DEFAULT:
             self.exchanges[EVENTS] = Exchange(EVENTS, TOPIC, internal=True)
         self._routes: Cache[tuple[str, str], Route] = Cache(state.memory, _ROUTES_BYTES)
-        self._routes_of_version = -1
+        #: Of the names that no exchange has: falls with each new one.
+        self._absence_stands = Standing()
 
     def queue(self, name: str) -> Queue | None:
         """The virtual host's queue of that name."""
@@ -112,6 +116,7 @@ class Exchanges:
 
     def _take_in(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
+        self._absence_stands = self._absence_stands.fall()
         self._set_alternate(exchange)
 
     def policy(self, exchange: Exchange) -> Policy | None:
@@ -137,6 +142,7 @@ class Exchanges:
         if if_unused and exchange.bindings:
             raise Refused("in-use", f"exchange '{name}' in vhost '{self._virtual_host}' in use", "unbind its queues first")
         del self.exchanges[name]
+        exchange.changed()
         for binding in list(exchange.bindings.values()):
             self._forget(exchange, binding)
         if exchange.durable:
@@ -249,6 +255,7 @@ class Exchanges:
     def forget_all(self) -> None:
         """The virtual host is gone, and what it had in the journal with it."""
         for exchange in self.exchanges.values():
+            exchange.changed()
             for binding in exchange.bindings.values():
                 self._forget(exchange, binding)
             if exchange.durable and exchange.name not in _PREDECLARED:
@@ -256,48 +263,61 @@ class Exchanges:
         self.exchanges.clear()
         self._changed()
 
-    def published(self, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route:
-        """The route of what a client publishes. Raises Refused, for an internal exchange, too."""
-        found = self.route(exchange, key, headers, more_keys)
-        if exchange and self.exchanges[exchange].internal:
+    def published(self, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route | Search:
+        """The route of what a client publishes, or the search for it. Raises Refused, for an internal exchange, too."""
+        if exchange and self.find(exchange).internal:
             what = f"cannot publish to internal exchange '{exchange}' in vhost '{self._virtual_host}'"
             raise Refused("access-refused", what, "use another")
-        return found
+        return self._seek(exchange, key, headers, more_keys)
 
     def route(self, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route:
-        """Where a message published to ``exchange`` under ``key`` goes. Raises Refused: no such exchange."""
-        version = self._state.post_office.routes_version
-        if version != self._routes_of_version:
-            self._routes.clear()
-            self._routes_of_version = version
-        if not more_keys:
-            known = self._routes.found.get((exchange, key))
-            if known is not None:
-                return known
-        found, by_headers = self._look_up(exchange, (key, *more_keys), headers)
-        if not more_keys and not by_headers:
-            self._routes.keep((exchange, key), found, _ROUTE_BYTES + len(key) + _QUEUE_BYTES * len(found.queues))
-        return found
+        """Where a message published to ``exchange`` under ``key`` goes, at once. Raises Refused: no such exchange."""
+        found = self._seek(exchange, key, headers, more_keys)
+        if isinstance(found, Route):
+            return found
+        self._state.throttle.spend(found.go_on(sys.maxsize))
+        assert found.route is not None, "it is over"
+        return found.route
 
-    def _look_up(self, exchange: str, keys: Sequence[str], headers: Compared) -> tuple[Route, bool]:
-        """And whether other headers may go elsewhere."""
+    def _seek(self, exchange: str, key: str, headers: Compared, more_keys: Sequence[str]) -> Route | Search:
         if exchange == DEFAULT_EXCHANGE:
-            names, by_headers = dict.fromkeys(keys), False
-        else:
-            names, by_headers = route(self.exchanges, self.find(exchange), keys, headers)
-        queues = [queue for name in names if (queue := self.queue(name)) is not None]
-        return _described(queues), by_headers
+            return self._by_name((key, *more_keys))
+        first = self.find(exchange)
+        if more_keys:
+            return Search(self.exchanges, first, (key, *more_keys), headers, self._described)
+        known = self._routes.found.get((exchange, key))
+        if known is not None and known.stands:
+            return known
+        return Search(self.exchanges, first, (key,), headers, partial(self._remembered, (exchange, key)))
+
+    def _by_name(self, names: Sequence[str]) -> Route:
+        queues = [self.queue(name) for name in dict.fromkeys(names)]
+        there = [queue for queue in queues if queue is not None]
+        standings = [queue.standing for queue in there]
+        if len(there) < len(queues):
+            standings.append(self._state.post_office.absence_stands)
+        return self._route(there, standings)
+
+    def _described(self, search: Search) -> Route:
+        standings = [*search.standings, self._absence_stands] if search.misses else search.standings
+        return self._route([queue for name in search.queues if (queue := self.queue(name)) is not None], standings)
+
+    def _remembered(self, way: tuple[str, str], search: Search) -> Route:
+        route = self._described(search)
+        if not search.by_headers:
+            self._routes.keep(way, route, _ROUTE_BYTES + len(way[1]) + _QUEUE_BYTES * len(route.queues))
+        return route
+
+    def _route(self, queues: list[Queue], standings: Sequence[Standing]) -> Route:
+        by_priority = any(queue.lowest_priority < queue.highest_priority for queue in queues)
+        named = any(AMQP in queue.options and queue.highest_priority > queue.lowest_priority for queue in queues)
+        default = 0 if named else DEFAULT_PRIORITY
+        return Route(queues, take_at_once(queues), by_priority, default, (self._state.post_office.settings_stand, *standings))
 
 
 def _check_not_default(source: str, destination: Destination) -> None:
     if source == DEFAULT_EXCHANGE or (not destination.is_queue and destination.name == DEFAULT_EXCHANGE):
         raise Refused("access-refused", "operation not permitted on the default exchange", "publish to it: every queue is bound by name")
-
-
-def _described(queues: list[Queue]) -> Route:
-    by_priority = any(queue.lowest_priority < queue.highest_priority for queue in queues)
-    named = any(AMQP in queue.options and queue.highest_priority > queue.lowest_priority for queue in queues)
-    return Route(queues, take_at_once(queues), by_priority, 0 if named else DEFAULT_PRIORITY)
 
 
 def _binding(source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> Binding:
