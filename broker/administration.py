@@ -128,8 +128,13 @@ class Administration(Engine):
         return act_on(self.state, place, lambda reference: self.hand.move(reference, target))
 
     @needs((Right.MANAGE, at_queue), audited=True, action="delete-queue", counts=int)
-    def remove_queue(self, who: Who, queue: Queue) -> Steps[int]:
-        """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before."""
+    def remove_queue(self, who: Who, queue: Queue, check: Callable[[], None] | None = None) -> Steps[int]:
+        """Deletes the queue with what is in it; returns how many messages went. Where that fails, what is left is a queue as before.
+
+        ``check`` raises Refused where it is not to be deleted as it stands: only who may delete it hears what is in it.
+        """
+        if check is not None:
+            check()
         return self._remove_queue(queue)
 
     def _remove_queue(self, queue: Queue) -> Steps[int]:
@@ -145,8 +150,12 @@ class Administration(Engine):
         return count
 
     @needs((Right.MANAGE, at_queue), audited=True)
-    def delete_queue(self, who: Who, queue: Queue, answer: Callable[[], None] | None = None) -> int:
-        """Removes a queue and what is in it, at once; its consumers are notified, after ``answer``."""
+    def delete_queue(
+        self, who: Who, queue: Queue, answer: Callable[[], None] | None = None, check: Callable[[], None] | None = None
+    ) -> int:
+        """Removes a queue and what is in it, at once; its consumers are notified, after ``answer``. ``check``: see ``remove_queue``."""
+        if check is not None:
+            check()
         return self._delete_queue(queue, answer)
 
     def _end_queue(self, queue: Queue, outcome: str = "purged") -> None:

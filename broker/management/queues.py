@@ -147,11 +147,15 @@ def create(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any
 def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "queue", "if_empty", "if_unused")
     queue = read.queue(broker, arguments)
-    if read.flag(arguments, "if_empty") and queue.count:
-        raise Refused("queue-not-empty", f"queue {queue.name} holds {counted(queue.count, 'message')}", "purge it first")
-    if read.flag(arguments, "if_unused") and queue.consumers:
-        raise Refused("queue-in-use", f"queue {queue.name} has {counted(len(queue.consumers), 'consumer')}", "stop them first")
-    count = yield from broker.remove_queue(who, queue)
+    if_empty, if_unused = read.flag(arguments, "if_empty"), read.flag(arguments, "if_unused")
+
+    def check() -> None:
+        if if_empty and queue.count:
+            raise Refused("queue-not-empty", f"queue {queue.name} holds {counted(queue.count, 'message')}", "purge it first")
+        if if_unused and queue.consumers:
+            raise Refused("queue-in-use", f"queue {queue.name} has {counted(len(queue.consumers), 'consumer')}", "stop them first")
+
+    count = yield from broker.remove_queue(who, queue, check)
     return {"messages": count}
 
 

@@ -406,6 +406,26 @@ def test_who_may_see_nothing_of_a_list_is_told_so(house: House) -> None:
     keeping.close()
 
 
+def test_what_stands_in_the_way_of_a_deletion_is_told_to_who_may_delete(house: House) -> None:
+    """Not how much is in it, to anybody else; and the audit has a line of each refusal."""
+    name = house.name()
+    filled(house, name)
+    keeping = house.admin.session().consumer(name).ready()
+    ways = {"if_empty": "queue-not-empty", "if_unused": "queue-in-use"}
+
+    def code(client: Any, way: str) -> str:
+        with pytest.raises(homing.HomingError) as told:
+            client.call("delete-queue", queue=name, **{way: True})
+        return told.value.code
+
+    for way, why in ways.items():
+        assert code(house.client("no-manage"), way) == "access-refused"
+        assert code(house.admin, way) == why
+    keeping.close()
+    wanted = {"access-refused", *ways.values()}
+    wait_until("the audit has them", lambda: {line["result"] for line in house.lines() if name in str(line)} >= wanted)
+
+
 def test_what_is_left_out_of_a_list_is_counted(house: House, homing: HomingCommand) -> None:
     """Of whoever may see some of it: on the wire, and under the tables of the command."""
     mine, others = f"mine.{house.name()}", house.name()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 from ...core.amqp.exchange import Destination
@@ -179,9 +180,9 @@ def _queue_delete(channel: Channel, values: _Values) -> None:
         _reply(channel, no_wait, "queue.delete-ok", 0)
         return
     broker.serve(queue)
-    broker.declared_queues.check_delete(queue, if_unused, if_empty)
+    check = partial(broker.declared_queues.check_delete, queue, if_unused, if_empty)
     count = queue.ready + len(queue.parked)
-    broker.delete_queue(channel.session.connection, queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count))
+    broker.delete_queue(channel.session.connection, queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count), check)
 
 
 # -- basic -------------------------------------------------------------------------------------------------------------
