@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from pika import frame, spec
+from pika import BlockingConnection, ConnectionParameters, frame, spec
+from pika.adapters.blocking_connection import BlockingChannel
 
 from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 from tests.amqp_wire import Wire
@@ -154,6 +158,89 @@ class Amqp(Attack):
             return
 
 
+@dataclass(frozen=True)
+class LongWays(Amqp):
+    """Publishes with 200 keys through 1,000 patterns with 50 ``#`` each, of which none fits. ``alike``: the patterns begin alike."""
+
+    alike: bool = True
+
+    def prepare(self, server: Server) -> None:
+        wire = Wire(_port(server))
+        channel = wire.channel()
+        channel.ask(spec.Exchange.Declare(exchange=ADDRESS, type="topic"))
+        channel.ask(spec.Queue.Declare(queue="crowd", durable=True))
+        for number in range(1_000):
+            pattern = "#.a." * 50 + f"b{number}" if self.alike else f"#.w{number}." + "#.a." * 49 + "b"
+            channel.ask(spec.Queue.Bind(queue="crowd", exchange=ADDRESS, routing_key=pattern))
+        wire.close()
+
+    def _publish(self, channel: int) -> bytes:
+        keys = [".".join([*["a"] * 50, f"c{number}"] if self.alike else [f"w{number}", *["a"] * 50]) for number in range(200)]
+        properties = spec.BasicProperties(delivery_mode=2, headers={"CC": keys})
+        parts = [frame.Method(channel, spec.Basic.Publish(exchange=ADDRESS)), frame.Header(channel, 1, properties)]
+        return b"".join([part.marshal() for part in (*parts, frame.Body(channel, b"x"))])
+
+
+class Anything(Attack):
+    """Random requests, each of a kind that may be long: publishes along long ways and to many queues, bindings, declarations, a
+    transaction, and everything given back."""
+
+    def prepare(self, server: Server) -> None:
+        LongWays(1, 1, alike=False).prepare(server)
+        with connected(server) as channel:
+            channel.exchange_declare("wide", "fanout")
+            for number in range(self.queues):
+                channel.queue_declare(f"wide{number}", arguments={"x-max-length": 100})
+                channel.queue_bind(f"wide{number}", "wide")
+
+    def begin(self, server: Server) -> Going:
+        going = Going()
+        for number in range(self.connections):
+            ours, theirs = socket.socketpair()
+            done = [0]
+            work = partial(self._work, server, random.Random(number), theirs, done)
+            going.add(ours, work, lambda done=done: done[0])  # type: ignore[misc]
+        return going
+
+    def _work(self, server: Server, rng: random.Random, ends: socket.socket, done: list[int]) -> None:
+        ends.setblocking(False)
+        with connected(server) as channel:
+            name = f"own{rng.random()}"
+            channel.queue_declare(name, arguments={"x-max-length": 20_000})
+            while done[0] < self.messages and not select.select([ends], [], [], 0)[0]:
+                self._one(channel, rng, name)
+                done[0] += 1
+
+    def _one(self, channel: BlockingChannel, rng: random.Random, name: str) -> None:
+        match rng.randrange(6):
+            case 0:
+                keys = [".".join([f"w{rng.randrange(1_000)}", *["a"] * rng.randrange(50)]) for _ in range(rng.randrange(200))]
+                channel.basic_publish(ADDRESS, "none", b"x", spec.BasicProperties(headers={"CC": keys}))
+            case 1:
+                channel.basic_publish("wide", "", b"x")
+            case 2:
+                channel.queue_bind(name, ADDRESS, "#.a." * rng.randrange(60) + str(rng.random()))
+            case 3:
+                channel.queue_declare(f"{name}.more")
+                channel.queue_delete(f"{name}.more")
+            case 4:
+                for _ in range(rng.randrange(2_000)):
+                    channel.basic_publish("", name, b"x")
+            case _:
+                for _ in range(rng.randrange(500)):
+                    channel.basic_get(name)
+                channel.basic_nack(0, multiple=True, requeue=rng.random() < 0.5)
+
+
+@contextmanager
+def connected(server: Server) -> Iterator[BlockingChannel]:
+    connection = BlockingConnection(ConnectionParameters("127.0.0.1", _port(server), heartbeat=0))
+    try:
+        yield connection.channel()
+    finally:
+        connection.close()
+
+
 def _port(server: Server) -> int:
     return int(server.ready["amqp"].rpartition(":")[2])
 
@@ -181,4 +268,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "amqp-5000-to-1500": Amqp(1500, 5000, 59),
     "amqp-10x3000-to-300": Amqp(300, 3000, 59, 10),
     "amqp-30x3000-to-100": Amqp(100, 3000, 59, 30),
+    "amqp-long-ways-alike": LongWays(1, 20),
+    "amqp-long-ways": LongWays(1, 20, alike=False),
+    "amqp-20-random": Anything(300, 1 << 30, connections=20),
 }
