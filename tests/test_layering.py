@@ -357,7 +357,7 @@ def test_the_core_is_pure() -> None:
 
 def test_what_runs_in_the_environments_of_others_needs_no_more_than_python_3_9() -> None:
     """Beside the libraries that the program has imported by then."""
-    allowed = sys.stdlib_module_names | {"aiormq", "amqp", "celery", "dramatiq", "faststream", "pamqp", "pika", "taskiq"}
+    allowed = sys.stdlib_module_names | {"aiormq", "amqp", "billiard", "celery", "dramatiq", "faststream", "pamqp", "pika", "taskiq"}
     for path in [*(ROOT / "homing" / "integrations").rglob("*.py"), *(ROOT / "tests" / "instrumented" / "programs").glob("*.py")]:
         ast.parse(path.read_text(), feature_version=(3, 9))
         if path.is_relative_to(ROOT / "homing"):

@@ -35,7 +35,7 @@ class SettledReports:
         queue, message = consumer.queue, told.message
         message.kept = True
         message.message_id, failed = self._go_on(queue.name, told)
-        if may_keep and not told.again and queue.settings.keep_settled_failures:
+        if may_keep and told.whole and not told.again and queue.settings.keep_settled_failures:
             self._dead_letter(consumer, message, failed, told.report)
             return
         now_ms = self._state.now_ms()

@@ -7,16 +7,42 @@ import inspect
 from types import ModuleType
 from typing import Any, Callable
 
-from .report import EXCHANGE, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, wrap
+from .report import EXCHANGE, PROPERTIES, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, wrap
 
 OLDEST = (6, 4)
+#: What a frame takes beside its content.
+_FRAME_BYTES = 8
 
 
 async def report(message: Any, error: BaseException, **more: Any) -> None:
     """Tells why a message is about to be refused. ``more``: see report.of_error. Nothing is sent where the broker is not Homing."""
-    channel = getattr(message.channel, "channel", message.channel)
-    if is_homing(channel.connection.server_properties):
+    if takes_reports(message):
+        channel = _channel_of(message)
         await _send(channel, {"delivery_tag": message.delivery_tag, "quiet": True, **of_error(error, _frame_max(channel), **more)})
+
+
+def takes_reports(message: Any) -> bool:
+    channel = _channel_of(message)
+    return not channel.is_closed and is_homing(channel.connection.server_properties)
+
+
+async def tell(message: Any, about: dict[str, Any], error: BaseException) -> None:
+    """With ``about``, which names a task (report.task_headers), and the message itself, where it is not tried again: once."""
+    channel = _channel_of(message)
+    if not first_time(channel, message.delivery_tag):
+        return
+    own = dict(message.headers or {})
+    room = _frame_max(channel) - 2 * len(repr(own))
+    if about.get("again") or room < 16_384:
+        await _send(channel, {**about, **of_error(error, _frame_max(channel))})
+        return
+    way = {"exchange": message.exchange or "", "routing_key": message.routing_key or "", "message_headers": own}
+    await _send(channel, {**about, **way, **of_error(error, room)}, message.body, message.properties)
+
+
+def _channel_of(message: Any) -> Any:
+    """aiormq's, in aio-pika's or as it is."""
+    return getattr(message.channel, "channel", message.channel)
 
 
 def install(module: ModuleType) -> None:
@@ -71,12 +97,18 @@ def _frame_max(channel: Any) -> int:
     return int(channel.connection.connection_tune.frame_max)
 
 
-async def _send(channel: Any, headers: dict[str, Any]) -> None:
-    """Not by ``basic_publish``, which would wait for a confirm: it goes out before what is sent next, and is not confirmed."""
+async def _send(channel: Any, headers: dict[str, Any], body: bytes = b"", like: Any = None) -> None:
+    """Not by ``basic_publish``, which would wait for a confirm: it goes out before what is sent next, and is not confirmed. ``like``:
+    properties of a message.
+    """
     from aiormq.abc import ChannelFrame
     from pamqp import commands
+    from pamqp.body import ContentBody
     from pamqp.header import ContentHeader
 
+    of_it = {name: getattr(like, name) for name in PROPERTIES if getattr(like, name, None) is not None}
     publish = commands.Basic.Publish(exchange=EXCHANGE, routing_key="")
-    header = ContentHeader(properties=commands.Basic.Properties(headers=headers), body_size=0)
-    await channel.write_queue.put(ChannelFrame.marshall(channel_number=channel.number, frames=[publish, header]))
+    header = ContentHeader(properties=commands.Basic.Properties(headers=headers, **of_it), body_size=len(body))
+    most = _frame_max(channel) - _FRAME_BYTES
+    parts = [ContentBody(body[start : start + most]) for start in range(0, len(body), most)]
+    await channel.write_queue.put(ChannelFrame.marshall(channel_number=channel.number, frames=[publish, header, *parts]))

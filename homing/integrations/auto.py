@@ -22,6 +22,9 @@ HOOKS = {
     "aiormq.channel": "aio_pika",
     "amqp.channel": "kombu",
     "celery.app.task": "celery",
+    "dramatiq.brokers.rabbitmq": "dramatiq",
+    "faststream.rabbit.broker.broker": "faststream",
+    "taskiq.receiver.receiver": "taskiq",
 }
 
 

@@ -5,104 +5,62 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from billiard.exceptions import Terminated
 from celery.exceptions import Ignore, Reject, Retry
 from celery.worker.request import Request
 
 from . import kombu
-from .report import fitted, of_error, quietly
+from .report import PROPERTIES, fitted, of_error, quietly, task_headers
 
 #: Where a traceback goes on with what followed from it.
 _CHAINED = re.compile(r"\n\n(?:During handling of|The above exception was)[^\n]*:\n\n")
 #: Frames of Celery's own around the task's, which are others for a retry and for the last try.
 _CELERYS = re.compile(r'  File "[^"\n]*[/\\]celery[/\\]app[/\\](?:autoretry|task|trace)\.py", .*\n(?:    .*\n)*')
-#: Of the task's message, which the report has as its own.
-_PROPERTIES = (
-    "content_type",
-    "content_encoding",
-    "delivery_mode",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "message_id",
-    "type",
-    "app_id",
-)
 
 
 class Reporting(Request):  # type: ignore[misc]  # Celery says nothing of its types
-    #: What is to be told of it once it is settled.
-    _untold: dict[str, Any] | None = None
-
     def on_failure(self, exc_info: Any, *arguments: Any, **named: Any) -> Any:
         error = _unwrapped(exc_info.exception)
         if isinstance(error, Reject) and isinstance(error.reason, Exception):
             error = error.reason
-        if not isinstance(error, (Ignore, Retry, SystemExit, KeyboardInterrupt)):
+        if not isinstance(error, (Ignore, Retry, Terminated, SystemExit, KeyboardInterrupt)):
             with quietly():
-                self._untold = _of_exc_info(error, str(exc_info.traceback or ""))
-        try:
-            return super().on_failure(exc_info, *arguments, **named)
-        finally:
-            self._tell_after()
+                self._tell(_of_exc_info(error, str(exc_info.traceback or "")))
+        return super().on_failure(exc_info, *arguments, **named)
 
     def on_retry(self, exc_info: Any) -> Any:
-        retry = _unwrapped(exc_info.exception)
         with quietly():
-            told = _CHAINED.split(str(exc_info.traceback or ""))
+            retry, told = _unwrapped(exc_info.exception), _CHAINED.split(str(exc_info.traceback or ""))
             error = retry if retry.exc is None else retry.exc
-            self._untold = {**_of_exc_info(error, told[0] if len(told) == 1 else told[-2]), "again": True}
-        try:
-            return super().on_retry(exc_info)
-        finally:
-            self._tell_after()
+            self._tell({**_of_exc_info(error, told[0] if len(told) == 1 else told[-2]), "again": True})
+        return super().on_retry(exc_info)
 
     def on_timeout(self, soft: bool, timeout: float) -> Any:
         if not soft:
             said = f"it ran for more than {timeout} s"
-            self._untold = {"error_type": "celery.exceptions.TimeLimitExceeded", "bases": ["Exception"], "error_text": said}
-        try:
-            return super().on_timeout(soft, timeout)
-        finally:
-            self._tell_after()
-
-    def reject(self, requeue: bool = False) -> Any:
-        if self._untold is not None and not self.message.acknowledged:
             with quietly():
-                self._tell(self._untold, with_message=False)
-        self._untold = None
-        return super().reject(requeue=requeue)
+                self._tell({"error_type": "celery.exceptions.TimeLimitExceeded", "bases": ["Exception"], "error_text": said})
+        return super().on_timeout(soft, timeout)
 
-    def _tell_after(self) -> None:
-        untold, self._untold = self._untold, None
-        if untold is not None and self.message.acknowledged:
-            with quietly():
-                self._tell(untold, with_message=not untold.get("again"))
-
-    def _tell(self, said: dict[str, Any], with_message: bool) -> None:
+    def _tell(self, said: dict[str, Any]) -> None:
+        """Whether it is acknowledged already, or will be, or goes back."""
         message = self.message
         channel, info = message.channel, message.delivery_info
         if not kombu.takes_reports(channel):
             return
         tries = int(getattr(self._context, "retries", 0) or 0)
         ids = {"id": self.id, "root": self.root_id, "parent": self.parent_id, "try": tries + 1}
-        headers = {
-            "delivery_tag": info["delivery_tag"],
-            "consumer_tag": info.get("consumer_tag", ""),
-            "quiet": True,
-            "task": self.name,
-            "reason": ", ".join(f"{name} {value}" for name, value in ids.items() if value),
-            "story": self.id,
-        }
-        room, own = channel.connection.frame_max or 131_072, message.headers or {}
-        taken = 2 * len(repr(own))
-        if not with_message or taken > room // 2:
-            kombu.send(channel, {**headers, **fitted(said, room)})
+        about = task_headers(info["delivery_tag"], info.get("consumer_tag", ""), self.name, self.id, ids)
+        own = message.headers or {}
+        way = {"exchange": info.get("exchange", ""), "routing_key": info.get("routing_key", ""), "message_headers": own}
+        room = (channel.connection.frame_max or 131_072) - 2 * len(repr(own))
+        if said.get("again") or room < 16_384:
+            kombu.send(channel, {**about, **fitted(said, channel.connection.frame_max)})
             return
-        headers.update(exchange=info.get("exchange", ""), routing_key=info.get("routing_key", ""), message_headers=own)
-        properties = {name: message.properties[name] for name in _PROPERTIES if message.properties.get(name) is not None}
+        properties = {name: message.properties[name] for name in PROPERTIES if message.properties.get(name) is not None}
         properties.update(content_type=message.content_type, content_encoding=message.content_encoding)
         body = message.body.encode(message.content_encoding or "utf-8") if isinstance(message.body, str) else bytes(message.body)
-        kombu.send(channel, {**headers, **fitted(said, room - taken)}, body, **properties)
+        kombu.send(channel, {**about, **way, **fitted(said, room)}, body, **properties)
 
 
 def _unwrapped(error: Any) -> Any:

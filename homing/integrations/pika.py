@@ -16,7 +16,7 @@ def report(channel: Any, delivery_tag: int, error: BaseException, **more: Any) -
     channel = getattr(channel, "_impl", channel)
     if is_homing(channel.connection.server_properties):
         headers = of_error(error, channel.connection.params.frame_max, **more)
-        _send(channel, {"delivery_tag": delivery_tag, "quiet": True, **headers})
+        send(channel, {"delivery_tag": delivery_tag, "quiet": True, **headers})
 
 
 def install(module: ModuleType) -> None:
@@ -46,7 +46,7 @@ def _consuming(original: Callable[..., Any]) -> Callable[..., Any]:
         channel = getattr(self, "_impl", self)
         with quietly():
             if is_homing(channel.connection.server_properties) and (said := introduction(channel.connection)):
-                _send(channel, said)
+                send(channel, said)
         # Its own channel hands a blocking one nothing but events.
         inner = getattr(on_message_callback, "__module__", "").startswith("pika.")
         return original(self, queue, on_message_callback if inner else _watched(channel, on_message_callback), *arguments, **named)
@@ -74,7 +74,7 @@ def _tell(channel: Any, tag: int, error: BaseException) -> None:
         report(channel, tag, error)
 
 
-def _send(channel: Any, headers: dict[str, Any]) -> None:
+def send(channel: Any, headers: dict[str, Any]) -> None:
     import pika
 
     channel.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers=headers))

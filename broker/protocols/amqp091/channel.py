@@ -321,6 +321,8 @@ class Channel(Confirming):
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def acknowledge(self, event: AckEvent) -> None:
+        if self._reports and self.transaction is None:
+            self._reports.acknowledged(event)
         if event.multiple or self.transaction is not None:
             for tag in event.tags:
                 self._settle(self._take(tag, event.multiple), "ack")

@@ -11,7 +11,7 @@ from ...core.fault import FailureReport
 from ...core.memory import Owner
 from ...errors import Refused
 from ..failures import KINDS, checked_report
-from .codec import AmqpError, PublishEvent
+from .codec import AckEvent, AmqpError, PublishEvent
 from .codec_methods import NUMBER
 from .codec_properties import read_properties
 from .codec_tables import TableError
@@ -20,6 +20,7 @@ from .message_mapping import headers_of
 
 _TAG: Final = "delivery_tag"
 _QUIET: Final = "quiet"
+_ALSO_ACKNOWLEDGED: Final = "also_acknowledged"
 _PUBLISH: Final = NUMBER["basic.publish"]
 #: What the reports of one channel may take, and about what one takes beside its properties.
 _MOST_BYTES: Final = 1 << 20
@@ -49,8 +50,8 @@ class Reports:
         self._settled = settled
         #: By tag: those that were settled before.
         self._counted: dict[int, None] = {}
-        #: By the channel's tag: what was reported, and its size.
-        self._reports: dict[int, tuple[FailureReport, int]] = {}
+        #: By the channel's tag: what was reported, its size, and all of it where it counts after an acknowledgement, too.
+        self._reports: dict[int, tuple[FailureReport, int, Settled | None]] = {}
         self._bytes = 0
 
     def take_in(self, event: PublishEvent, unacked: Container[int], next_tag: int) -> bool:
@@ -67,7 +68,7 @@ class Reports:
             else:
                 tag, report = _read(headers)
                 if tag in unacked:
-                    self._keep(tag, report, len(event.properties), unacked)
+                    self._keep(tag, Settled(event, headers, report), unacked)
                 elif 0 < tag < next_tag:
                     self._count(tag, Settled(event, headers, report))
                 else:
@@ -85,23 +86,40 @@ class Reports:
         if len(self._counted) > _REMEMBERED:
             del self._counted[next(iter(self._counted))]
 
-    def _keep(self, tag: int, report: FailureReport, length: int, unacked: Container[int]) -> None:
+    def _keep(self, tag: int, settled: Settled, unacked: Container[int]) -> None:
         self._forget(tag)
-        size = _REPORT_BYTES + 2 * length
+        event, also = settled.event, settled.headers.get(_ALSO_ACKNOWLEDGED) is True
+        size = _REPORT_BYTES + 2 * len(event.properties)
         if self._bytes + size > _MOST_BYTES:
-            for settled in [each for each in self._reports if each not in unacked]:
-                self._forget(settled)
+            for done in [each for each in self._reports if each not in unacked]:
+                self._forget(done)
         if self._bytes + size > _MOST_BYTES:
             raise precondition_failed(f"failure reports of one channel take up to {_MOST_BYTES} bytes: settle what was reported", _PUBLISH)
-        self._reports[tag] = report, size
+        if also and self._bytes + size + event.size > _MOST_BYTES:
+            # It is reported, and no dead letter can be made of it.
+            settled = settled._replace(event=event._replace(body=None))
+        elif also:
+            size += event.size
+        self._reports[tag] = settled.report, size, settled if also else None
         self._charge(size)
+
+    def acknowledged(self, event: AckEvent) -> None:
+        """Of these nothing was told, or what counts nevertheless."""
+        tags = event.tags
+        if event.multiple:
+            tags = [each for each in self._reports if each <= max(tags) or 0 in tags]
+        for tag in tags:
+            settled = self._reports[tag][2] if tag in self._reports else None
+            self._forget(tag)
+            if settled is not None:
+                self._count(tag, settled)
 
     def take(self, tag: int) -> FailureReport | None:
         """What was reported of the delivery, once."""
         return self._forget(tag) if tag in self._reports else None
 
     def _forget(self, tag: int) -> FailureReport:
-        report, size = self._reports.pop(tag, ({}, 0))
+        report, size, _ = self._reports.pop(tag, ({}, 0, None))
         self._charge(-size)
         return report
 

@@ -45,7 +45,9 @@ class ConsumerQueues:
         queue = session.broker.post_office.find_queue(name)
         if queue is None:
             return
-        told = SettledReport(settled.report, _message(session, settled), str(headers.get("story", "")), headers.get("again") is True)
+        whole = "routing_key" in headers and settled.event.body is not None
+        story, again = str(headers.get("story", "")), headers.get("again") is True
+        told = SettledReport(settled.report, _message(session, settled), whole, story, again)
         session.broker.report_settled(session.connection, session.next_consumer(), queue, told)
 
 
