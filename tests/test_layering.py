@@ -163,7 +163,7 @@ SHARED_PRIVATE: dict[str, set[str]] = {
     "broker/process/shutdown": {"_exit"},
     "journal/store": {"_STOP_RUNNING_SENTINEL", "_thread"},
     "testing": {"_selector"},
-    "homing/integrations": {"_basic_publish", "_impl", "_on_socket_writable", "_transport"},
+    "homing/integrations": {"_RabbitmqConsumer", "_tag", "_basic_publish", "_impl", "_on_socket_writable", "_transport"},
     "analytics": {"_gateway", "_jsc", "_jsparkSession", "_jvm"},
 }
 

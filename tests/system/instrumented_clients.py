@@ -39,11 +39,11 @@ class Library(NamedTuple):
 
 LIBRARIES: Final = {
     "pika": Library(["pika"], ["pika==1.0.0"], "3.9", ["with_pika.py"]),
-    "aio_pika": Library(["aio-pika"], ["aio-pika==9.0", "aiormq==6.7"], "3.9", ["with_aio_pika.py"]),
-    "kombu": Library(["kombu"], ["kombu==5.0", "amqp==5.0"], "3.9", ["with_kombu.py"]),
+    "aio_pika": Library(["aio-pika"], ["aio-pika==9.0.0"], "3.9", ["with_aio_pika.py"]),
+    "kombu": Library(["kombu"], ["kombu==5.0.2"], "3.9", ["with_kombu.py"]),
     "celery": Library(
         ["celery"],
-        ["celery==5.0", "kombu==5.0"],
+        ["celery==5.0.5"],
         "3.9",
         ["-m", "celery", "-A", "with_celery", "worker", "-c", "1", "--without-gossip", "--without-mingle", "--without-heartbeat"],
         "book_order",
@@ -68,8 +68,8 @@ LIBRARIES: Final = {
     ),
     "taskiq": Library(
         ["taskiq", "taskiq-aio-pika"],
-        ["taskiq==0.11.18", "taskiq-aio-pika==0.5"],
-        "3.9",
+        ["taskiq==0.11.0", "taskiq-aio-pika==0.4.1"],
+        "3.10",
         ["-m", "taskiq", "worker", "with_taskiq:broker", "-w", "1", "--max-async-tasks", "1"],
         "book_order",
         "shop.book",

@@ -1,10 +1,15 @@
 """``taskiq worker with_taskiq:broker``."""
 
+import taskiq_aio_pika
 from booking import QUEUE, URL, book, note
 from taskiq import SimpleRetryMiddleware
-from taskiq_aio_pika import AioPikaBroker, Exchange, Queue
+from taskiq_aio_pika import AioPikaBroker
 
-broker = AioPikaBroker(URL, exchange=Exchange(name=QUEUE), task_queues=[Queue(name=QUEUE, durable=True)])
+if hasattr(taskiq_aio_pika, "Queue"):
+    queues = [taskiq_aio_pika.Queue(name=QUEUE, durable=True)]
+    broker = AioPikaBroker(URL, exchange=taskiq_aio_pika.Exchange(name=QUEUE), task_queues=queues)
+else:  # before 0.6
+    broker = AioPikaBroker(URL, queue_name=QUEUE, exchange_name=QUEUE)
 broker.add_middlewares(SimpleRetryMiddleware(default_retry_count=3))
 
 
