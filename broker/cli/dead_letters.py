@@ -57,10 +57,10 @@ class Death:
         """What the last failure was; None where the reason says it."""
         if self.error or self.said:
             return self.error or self.said
-        if self.outcome:
-            return ENDINGS.get(self.outcome, self.outcome) if self.outcome != self.reason else None
         if like := ": ".join(filter(None, (self.error_type, self.fault_text))):
             return f"like others of its fault, {like}"
+        if self.outcome:
+            return ENDINGS.get(self.outcome, self.outcome) if self.outcome != self.reason else None
         if self.refused:
             return f"what it failed of is told to whoever may {self.refused} {self.queue}"
         if not self.attempts:

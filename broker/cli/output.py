@@ -91,6 +91,7 @@ class ExitCode(IntEnum):
     JOURNAL = 6
     LIMIT = 7
     IO_ERROR = 70
+    JOURNAL_GONE = 71
 
 
 #: Error codes of the client, the broker, the journal and the configuration that have an exit code of their own.
@@ -133,6 +134,7 @@ _EXIT_CODE_OF: Final = {
     "journal-damaged": ExitCode.JOURNAL,
     "journal-foreign": ExitCode.JOURNAL,
     "journal-io": ExitCode.IO_ERROR,
+    "journal-gone": ExitCode.JOURNAL_GONE,
 }
 
 
