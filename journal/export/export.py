@@ -12,7 +12,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 
 from ..errors import JournalError
 from ..read.queries import open_read_only
-from ..store.building import lock, partial_name, remove_left_over
+from ..store.building import building
 from ..store.directory import DATABASE_NAME, damaged
 from ..store.packing import Damaged
 from . import parquet as export_parquet
@@ -74,29 +74,22 @@ def export(
     export_parquet.require_pyarrow(ExportError)
     out = Path(os.path.abspath(out))
     _check_out(out)
-    remove_left_over(out.parent, "*")
-    partial = partial_name(out)
-    in_use = -1
     try:
-        with snapshot_of(Path(directory), with_tracebacks) as snapshot:
-            watch = _WalWatch(Path(directory) / DATABASE_NAME, wal_budget_bytes)
-            out.parent.mkdir(parents=True, exist_ok=True)
-            partial.mkdir(mode=0o700)
-            in_use = lock(partial)
-            rows = {table.name: _write_table(snapshot, table, partial, watch, progress) for table in TABLES}
-        write_manifest(partial, snapshot, rows, snapshot.now_ms * 1000)
-        bytes_written = export_parquet.make_durable(partial)
-        _check_out(out)
-        os.rename(partial, out)
-        export_parquet.fsync_directory(out.parent)
+        with ExitStack() as half_made:
+            with snapshot_of(Path(directory), with_tracebacks) as snapshot:
+                watch = _WalWatch(Path(directory) / DATABASE_NAME, wal_budget_bytes)
+                out.parent.mkdir(parents=True, exist_ok=True)
+                partial = half_made.enter_context(building(out, "*"))
+                rows = {table.name: _write_table(snapshot, table, partial, watch, progress) for table in TABLES}
+            write_manifest(partial, snapshot, rows, snapshot.now_ms * 1000)
+            bytes_written = export_parquet.make_durable(partial)
+            _check_out(out)
+            os.rename(partial, out)
+            export_parquet.fsync_directory(out.parent)
     except (sqlite3.DatabaseError, Damaged) as error:
         raise damaged(f"it cannot be read: {error}") from error
     except OSError as error:
         raise ExportError("export-io", f"Writing the export failed: {error}.", f"Free or name another place than {out.parent}.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        if in_use >= 0:
-            os.close(in_use)
     return ExportSummary(out, snapshot.broker_id, snapshot.now_ms * 1000, rows, bytes_written)
 
 

@@ -23,10 +23,10 @@ def building(target: Path, left_over: str) -> Iterator[Path]:
 
     First goes what was left by those that were killed and that ``left_over`` says: a name's pattern, such as ``*``.
     """
-    remove_left_over(target.parent, left_over)
+    _remove_left_over(target.parent, left_over)
     partial = partial_name(target)
     partial.mkdir(mode=0o700)
-    in_use = lock(partial)
+    in_use = _lock(partial)
     try:
         yield partial
     finally:
@@ -38,7 +38,7 @@ def partial_name(target: Path) -> Path:
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
 
 
-def lock(partial: Path) -> int:
+def _lock(partial: Path) -> int:
     """Held as long as it is built, and gone with its process. Raises BlockingIOError where another holds it."""
     descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -49,11 +49,11 @@ def lock(partial: Path) -> int:
     return descriptor
 
 
-def remove_left_over(place: Path, names: str) -> None:
+def _remove_left_over(place: Path, names: str) -> None:
     """What was left under ``place`` by those that were killed; not what one that runs is building."""
     for partial in place.glob(f".{names}.{_HEX * 8}.partial"):
         try:
-            os.close(lock(partial))
+            os.close(_lock(partial))
         except OSError:
             continue
         log.warning("half-made-removed: removed %s, which was left half made", partial)
