@@ -7,7 +7,7 @@ import inspect
 from types import ModuleType
 from typing import Any, Callable
 
-from .report import EXCHANGE, PROPERTIES, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, wrap
+from .report import EXCHANGE, PROPERTIES, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, room_beside, wrap
 
 OLDEST = (6, 4)
 #: What a frame takes beside its content.
@@ -32,8 +32,8 @@ async def tell(message: Any, about: dict[str, Any], error: BaseException) -> Non
     if not first_time(channel, message.delivery_tag):
         return
     own = dict(message.headers or {})
-    room = _frame_max(channel) - 2 * len(repr(own))
-    if about.get("again") or room < 16_384:
+    room = room_beside(own, _frame_max(channel))
+    if about.get("again") or not room:
         await _send(channel, {**about, **of_error(error, _frame_max(channel))})
         return
     way = {"exchange": message.exchange or "", "routing_key": message.routing_key or "", "message_headers": own}

@@ -10,7 +10,7 @@ from celery.exceptions import Ignore, Reject, Retry
 from celery.worker.request import Request
 
 from . import kombu
-from .report import PROPERTIES, fitted, of_error, quietly, task_headers
+from .report import PROPERTIES, fitted, of_error, quietly, room_beside, task_headers
 
 #: Where a traceback goes on with what followed from it.
 _CHAINED = re.compile(r"\n\n(?:During handling of|The above exception was)[^\n]*:\n\n")
@@ -53,8 +53,8 @@ class Reporting(Request):  # type: ignore[misc]  # Celery says nothing of its ty
         about = task_headers(info["delivery_tag"], info.get("consumer_tag", ""), self.name, self.id, ids)
         own = message.headers or {}
         way = {"exchange": info.get("exchange", ""), "routing_key": info.get("routing_key", ""), "message_headers": own}
-        room = (channel.connection.frame_max or 131_072) - 2 * len(repr(own))
-        if said.get("again") or room < 16_384:
+        room = room_beside(own, channel.connection.frame_max or 131_072)
+        if said.get("again") or not room:
             kombu.send(channel, {**about, **fitted(said, channel.connection.frame_max)})
             return
         properties = {name: message.properties[name] for name in PROPERTIES if message.properties.get(name) is not None}

@@ -23,6 +23,8 @@ EXCHANGE = "homing.failure"
 VERSION_VARIABLE = "HOMING_PROGRAM_VERSION"
 #: Of the headers, which go in one frame, beside the texts.
 _RESERVE_BYTES = 2048
+#: What is told takes that at least, where the message goes along.
+_LEAST_ROOM_BYTES = 16_384
 #: Of a text, and of what a broker keeps of it much less.
 _MOST_BYTES = 30_000
 _MOST_BASES = 16
@@ -76,6 +78,12 @@ def fitted(headers: dict[str, Any], frame_max: int = 131_072) -> dict[str, Any]:
     """With long texts cut, each in its middle, so that all go in one frame (0: one of any size)."""
     most = min(_MOST_BYTES, max(((frame_max or 131_072) - _RESERVE_BYTES) // 4, 256))
     return {name: _cut(value, most) if isinstance(value, str) else value for name, value in headers.items()}
+
+
+def room_beside(headers: Mapping[str, Any], frame_max: int) -> int:
+    """Of a frame, for what is told of a message whose headers go along; 0: too little, and it does not go along."""
+    room = frame_max - 2 * len(repr(headers))
+    return room if room >= _LEAST_ROOM_BYTES else 0
 
 
 def first_time(channel: Any, tag: int) -> bool:
