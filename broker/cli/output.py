@@ -134,7 +134,6 @@ _EXIT_CODE_OF: Final = {
     "journal-damaged": ExitCode.JOURNAL,
     "journal-foreign": ExitCode.JOURNAL,
     "journal-io": ExitCode.IO_ERROR,
-    "journal-gone": ExitCode.JOURNAL_GONE,
 }
 
 
