@@ -478,8 +478,9 @@ class AmqpSession(AmqpConnection):
             self._cancel_login()
         if not ended:
             self._let_go(lost=True, counts=True)
-        # It does not wait for the collector.
+        # It does not wait for the collector; nor does what came and was not acted on.
         self.drop_input()
+        self._deferred = None
 
     def end(self, code: str, message: str, fix: str) -> None:
         """Says why and closes."""
