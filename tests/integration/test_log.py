@@ -57,6 +57,8 @@ def _story(server: Server) -> None:
     assert re.fullmatch(rf"Homing \d\S*, commit \w+, configuration {re.escape(str(server.config_path))}", start)
     (recovered,) = said(server, "recovered")
     assert "format 15: 0 queues, 0 messages, in" in recovered
+    # Lines are written by a thread of their own: the first may come after the ready line on standard output.
+    server.logged("ready: native=127.0.0.1:")
     assert said(server, "ready")[0].startswith("native=127.0.0.1:")
     with channel(server) as ch:
         ch.confirm_delivery()
