@@ -156,6 +156,11 @@ class Wire:
         data, self._data = self._data, b""
         return data
 
+    def raw_so_far(self) -> bytes:
+        """What has come and was not read."""
+        data, self._data = self._data, b""
+        return data
+
     # -- channels
 
     def channel(self) -> Ch:

@@ -107,7 +107,7 @@ class Amqp(Attack):
     """Publishes to a fanout exchange with confirms, as many as are wanted, in one write after the other."""
 
     def prepare(self, server: Server) -> None:
-        wire = Wire(_port(server))
+        wire = Wire(amqp_port(server))
         channel = wire.channel()
         channel.ask(spec.Exchange.Declare(exchange=ADDRESS, type="fanout"))
         for start in range(0, self.queues, _AT_A_TIME):
@@ -122,21 +122,21 @@ class Amqp(Attack):
     def begin(self, server: Server) -> Going:
         going = Going()
         for _ in range(self.connections):
-            wire = Wire(_port(server))
+            wire = Wire(amqp_port(server))
             channel = wire.channel()
             channel.ask(spec.Confirm.Select())
-            one = self._publish(channel.number)
+            one = self.publish(channel.number)
             seen = [0]
-            going.add(wire.socket, lambda wire=wire, one=one, seen=seen: self._send(wire, one, seen), lambda seen=seen: seen[0])  # type: ignore[misc]
+            going.add(wire.socket, lambda wire=wire, one=one, seen=seen: self.send(wire, one, seen), lambda seen=seen: seen[0])  # type: ignore[misc]
         return going
 
-    def _publish(self, channel: int) -> bytes:
+    def publish(self, channel: int) -> bytes:
         body = b"x" * self.body_bytes
         properties = spec.BasicProperties(delivery_mode=2)
         parts = [frame.Method(channel, spec.Basic.Publish(exchange=ADDRESS)), frame.Header(channel, len(body), properties)]
         return b"".join([part.marshal() for part in (*parts, frame.Body(channel, body))])
 
-    def _send(self, wire: Wire, one: bytes, seen: list[int]) -> None:
+    def send(self, wire: Wire, one: bytes, seen: list[int]) -> None:
         data, came = memoryview(one * self.messages), b""
         wire.socket.setblocking(False)
         try:
@@ -165,7 +165,7 @@ class LongWays(Amqp):
     alike: bool = True
 
     def prepare(self, server: Server) -> None:
-        wire = Wire(_port(server))
+        wire = Wire(amqp_port(server))
         channel = wire.channel()
         channel.ask(spec.Exchange.Declare(exchange=ADDRESS, type="topic"))
         channel.ask(spec.Queue.Declare(queue="crowd", durable=True))
@@ -234,14 +234,14 @@ class Anything(Attack):
 
 @contextmanager
 def connected(server: Server) -> Iterator[BlockingChannel]:
-    connection = BlockingConnection(ConnectionParameters("127.0.0.1", _port(server), heartbeat=0))
+    connection = BlockingConnection(ConnectionParameters("127.0.0.1", amqp_port(server), heartbeat=0))
     try:
         yield connection.channel()
     finally:
         connection.close()
 
 
-def _port(server: Server) -> int:
+def amqp_port(server: Server) -> int:
     return int(server.ready["amqp"].rpartition(":")[2])
 
 

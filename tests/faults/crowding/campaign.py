@@ -2,7 +2,8 @@
 
 A broker of its own for each attack. A neighbour on another connection, in another process, sends one durable message after the other and
 waits for each confirm; told is how long those took: half of them, 99 of 100, and the worst. Fails where the broker ends, or where the
-neighbour waits longer than it may (99 of 100 within 100 ms, every one within 1 s).
+neighbour waits longer than it may (99 of 100 within 100 ms, every one within 1 s; while another client's single request is worked on,
+however much it concerns, 50 and 250 ms).
 """
 
 from __future__ import annotations
@@ -17,11 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.faults.crowding.attacks import ATTACKS, Attack
+from tests.faults.crowding.attacks import Attack
+from tests.faults.crowding.attacks import ATTACKS as CROWDS
+from tests.faults.crowding.requests import REQUESTS
 from tests.process import ROOT, Server
 
 P99_MS: Final = 100.0
 WORST_MS: Final = 1000.0
+#: While one request is worked on, however much it concerns.
+REQUEST_P99_MS: Final = 50.0
+REQUEST_WORST_MS: Final = 250.0
+ATTACKS: Final[dict[str, Attack]] = {**CROWDS, **REQUESTS}
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,7 @@ class Neighbour:
 
 def crowd(attack: Attack, seconds: float, directory: Path, config: dict[str, Any] | None = None) -> Seen:
     """One attack, watched for so long, or until it is through."""
-    server = Server(directory, {"native": {"port": 0}, "amqp": {"port": 0}, **(config or {})}).start()
+    server = Server(directory, {"native": {"port": 0}, "amqp": {"port": 0}, "http": {"port": 0}, **(config or {})}).start()
     try:
         attack.prepare(server)
         neighbour = Neighbour(server.url)
@@ -69,6 +76,9 @@ def crowd(attack: Attack, seconds: float, directory: Path, config: dict[str, Any
             end = time.monotonic() + seconds
             while time.monotonic() < end and not going.done() and server.process is not None and server.process.poll() is None:
                 time.sleep(0.05)
+            if going.done():
+                # What follows of it is to be seen, too.
+                time.sleep(1)
             confirmed = going.confirmed()
             rss = _peak_rss(server)
         finally:
@@ -105,7 +115,8 @@ def main(words: list[str] | None = None) -> int:
     for name in chosen.attacks or ATTACKS:
         with tempfile.TemporaryDirectory(prefix="homing-crowding-", ignore_cleanup_errors=True) as folder:
             seen = crowd(ATTACKS[name], chosen.seconds, Path(folder))
-        kept = seen.exit_code == 0 and seen.p99_ms <= P99_MS and seen.worst_ms <= WORST_MS
+        p99_ms, worst_ms = (REQUEST_P99_MS, REQUEST_WORST_MS) if name in REQUESTS else (P99_MS, WORST_MS)
+        kept = seen.exit_code == 0 and seen.p99_ms <= p99_ms and seen.worst_ms <= worst_ms
         bad += not kept
         print(f"{name:<24}{'kept  ' if kept else 'BROKEN'}  {seen}", flush=True)
     return 1 if bad else 0
