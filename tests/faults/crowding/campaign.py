@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.faults.crowding.attacks import Attack
 from tests.faults.crowding.attacks import ATTACKS as CROWDS
+from tests.faults.crowding.attacks import Attack
 from tests.faults.crowding.requests import REQUESTS
 from tests.process import ROOT, Server
 

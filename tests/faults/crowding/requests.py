@@ -120,7 +120,8 @@ class Call(Attack):
             return
         raw.send(Op.CALL, 1, self.verb, self.arguments)
         answer = raw.next(_WAIT_S)
-        assert answer is not None and answer[0] == Op.RESULT, answer
+        assert answer is not None
+        assert answer[0] == Op.RESULT, answer
         seen[0] = 1
         while self.messages:
             raw.send(Op.CALL, 2, "queue", {"queue": _QUEUE})
