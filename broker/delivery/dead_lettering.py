@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..core import dead_letter
 from ..core.amqp.vhost import split
@@ -19,6 +19,8 @@ from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, Prope
 from ..core.queue import Queue
 from ..core.reserved import EVENTS
 from ..core.routing import ANYCAST
+from ..core.settings.address_settings import AddressSettings
+from ..core.standing import Standing
 from ..entries.references import Moved
 from ..entries.state import BrokerState
 from ..errors import Refused
@@ -37,6 +39,14 @@ _TURN: Final = "by turns"
 _NO_ADDRESS: Final = "it has no dead-letter-address (set one in address-settings)"
 
 
+class Way(NamedTuple):
+    """To an address, and there to these queues: [] where that is to be found out for each. ``shared``: see ``target_of``."""
+
+    target: Target
+    shared: str | None
+    queues: list[Queue]
+
+
 class DeadLetterOffice:
     def __init__(self, state: BrokerState, resources: Resources, exchanges: DeadLetterExchanges) -> None:
         self._state = state
@@ -45,6 +55,9 @@ class DeadLetterOffice:
         self.notes = Notes(state.now_ms)
         self.parking = Parking(state, self.dead_letter)
         resources.queue_gone.append(self.parking.gone)
+        #: Where dead letters of a queue go that died for a reason, as bindings and settings stood then.
+        self._ways: dict[tuple[Queue, str], tuple[AddressSettings, Way]] = {}
+        self._ways_stand: tuple[int, Standing] | None = None
         #: Queues of which more is to go than was for one step.
         self.untrimmed: dict[Queue, None] = {}
         #: Called with a queue of which so many are about to join these, and why.
@@ -52,10 +65,16 @@ class DeadLetterOffice:
 
     def dead_letter(self, reference: MessageReference, reason: str) -> None:
         """Ends a queue entry: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
-        self.dead_letter_all(reference.queue, (reference,), reason)
+        self.dead_letter_all(reference.queue, (reference,), reason, self._state.now_ms())
 
     def dead_letter_all(
-        self, queue: Queue, references: Sequence[MessageReference], reason: str, in_turn: bool = True, address: str | None = None
+        self,
+        queue: Queue,
+        references: Sequence[MessageReference],
+        reason: str,
+        now_ms: int,
+        in_turn: bool = True,
+        address: str | None = None,
     ) -> None:
         """Ends entries of one queue, all for one reason, as ``dead_letter`` does one.
 
@@ -64,7 +83,7 @@ class DeadLetterOffice:
         """
         state = self._state
         parked = {reference for reference in references if reference.where is PARKED and reference.park_reason == reason}
-        routes = self._routes(queue, references, reason, address)
+        routes = self._routes(queue, references, reason, now_ms, address)
         for reference in references:
             if reference.where is not IN_COMMIT:
                 queue.withdraw(reference, IN_COMMIT)
@@ -78,7 +97,7 @@ class DeadLetterOffice:
             left = [reference for reference, _ in moved[number:]]
             if address and left:
                 self.notes.no_way(queue, f"address {address}, which a rule names, has no queue with room; dead letters go where others go")
-                self.dead_letter_all(queue, left, reason)
+                self.dead_letter_all(queue, left, reason, now_ms)
             elif left:
                 fresh = self.parking.park(queue, left, reason, parked, queues)
                 if waits:
@@ -86,12 +105,11 @@ class DeadLetterOffice:
                 elif fresh:
                     self.parking.parked(queue, fresh, kept_for or self._why_parked(queue, reason, queues))
             if number:
-                self._move_together(queue, queues, moved[:number], reason)
+                self._move_together(queue, queues, moved[:number], reason, now_ms)
 
-    def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: str) -> None:
+    def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: str, now_ms: int) -> None:
         """From one queue into these, which expect them."""
         state, leaving = self._state, [reference for reference, _ in going]
-        now_ms = state.now_ms()
         self.dead_lettering(queue, queues, len(going), reason)
         # What was sent back and dies again is dead here for the moment in which it leaves.
         queue.dead += sum([bool(each.hops) and not each.is_dead for each in leaving])
@@ -99,10 +117,16 @@ class DeadLetterOffice:
         arrived = state.references.move(queues, going, now_ms)
         outcome = "expired" if reason == EXPIRED else "dead-lettered"
         state.references.leave_all(queue, leaving, outcome, now_ms, reason, queues)
-        state.arrive_when_safe(arrived)
-        self.trim_when_safe(queues)
         queue.dead_lettering += 1
-        state.journal.when_safe(partial(_dead_lettered, queue))
+
+        def on_disk() -> None:
+            state.arrived(arrived)
+            for target in queues:
+                if target.settings.overflow == "drop-head":
+                    self.trim(target)
+            queue.dead_lettering -= 1
+
+        state.journal.when_safe(on_disk)
 
     def _why_parked(self, queue: Queue, reason: str, queues: list[Queue]) -> str:
         """Why its dead letters find no place, in a sentence's end."""
@@ -118,16 +142,16 @@ class DeadLetterOffice:
     def move_out(self, queue: Queue, outcome: str) -> bool:
         """The queue ends: what is parked in it goes where the address settings have dead letters go, whatever its exchange. Whether none
         is left; else the queue stays."""
-        parked = list(islice(queue.parked.values(), MOST_AT_AN_END))
+        parked, now_ms = list(islice(queue.parked.values(), MOST_AT_AN_END)), self._state.now_ms()
         target, shared = target_of(self._state, queue, DELIVERY_LIMIT)
         if target is not None and target.address != queue.address:
             for reason in dict.fromkeys(each.park_reason for each in parked):
                 those = [each for each in parked if each.park_reason == reason]
-                for moved, queues, *_ in self._to_target(queue, those, reason, target, shared, last=True):
+                for moved, queues, *_ in self._to_target(queue, those, reason, now_ms, Way(target, shared, []), last=True):
                     if number := self._expected(moved, queues):
                         for reference, _ in moved[:number]:
                             queue.withdraw(reference, IN_COMMIT)
-                        self._move_together(queue, queues, moved[:number], reason)
+                        self._move_together(queue, queues, moved[:number], reason, now_ms)
         if not queue.parked:
             return True
         self.parking.stay(queue, outcome, more=not any(reference.where is PARKED for reference in parked))
@@ -140,18 +164,22 @@ class DeadLetterOffice:
         self._state.references.leave_all(queue, references, "dropped", self._state.now_ms(), rule)
         self.notes.removed(queue, len(references), f"rule {rule}")
 
-    def _routes(self, queue: Queue, references: Sequence[MessageReference], reason: str, address: str | None) -> list[DeadLetterRoute]:
+    def _routes(
+        self, queue: Queue, references: Sequence[MessageReference], reason: str, now_ms: int, address: str | None
+    ) -> list[DeadLetterRoute]:
         """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
         events = [reference for reference in references if reference.message.address == EVENTS]
         if events:
             others = [reference for reference in references if reference.message.address != EVENTS]
             dropped = DeadLetterRoute([(reference, []) for reference in events], [], "it takes events, which have no dead letters")
-            return [dropped, *(self._routes(queue, others, reason, address) if others else [])]
+            return [dropped, *(self._routes(queue, others, reason, now_ms, address) if others else [])]
         try:
             if address:
-                return self._to_target(queue, references, reason, self._named(queue, address))
+                return self._to_target(queue, references, reason, now_ms, Way(self._named(queue, address), None, []))
+            if (way := self._remembered(queue, reason)) is not None:
+                return self._to_target(queue, references, reason, now_ms, way)
             routes = self.exchanges.routes(queue, references, reason)
-            return self._to_address(queue, references, reason) if routes is None else routes
+            return self._to_address(queue, references, reason, now_ms) if routes is None else routes
         except Exception:
             log.exception("dead-lettering-failed: queue %s: it could not be decided where its dead letters go; they are kept", queue.name)
             return [DeadLetterRoute([(reference, []) for reference in references], [], kept_for="it could not be decided where they go")]
@@ -206,7 +234,19 @@ class DeadLetterOffice:
         for queue in queues:
             self.trim(queue)
 
-    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute]:
+    def _stand(self) -> tuple[int, Standing]:
+        """Another one whenever bindings, queues or settings have changed."""
+        return self._state.post_office.bindings_version, self._state.post_office.settings_stand
+
+    def _remembered(self, queue: Queue, reason: str) -> Way | None:
+        """Where the last of its dead letters went for that reason, if the next go the same way: nothing that it depends on has changed."""
+        if self._ways_stand != (stand := self._stand()):
+            self._ways.clear()
+            self._ways_stand = stand
+        settings, way = self._ways.get((queue, reason), (None, None))
+        return way if settings is queue.settings else None
+
+    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str, now_ms: int) -> list[DeadLetterRoute]:
         """To the dead-letter (or expiry) address of the settings."""
         target, shared = target_of(self._state, queue, reason)
         if target is None:
@@ -214,34 +254,36 @@ class DeadLetterOffice:
             if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
                 return [DeadLetterRoute(moved, [], _NO_ADDRESS)]
             return [DeadLetterRoute(moved, [])]
-        return self._to_target(queue, references, reason, target, shared)
+        return self._to_target(queue, references, reason, now_ms, Way(target, shared, []), remember=True)
 
     def _to_target(
         self,
         queue: Queue,
         references: Iterable[MessageReference],
         reason: str,
-        target: Target,
-        shared: str | None = None,
+        now_ms: int,
+        way: Way,
         last: bool = False,
+        remember: bool = False,
     ) -> list[DeadLetterRoute]:
-        """``last``: however often they were dead-lettered before."""
-        state = self._state
+        """``last``: however often they were dead-lettered before. ``remember``: the next go this way too, if they may."""
+        state, (target, shared, queues) = self._state, way
         routes: list[DeadLetterRoute] = []
         hop: Hop | None = None
         asked: set[str] = set()
-        queues: list[Queue] = []
         for reference in references:
-            hop = dead_letter.hop_like(hop, reference) if hop else dead_letter.hop(reference, reason, state.now_ms(), shared)
+            hop = dead_letter.hop_like(hop, reference) if hop else dead_letter.hop(reference, reason, now_ms, shared)
             hops = [hop, *(reference.hops or ())]
             too_often = dead_letter.would_loop(reference.hops, state.max_hops) and not last
             loops = too_often or target.address == queue.address
-            if not loops and (not queues or not asked <= dead_letter.SAID_BY_THE_DEATH):
+            if not loops and (not queues or not shared_by_all(asked)):
                 queues = self._willing(target, reference, hops, asked)
             to = [] if loops else queues
             if not routes or routes[-1].queues != to:
                 routes.append(DeadLetterRoute([], to, kept_for=too_many_hops(state.max_hops) if too_often else ""))
             routes[-1].moved.append((reference, hops))
+        if remember and queues and shared_by_all(asked) and self._ways_stand == self._stand():
+            self._ways[queue, reason] = queue.settings, Way(target, shared, queues)
         return routes
 
     def _named(self, queue: Queue, address: str) -> Target:
@@ -289,6 +331,6 @@ class DeadLetterOffice:
         return list(address.route(lambda: say))
 
 
-def _dead_lettered(queue: Queue) -> None:
-    """What was dead-lettered together has come to where it went."""
-    queue.dead_lettering -= 1
+def shared_by_all(asked: set[str]) -> bool:
+    """Whether a way that depended on these is the same for all that die so in the queue."""
+    return asked <= dead_letter.SAID_BY_THE_DEATH

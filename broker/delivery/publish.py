@@ -173,7 +173,7 @@ class Intake:
             extra=message.weight - message.size,
         )
         for reference in self._state.references.enter(copy, [queue], now_ms):
-            self._office.dead_letter_all(queue, (reference,), MAX_LENGTH, in_turn=False)
+            self._office.dead_letter_all(queue, (reference,), MAX_LENGTH, now_ms, in_turn=False)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
                 self._state.references.leave(reference, "dropped", now_ms, MAX_LENGTH)
 

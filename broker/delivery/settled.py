@@ -45,7 +45,7 @@ class SettledReports:
         recorder, faults = self._state.recorder, self._state.faults
         recorder.read_report(told.report, queue, ACKNOWLEDGED)
         terms = Terms(queue.settings, None)
-        description = recorder.failed(consumer, terms, [(reference, _GONE)], ACKNOWLEDGED, told.report, now_ms)
+        description = recorder.failed(consumer, terms, [(reference, _GONE)], ACKNOWLEDGED, now_ms)
         queue.counts[FAILED] += 1
         faults.failed(queue.name, [reference], description, consumer.client, now_ms)
         faults.ended(reference, False, now_ms)

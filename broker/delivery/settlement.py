@@ -140,7 +140,7 @@ class Settlement:
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
             if failure.counts:
                 queue.counts[FAILED] += len(members)
-                description = state.recorder.failed(consumer, terms, verdicts, outcome, report, now_ms)
+                description = state.recorder.failed(consumer, terms, verdicts, outcome, now_ms)
                 if members and outcome != CLOSED:
                     state.faults.failed(queue.name, members, description, consumer.client, now_ms)
             ending: dict[tuple[bool, str], list[MessageReference]] = {}
@@ -157,15 +157,16 @@ class Settlement:
                     self._office.drop_all(queue, gone, reason)
                 else:
                     address = None if rule is None else rule.dead_letter_address
-                    self._office.dead_letter_all(queue, gone, REJECTED if outcome == REJECTED else reason, address=address)
+                    self._office.dead_letter_all(queue, gone, REJECTED if outcome == REJECTED else reason, now_ms, address=address)
         if expired:
-            self._office.dead_letter_all(queue, expired, EXPIRED)
+            self._office.dead_letter_all(queue, expired, EXPIRED, now_ms)
         if failure.counts:
             queue.counts[RETRIED] += len(again)
-        state.recorder.changed(again)
+        if again:
+            state.recorder.changed(again)
+            state.take_back(consumer, again)
         if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
             state.returns[queue] = state.returns.get(queue, 0) + soon
-        state.take_back(consumer, again)
         state.mark_ready(queue)
 
     @staticmethod

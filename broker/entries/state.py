@@ -146,11 +146,11 @@ class BrokerState(SharedState):
             self.offer_room(shared)
 
     def arrive_when_safe(self, references: list[MessageReference]) -> None:
-        """First arrivals, which length limits count since their queue expects them; in their places once they are on disk."""
+        """``arrived``, once everything recorded so far is on disk."""
+        self.journal.when_safe(lambda: self.arrived(references))
 
-        def arrive() -> None:
-            for reference in references:
-                reference.queue.expect(-1, -reference.message.size)
-            self.place(references, fresh=True)
-
-        self.journal.when_safe(arrive)
+    def arrived(self, references: list[MessageReference]) -> None:
+        """First arrivals, which length limits count since their queue expects them, are on disk: they take their places."""
+        for reference in references:
+            reference.queue.expect(-1, -reference.message.size)
+        self.place(references, fresh=True)

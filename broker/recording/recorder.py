@@ -319,11 +319,9 @@ class Recorder:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(
-        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, report: FailureReport, now_ms: int
-    ) -> FaultDescription:
-        """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already. Returns
-        what they failed of.
+    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int) -> FaultDescription:
+        """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already, and their
+        report was read (``read_report``). Returns what they failed of.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
@@ -336,7 +334,6 @@ class Recorder:
         alike: _QueueEntries = {}
         last, entries = None, None
         number = first = failed_ms = 0
-        self._report.read(report, consumer.queue.name, settings, outcome)
         for reference, decision in verdicts:
             if not reference.durable:
                 continue

@@ -11,7 +11,10 @@ from homing.broker.core.amqp.exchange import Destination
 from homing.broker.core.message import MessageReference, Properties
 from homing.broker.core.queue import Queue
 from homing.broker.core.redelivery import Failure
+from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.delivery import dead_lettering
 from homing.broker.delivery.dead_lettering import DeadLetterOffice
+from homing.broker.topology.explain import target_of
 from tests import inside
 from tests.model.life import Life
 from tests.model.world import World
@@ -20,10 +23,10 @@ _together = DeadLetterOffice.dead_letter_all
 
 
 def _one_by_one(
-    office: DeadLetterOffice, queue: Queue, references: Sequence[MessageReference], reason: str, address: str | None = None
+    office: DeadLetterOffice, queue: Queue, references: Sequence[MessageReference], reason: str, now_ms: int, address: str | None = None
 ) -> None:
     for reference in references:
-        _together(office, queue, (reference,), reason, address=address)
+        _together(office, queue, (reference,), reason, now_ms, address=address)
 
 
 def through_an_exchange(life: Life) -> None:
@@ -117,3 +120,40 @@ def test_a_message_leaves_one_queue_when_it_enters_the_other(monkeypatch: pytest
     (ended,) = life.world.journal.batch.outcomes
     (moved,) = life.queue("a").references.values()
     assert (ended.outcome, ended.at_ms) == ("moved", moved.entered_at_ms)
+
+
+@pytest.mark.plain
+def test_where_dead_letters_go_is_remembered_until_bindings_or_settings_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(state: Any, queue: Queue, reason: str) -> Any:
+        asked.append(queue.name)
+        return target_of(state, queue, reason)
+
+    monkeypatch.setattr(dead_lettering, "target_of", noted)
+    life = Life({"dead-letter-address": "DLA", "max-delivery-attempts": 1})
+    client, broker = life.client(), life.world.broker
+    consumer = life.subscribe(client, "a", prefetch=1)
+
+    def dies(*bodies: str) -> int:
+        """How often it was worked out where they go."""
+        before = len(asked)
+        for body in bodies:
+            life.send(client, "a", body)
+            life.world.commit()
+            inside.settlement(broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
+            life.world.commit()
+        return len(asked) - before
+
+    def there(queue: str) -> list[bytes]:
+        return [each.message.body for each in life.queue(queue).references.values()]
+
+    # The first makes the queue, which is another way for the second.
+    assert dies("1", "2", "3", "4") == 2
+    inside.resources(broker).declare({"queue": "twos", "address": "DLA", "routing_type": "multicast", "selector": "_HOMING_REASON <> 'x'"})
+    assert dies("5", "6") == 1
+    assert (there("DLQ.a"), there("twos")) == ([b"1", b"2", b"3", b"4", b"5", b"6"], [b"5", b"6"])
+    again = {"dead-letter-address": "DLA", "dead-letter-queue-prefix": "again.", "max-delivery-attempts": 1}
+    broker.apply_settings(AddressSettingsRepository({"#": {"redelivery-delay": 0, **again}}))
+    assert dies("7", "8", "9") == 2
+    assert (there("again.a"), there("twos")[2:]) == ([b"7", b"8", b"9"], [b"7", b"8", b"9"])
