@@ -25,7 +25,7 @@ VERSIONS: dict[int, dict[str, dict[str, str]]] = {
 }
 #: table -> columns that came later within a version: files without them are read as if they held null.
 ADDED: dict[str, set[str]] = {
-    "messages": {"message_key"},
+    "messages": {"message_key", "amqp_message_id", "app_id"},
     "attempts": {"message_key", "bases", "exit_status", "rule"},
     "edits": {"first_id"},
 }
@@ -38,7 +38,7 @@ _KEYS = f"{_SHARED} message_id:int64 sequence:int64 queue_id:int64 queue:string 
 _COLUMNS = {
     "messages": f"{_KEYS} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
     "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
-    f"target_queues:strings message_key:string home_queue:string producer:string {_CLIENT}",
+    f"target_queues:strings message_key:string amqp_message_id:string app_id:string home_queue:string producer:string {_CLIENT}",
     "attempts": f"{_KEYS} attempt:int32 at:time assigned_at:time given_at:time outcome:string error_class:string error_type:string "
     "bases:strings error_text:string exit_status:int64 reason:string traceback:string fingerprint:string consumer:string "
     "connection:string delivery_count:int32 failed_attempts:int32 decision:string rule:string delay_ms:int64 due_at:time policy:string "

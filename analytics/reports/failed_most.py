@@ -8,14 +8,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LIMIT = 50
+#: By which programs know a message.
+_IDS = ("amqp_message_id", "app_id")
 
 
 def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
     """The ``limit`` messages with most failed attempts over all their entries, most first, then by message_id.
 
-    ``queue``, ``state``, ``outcome``, ``address`` are those of the latest entry; ``failed_in``: the queue they failed in last;
-    ``last_error_class``, ``last_error_text``, ``last_failed_at``: of the last attempt on record, null where history has forgotten it;
-    ``first_failed_at``: of the first on record.
+    ``amqp_message_id``, ``app_id``: AMQP's, of messages that are still here; ``queue``, ``state``, ``outcome``, ``address`` are those of
+    the latest entry; ``failed_in``: the queue they failed in last; ``last_error_class``, ``last_error_text``, ``last_failed_at``: of the
+    last attempt on record, null where history has forgotten it; ``first_failed_at``: of the first on record.
     """
     from pyspark.sql import functions as F
 
@@ -25,7 +27,7 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
     most = failed.orderBy(F.desc("failed_attempts"), "message_id", "broker_id").limit(limit)
     latest = F.max_by(F.struct("queue", "state", "outcome", "reason"), "sequence")
     entries = messages.join(F.broadcast(most.select(*key)), key, "left_semi")
-    where = entries.groupBy(*key).agg(latest.alias("now"), F.max("address").alias("address"))
+    where = entries.groupBy(*key).agg(latest.alias("now"), *(F.max(name).alias(name) for name in ("address", *_IDS)))
     last = F.max_by(F.struct("queue", "error_class", "error_text"), F.struct("at", "sequence", "attempt"))
     errors = (
         attempts.join(F.broadcast(most.select(*key)), key, "left_semi")
@@ -37,6 +39,7 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
         .join(errors, key, "left")
         .select(
             *key,
+            *_IDS,
             "address",
             "failed_attempts",
             F.col("last.queue").alias("failed_in"),

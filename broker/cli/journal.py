@@ -30,6 +30,8 @@ def export(
     """Write one snapshot of the journal as Parquet, for Spark and others. docs/export-schema.md describes it."""
     from homing.journal.export.export import export as export_journal
 
+    from ..core.amqp.origin import ids_in
+
     write_privately()
     if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
         raise CommandError(
@@ -42,6 +44,7 @@ def export(
             out,
             with_tracebacks=with_tracebacks,
             wal_budget_bytes=wal_budget_mib << 20,
+            ids=ids_in,
             progress=lambda table, rows: progress.update(task, description=f"exporting {table} {rows:,}"),
         )
     if as_json:

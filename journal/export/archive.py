@@ -119,6 +119,7 @@ class _Archive:
                 message_id, sequence, queue_id, queue, message.address, "settled", "dropped",
                 failed, failed, delivery_count, self._why, None, 9 - rank, len(message.body), len(hops),
                 us(message.sent_at_ms), us(entered_ms), None, None, us(self._snapshot.now_ms), [], None,
+                *self._snapshot.ids(message.properties),
                 hops[-1].get("queue") if hops else queue, message.producer or None, None, None, None,
             )  # fmt: skip
 

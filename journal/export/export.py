@@ -25,7 +25,7 @@ from ..store.directory import DATABASE_NAME, damaged
 from ..store.packing import Damaged
 from . import parquet as export_parquet
 from .parquet import SCHEMA_VERSION, TABLES, Table
-from .rows import Row, Snapshot, us
+from .rows import IdsOf, Row, Snapshot, us
 
 MANIFEST_NAME = "_homing_export.json"
 #: Rows turned into columns at once; also how often the write-ahead log is looked at.
@@ -65,10 +65,12 @@ def export(
     with_tracebacks: bool = False,
     progress: Progress | None = None,
     wal_budget_bytes: int = WAL_BUDGET_BYTES,
+    ids: IdsOf | None = None,
 ) -> ExportSummary:
     """Write the journal in ``directory`` to the new directory ``out``.
 
     ``wal_budget_bytes``: how much the journal's write-ahead log may grow meanwhile; never more than half of what its disk has free.
+    ``ids``: see Snapshot; None: they are left out.
     Raises ExportError, and JournalError where the journal is missing, damaged, or of another version.
     """
     export_parquet.require_pyarrow(ExportError)
@@ -77,6 +79,7 @@ def export(
     try:
         with ExitStack() as half_made:
             with snapshot_of(Path(directory), with_tracebacks) as snapshot:
+                snapshot.ids = ids or snapshot.ids
                 watch = _WalWatch(Path(directory) / DATABASE_NAME, wal_budget_bytes)
                 out.parent.mkdir(parents=True, exist_ok=True)
                 partial = half_made.enter_context(building(out, "*"))

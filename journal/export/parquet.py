@@ -38,7 +38,7 @@ TABLES = (
         "messages",
         f"{_ENTRY} state:string outcome:string attempts:int32 failed_attempts:int32 delivery_count:int32 reason:string suspect:bool "
         "priority:int32 body_bytes:int64 hops:int32 sent_at:time entered_at:time due_at:time expires_at:time settled_at:time "
-        f"target_queues:strings message_key:string home_queue:string producer:string {_CLIENT}",
+        f"target_queues:strings message_key:string amqp_message_id:string app_id:string home_queue:string producer:string {_CLIENT}",
         export_rows.messages,
     ),
     Table(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -27,6 +27,8 @@ from ..store.packing import Damaged, unpack, unpack_attempt, unpack_hops, unpack
 from ..upkeep.spilled import LASTING as THERE
 
 Row = tuple[Any, ...]
+#: By which programs know a message; None: that is not known.
+IdsOf = Callable[[Any], tuple[str | None, str | None]]
 FETCH_ROWS = 1000
 #: As plain numbers: the enum's own operators cost a fifth of an export.
 _PARKED, _SUSPECT = int(ReferenceState.PARKED), int(ReferenceState.SUSPECT)
@@ -43,6 +45,8 @@ class Snapshot:
     queue_names: dict[int, str]
     #: Attempts and outcomes before it may be gone; None: none has gone.
     history_from_ms: int | None
+    #: AMQP's message-id and app-id of a message with these properties.
+    ids: IdsOf = lambda properties: (None, None)
     #: queue_id -> [ready, scheduled, parked]; filled while the messages are read.
     here: dict[int, list[int]] = field(default_factory=dict)
 
@@ -111,6 +115,7 @@ def _message_here(snapshot: Snapshot, row: Row) -> Row:
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), message.address, STATES[which], None,
         failed, failed, delivery_count, None, bool(state & _SUSPECT), 9 - rank, len(message.body), len(hops),
         us(message.sent_at_ms), us(entered_at_ms), us(None if due_at_ms == ON_HOLD_MS else due_at_ms), us(expires_at_ms), None, None, None,
+        *snapshot.ids(message.properties),
         hops[-1].get("queue") if hops else snapshot.queue_name(queue_id), message.producer or None, None, None, None,
     )  # fmt: skip
 
@@ -128,7 +133,7 @@ def _message_settled(snapshot: Snapshot, row: Row) -> Row:
         message_id, sequence, queue_id, snapshot.queue_name(queue_id), detail.address, "settled", outcome,
         failed + (outcome == "succeeded"), failed, detail.delivery_count, detail.reason, None, None, None, None,
         us(sent_at_ms), us(entered_at_ms), None, None, us(at_ms), list(detail.target_queues), detail.key,
-        detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),
+        None, None, detail.home or snapshot.queue_name(queue_id), detail.producer, *client(detail.client),
     )  # fmt: skip
 
 

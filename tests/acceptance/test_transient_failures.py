@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
+import pyarrow.parquet as pq
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -132,11 +133,12 @@ def test_three_of_nine_rejected_are_seen_and_sent_back(server: Server, ch: Block
     assert (fault["waiting"], fault["dead"], fault["succeeded"], fault["redriven"]) == (0, 0, 2, 2)
 
 
-def test_of_both_kinds_each_has_its_place(ch: BlockingChannel, shell: HomingCommand) -> None:
+def test_of_both_kinds_each_has_its_place(server: Server, ch: BlockingChannel, shell: HomingCommand, tmp_path: Path) -> None:
     queue, dead = declare(ch)
     for number in range(12):
         headers = {"customer": f"c{number % 2}"}
-        publish(ch, queue, number, properties=pika.BasicProperties(headers=headers, delivery_mode=2 if number % 3 else None))
+        ids = {"message_id": f"m{number}", "app_id": "shop"}
+        publish(ch, queue, number, properties=pika.BasicProperties(headers=headers, delivery_mode=2 if number % 3 else None, **ids))
     reject(ch, queue, 12)
     wait_for_count(ch, dead, 12)
     lines = {each["queue"]: each for each in shell.json("dead", "list")}
@@ -147,6 +149,11 @@ def test_of_both_kinds_each_has_its_place(ch: BlockingChannel, shell: HomingComm
     assert {line.partition(" UTC ")[2] for line in peeked if "dead-lettered" in line} == {"after 1 failed attempt: it was rejected"}
     assert bodies(exported(shell, dead, "--key", "c1", "--reason", "rejected")) == [1, 3, 5, 7, 9, 11]
     assert bodies(exported(shell, dead, "--where", "AMQDurable = 'NON_DURABLE'")) == [0, 3, 6, 9]
+    assert bodies(exported(shell, dead, "--amqp-message-id", "m4", "--app-id", "shop")) == [4]
+    assert shell("journal", "export", "--out", tmp_path / "dump", "--data", server.ready["data"]).returncode == 0
+    rows = pq.read_table(tmp_path / "dump" / "messages", columns=["queue", "amqp_message_id", "app_id"]).to_pylist()
+    known = {(each["amqp_message_id"], each["app_id"]) for each in rows if each["queue"] == dead}
+    assert known == {(f"m{number}", "shop") for number in range(12) if number % 3}
     plan = shell.json("redrives", "start", dead, "--limit", "5", "--dry-run")
     assert (plan["messages"], plan["transient"]) == (5, 4)
     done = shell.json("redrives", "start", dead, "--newest-first", "--limit", "5", "--no-stop", "--wait")

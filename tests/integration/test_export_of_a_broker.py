@@ -36,6 +36,7 @@ SETTINGS: dict[str, Any] = {
 
 #: The program of this file, as it is told of each attempt and outcome.
 SHOP = {"client_id": "shop", "host": socket.gethostname(), "version": "2.1"}
+NO_IDS: Mapping[str, Any] = {"amqp_message_id": None, "app_id": None}
 NOBODY = dict.fromkeys(SHOP)
 
 
@@ -154,7 +155,7 @@ def one(rows: list[Row], **wanted: Any) -> Row:
 def test_messages(exported: tuple[Path, Account]) -> None:
     dump, account = exported
     rows, during = rows_of(dump, "messages"), account.during
-    settled: Mapping[str, Any] = {"state": "settled", "suspect": None, "priority": None, "body_bytes": None, "hops": None}
+    settled: Mapping[str, Any] = {"state": "settled", "suspect": None, "priority": None, "body_bytes": None, "hops": None, **NO_IDS}
     over: Mapping[str, Any] = {"sent_at": during, "entered_at": during, "due_at": None, "expires_at": None, "settled_at": during}
     orders: Mapping[str, Any] = {"sequence": number, "queue_id": number, "queue": "orders", "address": "orders", **settled, **over}
     assert account.ids["at once"] not in {row["message_id"] for row in rows}
@@ -219,7 +220,7 @@ def test_messages_that_are_still_here(exported: tuple[Path, Account]) -> None:
     rows, during = rows_of(dump, "messages"), account.during
     here: Mapping[str, Any] = {
         "sequence": number, "queue_id": number, "outcome": None, "reason": None, "suspect": False, "priority": 4, "sent_at": during,
-        "entered_at": during, "due_at": None, "expires_at": None, "settled_at": None, "target_queues": None, "message_key": None,
+        "entered_at": during, "due_at": None, "expires_at": None, "settled_at": None, "target_queues": None, "message_key": None, **NO_IDS,
         "producer": lambda value: value.startswith("shop/"), **NOBODY,
     }  # fmt: skip
     check(

@@ -173,7 +173,7 @@ def texts_of(account: Account) -> dict[str, str]:
 _ANY_FAILED = dict.fromkeys(
     (
         *("failed_attempts", "queue", "outcome", "address", "state", "failed_in", "last_error_class", "last_error_text"),
-        *("last_failed_at", "first_failed_at"),
+        *("last_failed_at", "first_failed_at", "amqp_message_id", "app_id"),
     ),
     OPEN,
 )
@@ -191,6 +191,7 @@ def failed_most(account: Account) -> Rows:
             row: Row = {"failed_attempts": len(failures), "queue": end.queue, "outcome": end.outcome, "address": life.queue}
             row["state"] = "settled" if end.outcome else "parked" if end.parked else "scheduled" if end.waits else "ready"
             row |= dict.fromkeys(("failed_in", "last_error_class", "last_error_text", "last_failed_at", "first_failed_at"))
+            row |= dict.fromkeys(("amqp_message_id", "app_id"))  # nobody gave them any
             if seen:
                 failed_in, latest = seen[-1]
                 row |= {"failed_in": failed_in, "last_error_class": latest.error, "last_error_text": latest.text}
