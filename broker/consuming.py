@@ -131,7 +131,7 @@ class Consuming(DeadLetters):
 
     @needs((Right.CONSUME, consumed), same=same_queue)
     def get(self, connection: Connection, number: int, queue: Queue) -> MessageReference | None:
-        """The next message, if there is one, for a consumer of its own under ``number`` that exists only to hold it.
+        """The next message, if there is one, for the consumer under ``number`` that exists only to hold what was got of this queue.
 
         One that is ``counted`` already may leave only once that is on disk.
         """
@@ -148,18 +148,7 @@ class Consuming(DeadLetters):
                 reference.where = Where.IN_COMMIT
                 self.office.dead_letter(reference, EXPIRED)
                 continue
-            consumer = Consumer(
-                number,
-                connection.name,
-                connection.front_end,
-                1,
-                kept=connection.kept,
-                returns_at_once=connection.returns_at_once,
-                client=connection.client,
-            )
-            consumer.queue = queue
-            consumer.open = False
-            connection.retire(consumer)
+            consumer = connection.retired.get(number) or self._holder(connection, number, queue)
             consumer.dispatch((reference,), now_ms)
             consumer.delivered(reference.tag, now_ms)
             if queue.settings.persist_delivery_count_before_delivery:
@@ -168,6 +157,22 @@ class Consuming(DeadLetters):
                 self.recorder.changed((reference,))
             return reference
         return None
+
+    @staticmethod
+    def _holder(connection: Connection, number: int, queue: Queue) -> Consumer:
+        consumer = Consumer(
+            number,
+            connection.name,
+            connection.front_end,
+            1,
+            kept=connection.kept,
+            returns_at_once=connection.returns_at_once,
+            client=connection.client,
+        )
+        consumer.queue = queue
+        consumer.open = False
+        connection.retire(consumer)
+        return consumer
 
     def report_settled(self, connection: Connection, number: int, queue: Queue, told: SettledReport) -> None:
         """What was acknowledged of the queue has failed. A dead letter is made of it only for who may send to the queue."""

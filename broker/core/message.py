@@ -32,8 +32,7 @@ AMQP_ORIGIN: Final = "_HOMING_AMQP"
 HOPS: Final = "_HOMING_HOPS"
 #: The dead-letter queue that a temporary queue shares with others.
 SHARED_QUEUE: Final = "_HOMING_SHARED_QUEUE"
-#: What a message in one queue takes in memory beside its body and properties: more for an AMQP consumer that holds it, less where it waits
-#: (tests/unit/test_memory.py).
+#: What a message in one queue takes in memory beside its body and properties: less where it waits (tests/unit/test_memory.py).
 REFERENCE_BYTES: Final = 650
 #: And each of its hops.
 HOP_BYTES: Final = 600

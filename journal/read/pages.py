@@ -213,7 +213,9 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
         try:
             if body_length is None:
                 raise Damaged("names a body that is not there")
-            message = unpack_message(bodies[body_from:body_at], checksum, message_id)
+            # Most often both are one number, and one object is enough.
+            number = sequence if message_id == sequence else message_id
+            message = unpack_message(bodies[body_from:body_at], checksum, number)
             hops = unpack_next(overlays[overlay_from:overlay_at], sequence) if overlay_length else None
             check_counts(queue_id, rank, sequence, delivery_count, failed, assigned, state, due_at_ms, expires_at_ms, counts_checksum)
         except Damaged as error:

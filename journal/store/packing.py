@@ -211,6 +211,6 @@ def unpack_message(blob: bytes, checksum: int, message_id: int) -> MessageRecord
         raise Damaged("is not a packed message")
     if fields[0] != message_id:
         raise Damaged(f"holds message {fields[0]}")
-    # A backlog names few addresses and producers many times.
-    fields[_ADDRESS], fields[_PRODUCER] = sys.intern(fields[_ADDRESS]), sys.intern(fields[_PRODUCER])
+    # A backlog names few addresses and producers many times; and a number that is there already is not kept twice.
+    fields[0], fields[_ADDRESS], fields[_PRODUCER] = message_id, sys.intern(fields[_ADDRESS]), sys.intern(fields[_PRODUCER])
     return make(MessageRecord, fields)

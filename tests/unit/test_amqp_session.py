@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from homing.broker.core.memory import Kind
+from homing.broker.core.message import Where
 from homing.broker.errors import Refused
 from homing.broker.protocols.amqp091.codec import AckEvent, FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, PROTOCOL_HEADER, write_arguments
@@ -323,6 +324,43 @@ def test_what_is_told_of_failures_is_charged_until_it_is_matched_or_its_channel_
     report(1)
     peer.session.lost()
     assert charged() == before
+
+
+def test_what_a_channel_holds_of_several_queues_is_settled_by_its_own_tags_whoever_holds_it() -> None:
+    world = World({"counted": {"persist-delivery-count-before-delivery": True}})
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    for queue in ("a", "b", "counted"):
+        peer.call(1, "queue.declare", 0, queue, False, True, False, False, False, {})
+        peer.send(published_alike(queue, [b"1", b"2", b"3"]).replace(b"\x10\x00\x01", b"\x10\x00\x02"))
+    queues = inside.queues(world.broker)
+    for _ in range(3):
+        peer.call(1, "basic.get", 0, "a", False)
+        peer.call(1, "basic.get", 0, "b", False)
+
+    def held(queue: str) -> list[bytes]:
+        return [each.message.body for each in queues[queue].references.values() if each.where is Where.DELIVERING]
+
+    # a1 b1 a2 b2 a3 b3, by two holders.
+    assert len(inside.connections(world.broker)["c1"].retired) == 2
+    peer.call(1, "basic.ack", 3, False)
+    assert (held("a"), held("b")) == ([b"1", b"3"], [b"1", b"2", b"3"])
+    peer.call(1, "basic.nack", 4, True, True)
+    assert (held("a"), held("b")) == ([b"3"], [b"3"])
+    assert [queues[each].count for each in "ab"] == [2, 3]
+    peer.call(1, "basic.ack", 0, True)
+    assert [queues[each].count for each in "ab"] == [1, 2]
+    assert not inside.connections(world.broker)["c1"].retired
+    # The second of three is gone before they are handed out, which waits for the disk.
+    peer.session.receive(method_frame(1, "basic.consume", 0, "counted", "", False, False, False, False, {}))
+    world.broker.drain()
+    second = next(each for each in queues["counted"].references.values() if each.message.body == b"2")
+    inside.references(world.broker).leave(second, "purged", world.now_ms())
+    deliveries = [values for name, values in peer.methods() if name == "basic.deliver"]
+    assert [values[1] for values in deliveries] == [7, 8]
+    peer.call(1, "basic.ack", 8, False)
+    assert held("counted") == [b"1"]
 
 
 def published_alike(key: str, bodies: list[bytes], *, mandatory: bool = False, immediate: bool = False) -> bytes:

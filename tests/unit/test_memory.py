@@ -76,7 +76,8 @@ def fits(charged: float, size: float) -> bool:
     return size * (0.7 if COMPILED else 0.8) <= charged <= size * (1000 if COMPILED else 1.5)
 
 
-def test_messages_are_charged_what_they_take_waiting_and_held() -> None:
+@pytest.mark.parametrize("how", ["consume", "get"])
+def test_messages_are_charged_what_they_take_waiting_and_held(how: str) -> None:
     world = World({})
     peer = Peer(world)
     peer.log_in()
@@ -90,7 +91,10 @@ def test_messages_are_charged_what_they_take_waiting_and_held() -> None:
             inside.arrive(world.broker, messages, queue)
 
     def consume() -> None:
-        peer.call(1, "basic.consume", 0, "q", "", False, False, False, False, {})
+        if how == "consume":
+            peer.call(1, "basic.consume", 0, "q", "", False, False, False, False, {})
+        for _ in range(MANY if how == "get" else 0):
+            peer.call(1, "basic.get", 0, "q", False)
         while queue.pending.count:
             world.broker.drain()
             peer.out = b""

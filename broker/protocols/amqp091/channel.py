@@ -40,9 +40,10 @@ from .errors import not_implemented, precondition_failed, unknown_tag
 from .in_order import InOrder
 from .message_mapping import wire_of, with_reply_to
 from .publishing import held_bytes, message_of, pattern_again, pattern_of, take_in, take_in_run
-from .refusals import Unacked, refused, still_unacked
+from .refusals import refused, still_unacked
 from .reports import Reports
 from .settled_reports import ConsumerQueues
+from .unacked import Unacked, UnackedDeliveries
 
 #: A publish of a transaction, and what it comes to.
 Held = tuple[PublishEvent, Pattern]
@@ -84,6 +85,8 @@ class Channel(Confirming):
         self.subscriptions: dict[str, Subscription] = {}
         #: Cancelled consumers and those of single gets, as long as something of theirs is unacknowledged.
         self.holders: dict[int, Consumer] = {}
+        #: Of these, those of single gets: one for each queue.
+        self._getting: dict[Queue, Consumer] = {}
         self.prefetch = 0
         self.window = SharedWindow()
         self.last_queue = ""
@@ -103,7 +106,7 @@ class Channel(Confirming):
         self.answers = InOrder(session.broker.journal.when_safe)
         self._queues = ConsumerQueues(session)
         self._reports = Reports(session.reports, session.introduced, self._queues.failed)
-        self._unacked: dict[int, Unacked] = {}
+        self._unacked = UnackedDeliveries()
         self._next_tag = 1
         self._oldest_tag = 1
 
@@ -293,22 +296,25 @@ class Channel(Confirming):
         self._next_tag = first + len(references)
         no_ack = subscription.no_ack
         if not no_ack:
-            unacked = self._unacked
-            for tag, reference in enumerate(references, first):
-                unacked[tag] = (consumer, reference.tag, tag)
+            self._unacked.add(consumer, first, references)
         session.write(b"".join(parts))
         if no_ack:
             session.broker.settlement.acknowledge(consumer, references)
         else:
             consumer.delivered(references[-1].tag, session.broker.now_ms())
 
+    def holder_of_gets(self, queue: Queue) -> int:
+        """The number of the consumer that holds what was got of a queue and is not acknowledged."""
+        holder = self._getting.get(queue)
+        return self.session.next_consumer() if holder is None else holder.number
+
     def deliver_one(self, consumer: Consumer, reference: MessageReference, no_ack: bool) -> int:
         """A single get has brought this; the channel's tag of it. ``no_ack``: it is acknowledged by the caller."""
         tag = self._next_tag
         self._next_tag += 1
         if not no_ack:
-            self.holders[consumer.number] = consumer
-            self._unacked[tag] = (consumer, reference.tag, tag)
+            self.holders[consumer.number] = self._getting[consumer.queue] = consumer
+            self._unacked.add(consumer, tag, [reference])
         return tag
 
     def qos(self, prefetch: int, for_channel: bool) -> None:
@@ -327,13 +333,13 @@ class Channel(Confirming):
             for tag in event.tags:
                 self._settle(self._take(tag, event.multiple), "ack")
             return
-        pop, acknowledged = self._unacked.pop, self.session.turn.acknowledged
+        pop, acknowledged = self._unacked.holders.pop, self.session.turn.acknowledged
         for tag in event.tags:
-            entry = pop(tag, None)
-            if entry is None:
+            holder = pop(tag, None)
+            if holder is None:
                 raise unknown_tag(tag)
-            consumer = entry[0]
-            reference = consumer.unsettled.get(entry[1])
+            consumer, behind = holder
+            reference = consumer.unsettled.get(tag + behind)
             if reference is not None:
                 acknowledged[consumer].append(reference)
 
@@ -346,7 +352,7 @@ class Channel(Confirming):
         taken: list[Unacked] = []
         try:
             for tag in tags:
-                entry = pop(tag, None)
+                entry = pop(tag)
                 if entry is None:
                     raise unknown_tag(tag)
                 taken.append(entry)
@@ -355,15 +361,13 @@ class Channel(Confirming):
 
     def recover(self) -> None:
         self._oldest_tag = self._next_tag
-        entries = list(self._unacked.values())
-        self._unacked.clear()
-        self._end(entries, "recover")
+        self._end(self._unacked.take(list(self._unacked)), "recover")
 
     def _take(self, tag: int, multiple: bool) -> list[Unacked]:
         """The deliveries an acknowledgement names; tag 0 with ``multiple`` is all of them."""
         unacked = self._unacked
         if not multiple:
-            entry = unacked.pop(tag, None)
+            entry = unacked.pop(tag)
             if entry is None:
                 raise unknown_tag(tag)
             return [entry]
@@ -372,7 +376,7 @@ class Channel(Confirming):
             raise unknown_tag(tag)
         span = range(self._oldest_tag, last + 1)
         tags: Iterable[int] = span if len(span) <= 2 * len(unacked) else sorted(each for each in unacked if each <= last)
-        taken = [unacked.pop(each) for each in tags if each in unacked]
+        taken = unacked.take(tags)
         self._oldest_tag = max(self._oldest_tag, last + 1)
         return taken
 
@@ -398,10 +402,10 @@ class Channel(Confirming):
     def end(self, how: str) -> None:
         """What was reported of, and not settled, has failed as reported. The rest was held beside it."""
         self.closed = True
-        told = [self._unacked.pop(tag) for tag in self._reports.tags if tag in self._unacked]
+        told = self._unacked.take(self._reports.tags)
         if not told or self.transaction is not None:
             return
-        for consumer in {entry[0] for entry in self._unacked.values()}:
+        for consumer in self._unacked.consumers():
             consumer.accompanied_to = consumer.next_tag - 1
         self._end(told, how)
 
@@ -414,6 +418,8 @@ class Channel(Confirming):
 
     def _drop_holder(self, consumer: Consumer) -> None:
         self.holders.pop(consumer.number, None)
+        if self._getting.get(consumer.queue) is consumer:
+            del self._getting[consumer.queue]
         self.window.leave(consumer)
         self.session.connection.retired.pop(consumer.number, None)
 
@@ -462,9 +468,8 @@ class Channel(Confirming):
         self._in_transaction("tx.rollback")
         self._reports.clear()
         for entry, _ in self._settled:
-            self._unacked[entry[2]] = entry
             self._oldest_tag = min(self._oldest_tag, entry[2])
-        self._unacked = dict(sorted(self._unacked.items()))
+        self._unacked.put_back([entry for entry, _ in self._settled])
         self.session.broker.transactions.end(self.session.connection, self.number)
         self._begin()
 

@@ -27,7 +27,7 @@ def get(channel: Channel, queue: Queue, no_ack: bool) -> None:
 def _get(channel: Channel, queue: Queue, no_ack: bool) -> None:
     session, broker = channel.session, channel.session.broker
     broker.serve(queue)
-    reference = broker.get(session.connection, session.next_consumer(), queue)
+    reference = broker.get(session.connection, channel.holder_of_gets(queue), queue)
     if reference is not None:
         answer = _handed_out(channel, queue, reference, no_ack)
         _answer(channel, answer, at_once=broker.may_answer(queue, reference))
@@ -57,7 +57,7 @@ def _handed_out(channel: Channel, queue: Queue, reference: MessageReference, no_
     answer = b"".join(content_frames(channel.number, payload, properties, reference.message.body, channel.session.frame_max))
     if no_ack:
         channel.session.broker.settlement.acknowledge(consumer, [reference])
-        channel.session.connection.retired.pop(consumer.number, None)
+        channel.settled(consumer)
     return answer
 
 

@@ -12,9 +12,8 @@ from ...core.message import MessageReference
 from ...core.redelivery import Failure
 from ..failures import failure_of
 from .reports import Reports
+from .unacked import Unacked
 
-#: An unacknowledged delivery: who holds it, under which of the consumer's own tags, and the channel's tag.
-Unacked = tuple[Consumer, int, int]
 #: How a delivery was refused -> what that is to the broker, and the word for it in the history.
 _REFUSALS: Final = {
     REJECTED: (Failure(poison=True), REJECTED),

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 from pika import frame, spec
 
+from homing.broker.core.message import REFERENCE_BYTES
 from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Frame, FrameDecoder, Op, encode
-from tests.amqp_wire import Wire
+from tests.amqp_wire import Gone, Wire
 from tests.faults.hostile import Raw
 from tests.process import Server
 
@@ -356,6 +357,62 @@ def bindings(server: Server, limit: int) -> list[Client]:
     return clients
 
 
+def half_messages(server: Server, limit: int) -> list[Client]:
+    """Connections, one after the other, that end in the middle of a message of 7 MiB: with a frame that is none, or without a word."""
+    body = frame.Body(1, bytes(131_064)).marshal()
+    for number in range(4 * limit // (7 * _MIB)):
+        wire = _amqp(server)
+        wire.send(1, spec.Basic.Publish(exchange="", routing_key="held"))
+        wire.write(frame.Header(1, 8 * _MIB, spec.BasicProperties()).marshal() + body * 56)
+        if number % 2:
+            wire.write(b"\x09" + body[1:])
+            with suppress(Gone):
+                wire.next(0)
+        wire.cut()
+    return [Client(_amqp(server), iter(()))]
+
+
+def _filled(server: Server, limit: int, size: int) -> int:
+    """A queue of durable messages that come to half as much again as the limit in memory, 300,000 at most; how many those are."""
+    wire, count = _amqp(server), min(3 * limit // 2 // (size + REFERENCE_BYTES), 300_000) // 1000 * 1000
+    wire.send(1, spec.Queue.Declare(queue="unacked", durable=True))
+    wire.send(1, spec.Confirm.Select())
+    assert wire.next(1) is not None
+    assert wire.next(1) is not None
+    for number in range(1000, count + 1, 1000):
+        wire.write(_publish(1, "unacked", b"x" * size, delivery_mode=2) * 1000)
+        while not (isinstance(said := wire.next(1), spec.Basic.Ack) and said.delivery_tag >= number):
+            assert said is not None
+    wire.close()
+    return count
+
+
+def unacked(server: Server, limit: int, size: int = 100) -> list[Client]:
+    """A consumer without prefetch, and nothing is acknowledged; there is half as much again as the limit holds."""
+    _filled(server, limit, size)
+    wire = _amqp(server)
+    wire.send(1, spec.Basic.Consume(queue="unacked"))
+    wire.socket.settimeout(_QUIET_S)
+    with suppress(TimeoutError):
+        while wire.socket.recv(1 << 20):
+            pass
+    return [Client(wire, iter(()))]
+
+
+def unacked_gets(server: Server, limit: int, size: int = 100) -> list[Client]:
+    """The same by single gets, until they are refused."""
+    count, wire = _filled(server, limit, size), _amqp(server)
+    ask, answer = frame.Method(1, spec.Basic.Get(queue="unacked")).marshal() * 500, b"\0\x3c\0\x47"
+    wire.socket.settimeout(_QUIET_S)
+    with suppress(TimeoutError):
+        for _ in range(0, count, 500):
+            wire.write(ask)
+            came = 0
+            while came < 500 and (data := wire.socket.recv(1 << 20)):
+                came += data.count(answer)
+    return [Client(wire, iter(()))]
+
+
 ATTACKS: Final[dict[str, Attack]] = {
     "amqp-transactions": Attack(amqp_transactions),
     "unwritten-properties": Attack(unwritten, hangs=True),
@@ -373,4 +430,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "never-read": Attack(never_read),
     "slow-queues": Attack(many_queues, 40.0),
     "bindings": Attack(bindings, declared=("bound",)),
+    "half-messages": Attack(half_messages),
+    "unacked": Attack(unacked),
+    "unacked-gets": Attack(unacked_gets),
 }
