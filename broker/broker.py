@@ -106,12 +106,16 @@ class Broker(Consuming):
         connection.consumers.clear()
         connection.retired.clear()
         if lost:
-            self.settlement.lost(consumers)
+            self.settlement.lost(connection.name, consumers)
         else:
-            for consumer in consumers:
-                if consumer.transacted:
-                    self.settlement.rolled_back(consumer)
-            self.settlement.closed([each for each in consumers if not each.transacted], connection if counts else None)
+            self.settlement.rolled_back(connection.name, [each for each in consumers if each.transacted])
+            self.settlement.closed(connection.name, [each for each in consumers if not each.transacted], connection if counts else None)
+
+    def _settling_failed(self, name: str, error: Exception) -> None:
+        connection = self.connections.get(name)
+        log.error("settling-failed: the broker failed on what connection %s settled; its connection is closed", name, exc_info=error)
+        if connection is not None:
+            self._end(connection, "internal-error", "the broker failed on what it settled")
 
     def _end(self, connection: Connection, code: str, message: str) -> None:
         by = f"{connection.name} ({connection.peer}) of user {connection.user}"

@@ -106,9 +106,9 @@ class Consuming(DeadLetters):
         connection.consumers.pop(consumer.number, None)
         self.pulls.forget(consumer)
         if not consumer.transacted and not keep_delivered:
-            self.settlement.closed([consumer])
+            self.settlement.closed(connection.name, [consumer])
             return
-        self.settlement.give_back(consumer, consumer.split_unsettled()[1])
+        self.settlement.give_back(consumer, consumer.unread())
         if consumer.unsettled:
             connection.retire(consumer)
 
@@ -116,7 +116,7 @@ class Consuming(DeadLetters):
         """The channel ends that kept what was delivered to these closed consumers: it goes back. See Settlement.closed."""
         for consumer in consumers:
             connection.retired.pop(consumer.number, None)
-        self.settlement.closed(consumers, connection)
+        self.settlement.closed(connection.name, consumers, connection)
 
     def check_get(self, connection: Connection, queue: Queue) -> None:
         """Raises Refused while memory is short, where the next message is on disk and the connection keeps much that it got before."""
@@ -137,7 +137,7 @@ class Consuming(DeadLetters):
         """
         now_ms = self.now_ms()
         queue.used_at_ms = now_ms
-        if queue.paused or self.stopping:
+        if queue.paused or queue.shut or self.stopping:
             return None
         # Only where that matters: a connection may hold very many of its single gets.
         holds_some = bool(queue.suspects) and any(each.queue is queue and each.unsettled for each in connection.all_consumers())
@@ -182,7 +182,7 @@ class Consuming(DeadLetters):
         self.settled_reports.take(consumer, told, self.access.may(connection, Right.SEND, queue_place(queue)))
 
     def when_read(self, connection: Connection, queue: Queue, callback: Callable[[], None]) -> bool:
-        """Calls back when more of the queue has come from disk; False, and never, where there is nothing on disk to hand out."""
+        """Calls back when more of the queue has come, from disk or from who held it; False, and never, where there is nothing to come."""
         given_nothing = queue.paused or self.stopping or queue.is_apart(connection.name, self.now_ms())
         return not given_nothing and self.state.pager.when_read(queue, callback)
 

@@ -38,6 +38,7 @@ from .delivery.pull_timeouts import Pulls
 from .delivery.redriving import Redriving
 from .delivery.settled import SettledReports
 from .delivery.settlement import Settlement
+from .delivery.settling import Settling
 from .delivery.transactions import Transactions
 from .entries.room import Windows
 from .entries.state import BrokerState
@@ -107,7 +108,8 @@ class Engine:
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
         self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
-        self.settlement = Settlement(self.state, self.office)
+        self.settling = Settling(self.state, self._settling_failed)
+        self.settlement = Settlement(self.state, self.office, self.settling)
         self.settled_reports = SettledReports(self.state, self.settlement)
         self.hand = ByHand(self.state, self.resources)
         self.redriving = Redriving(self.state, self.resources, self.hand, self)
@@ -121,7 +123,7 @@ class Engine:
         self.office.parking.parked, self.office.parking.stays = self.events.parked, self.events.stays
         self.intake.full = self.flow.full = self.events.queue_full
         self.state.faults.report = self.events.fault
-        self.transactions = Transactions(self.state, self.intake, self.settlement, self.limits)
+        self.transactions = Transactions(self.state, self.intake, self.settlement, self.settling, self.limits)
         #: By name, and by client_id.
         self.connections: dict[str, Connection] = {}
         self.by_client: dict[str, Connection] = {}
@@ -142,6 +144,8 @@ class Engine:
         state.throttle.turn()
         if self.work.under_way:
             self.work.go_on()
+        if self.settling.lines:
+            self.settling.go_on()
         if state.with_room or office.parking.bindings_seen != state.post_office.bindings_version:
             office.parking.go_on()
         if office.untrimmed:
@@ -198,7 +202,8 @@ class Engine:
 
     def _nothing_for(self, consumer: Consumer) -> bool:
         """Whether a pull may be answered that there is nothing: what is on disk only, or was given back, may still come."""
-        return consumer.queue not in self.state.ready and not consumer.returning and not self.state.pager.may_find(consumer)
+        queue = consumer.queue
+        return not (queue in self.state.ready or queue.shut or consumer.returning or self.state.pager.may_find(consumer))
 
     def weigh_declared(self) -> None:
         """What is declared, as it is now. About twice a second."""
@@ -344,6 +349,10 @@ class Engine:
             if not self.access.may(connection, Right.CONSUME, queue_place(consumer.queue)):
                 return f"the right to consume from queue {consumer.queue.name} was revoked"
         return None
+
+    def _settling_failed(self, name: str, error: Exception) -> None:
+        """Something broke in the middle of what the connection of that name settled."""
+        raise NotImplementedError
 
     def _end(self, connection: Connection, code: str, message: str) -> None:
         """Of the broker's accord; what it held goes back."""

@@ -16,6 +16,12 @@ Steps = Generator[Any, None, T]
 STEP: Final = 200
 #: Messages only looked at in one step.
 LOOK_STEP: Final = 10_000
+#: Deliveries that end in one step where there are more of them than may end at once; and acknowledgements that count as one of these.
+SETTLE_STEP: Final = 100
+LIGHTER: Final = 3
+#: No more than this end at once, as they come: of what fails, and of what is acknowledged.
+MOST_AT_ONCE: Final = 1000
+MOST_ACKNOWLEDGED_AT_ONCE: Final = 5000
 
 
 def at_once(work: Steps[T]) -> T:

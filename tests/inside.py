@@ -128,6 +128,11 @@ def settlement(broker: Broker) -> Settlement:
     return broker.settlement
 
 
+def settles(broker: Broker) -> bool:
+    """Something ends in steps."""
+    return bool(broker.settling.lines)
+
+
 def journal(broker: Broker) -> JournalPort:
     return broker.journal
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypedDict, cast
 
 from .message import IN_COMMIT, REFERENCE_BYTES, MessageReference, Where
@@ -377,13 +378,21 @@ class Consumer:
         """Ack type 0: the window grows by what was delivered to the application."""
         self.extension = min(self.extension + count, self.prefetch // 2)
 
-    def split_unsettled(self) -> tuple[list[MessageReference], list[MessageReference]]:
-        """(delivered, unread), each in tag order."""
-        delivered: list[MessageReference] = []
-        unread: list[MessageReference] = []
-        for reference in self.unsettled.values():
-            (delivered if reference.delivered_at_ms is not None else unread).append(reference)
-        return delivered, unread
+    def unread(self) -> list[MessageReference]:
+        """What of the unsettled has not reached the application, in the order of tags."""
+        return [each for tag, each in self.unsettled.items() if tag > self.delivered_to] if self.delivered_to < self.next_tag - 1 else []
+
+    def first_delivered(self) -> list[MessageReference]:
+        """The first two of the unsettled that have: enough to know whether it is one alone."""
+        return [each for tag, each in islice(self.unsettled.items(), 2) if tag <= self.delivered_to]
+
+    def still_held(self, tags: Iterable[int]) -> list[MessageReference]:
+        """Those of these tags that nobody else has settled."""
+        return [each for tag in tags if (each := self.unsettled.get(tag)) is not None]
+
+
+#: What comes back of what was handed out: whose it was, and the references.
+Returned = list[tuple[Consumer, list[MessageReference]]]
 
 
 def by_priority(consumers: list[Consumer]) -> list[list[Consumer]]:

@@ -92,6 +92,7 @@ class Queue:
         "scheduled",
         "selector",
         "settings",
+        "shut",
         "standing",
         "suspects",
         "used_at_ms",
@@ -122,14 +123,14 @@ class Queue:
         self.settings = settings
         #: AMQP's policy that holds for it; what it sets is in ``settings`` already.
         self.policy: Policy | None = None
-        self.selector = selector
-        self.durable = durable
+        self.selector, self.durable = selector, durable
         #: Whatever is in it is durable, whatever its sender wanted.
         self.keeps_all = keeps_all and durable
         self.auto_created, self.options = auto_created, options or {}
         self.standing = Standing()  # falls when it is removed
         self.created_at_ms = created_at_ms
-        self.paused = False
+        #: By command; and while very much that comes back is put in its place (delivery/settling.py).
+        self.paused = self.shut = False
         #: See counts.COUNTED.
         self.counts = none_yet()
         self.consumers: list[Consumer] = []
@@ -307,7 +308,7 @@ class Queue:
         """Hands pending messages to consumers with credit and a writable socket, fairly, at most ``budget`` of them."""
         deliveries: list[tuple[Consumer, list[MessageReference]]] = []
         expired: list[MessageReference] = []
-        if self.paused or not self.consumers or not (self.pending.count or self.suspects or self.apart):
+        if self.paused or self.shut or not self.consumers or not (self.pending.count or self.suspects or self.apart):
             return Dispatch([], expired, False, 0)
         self._cost = 0
         if self.suspects or self.apart:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Final
 
 from ..connection import Connection
-from ..core.consumer import Consumer
+from ..core.consumer import Consumer, Returned
 from ..core.counts import DELIVERED, FAILED, RETRIED
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
 from ..core.fault import CLOSED, FailureReport
@@ -17,7 +19,9 @@ from ..core.redelivery import Action, Failure, Terms, Verdicts, limit_reached, o
 from ..core.settings.address_settings import AddressSettings
 from ..core.settings.rules import Rule, first, fitting, reported_failure
 from ..entries.state import BrokerState
+from ..steps import LIGHTER, MOST_ACKNOWLEDGED_AT_ONCE, MOST_AT_ONCE, SETTLE_STEP
 from .dead_lettering import DeadLetterOffice
+from .settling import Part, Settling
 
 log = logging.getLogger("homing")
 
@@ -33,18 +37,35 @@ _REDELIVER: Final = Action.REDELIVER
 _DROP: Final = Action.DROP
 #: Those that one rule has a say in, or none.
 _Group = tuple[Rule | None, list[MessageReference]]
-#: What was delivered of one queue to consumers that end together.
-_Held = list[tuple[Consumer, list[MessageReference]]]
+#: Of consumers that end together, by queue: how what was delivered of it failed, in which words, and whether the limit is applied.
+_Ends = dict[Queue, tuple[Failure, str, bool]]
 
 
 class Settlement:
-    def __init__(self, state: BrokerState, office: DeadLetterOffice) -> None:
+    def __init__(self, state: BrokerState, office: DeadLetterOffice, settling: Settling) -> None:
         self._state = state
         self._office = office
+        self._settling = settling
+
+    def _in_steps(
+        self, consumer: Consumer, references: list[MessageReference], settle: Callable[[list[MessageReference]], object], lighter: int = 1
+    ) -> None:
+        """Deliveries that are too many for one step."""
+
+        def some(tags: list[int]) -> Returned:
+            again = settle(consumer.still_held(tags))
+            return [(consumer, again)] if isinstance(again, list) else []
+
+        tags = [each.tag for each in references]
+        parts = (tags[at : at + SETTLE_STEP] for at in range(0, len(tags), SETTLE_STEP))
+        self._settling.begin(consumer.connection, ((len(part) // lighter, partial(some, part)) for part in parts))
 
     def acknowledge(self, consumer: Consumer, references: list[MessageReference], alone: bool = True) -> None:
         """These are done, but for what a transaction holds. They leave for good; the window has room again. ``alone``: not as a part of a
         transaction."""
+        if len(references) > MOST_ACKNOWLEDGED_AT_ONCE and alone:
+            self._in_steps(consumer, references, partial(self.acknowledge, consumer), LIGHTER)
+            return
         state, queue = self._state, consumer.queue
         references = [reference for reference in references if reference.transaction is None]
         queue.release(consumer, references)
@@ -53,6 +74,13 @@ class Settlement:
 
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
         """Unread or unusable: back to their places, nothing counted."""
+        if len(references) > MOST_AT_ONCE:
+            self._in_steps(consumer, references, partial(self._give_back, consumer))
+        else:
+            self._state.take_back(consumer, self._give_back(consumer, references))
+
+    def _give_back(self, consumer: Consumer, references: list[MessageReference]) -> list[MessageReference]:
+        """But for their places."""
         queue = consumer.queue
         queue.release(consumer, references)
         uncounted: list[MessageReference] = []
@@ -63,17 +91,23 @@ class Settlement:
                 reference.delivery_count -= 1
                 uncounted.append(reference)
         self._state.recorder.changed(uncounted)
-        self._state.take_back(consumer, references)
         self._state.mark_ready(queue)
+        return references
 
     def client_saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> None:
         """Ack type 6. Believed only for what really expires about now; anything else goes back uncounted."""
+        if len(references) > MOST_AT_ONCE:
+            self._in_steps(consumer, references, partial(self._saw_expire, consumer))
+        else:
+            self._state.take_back(consumer, self._saw_expire(consumer, references))
+
+    def _saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> list[MessageReference]:
         horizon_ms = self._state.now_ms() + _CLOCK_SLACK_MS
         expired = [reference for reference in references if reference.expired(horizon_ms)]
-        self.give_back(consumer, [reference for reference in references if not reference.expired(horizon_ms)])
         consumer.queue.release(consumer, expired)
         for reference in expired:
             self._office.dead_letter(reference, EXPIRED)
+        return self._give_back(consumer, [reference for reference in references if not reference.expired(horizon_ms)])
 
     def poison(self, consumer: Consumer, references: list[MessageReference], report: FailureReport) -> None:
         """Dead-letter now, whatever the counts say."""
@@ -118,6 +152,24 @@ class Settlement:
         apply_limit: bool = True,
     ) -> None:
         """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
+        if len(references) > MOST_AT_ONCE:
+            self._in_steps(
+                consumer, references, lambda some: self.fail_but_for_places(consumer, some, failure, outcome, report, apply_limit)
+            )
+        else:
+            again = self.fail_but_for_places(consumer, references, failure, outcome, report, apply_limit)
+            self._state.take_back(consumer, again)
+
+    def fail_but_for_places(
+        self,
+        consumer: Consumer,
+        references: list[MessageReference],
+        failure: Failure,
+        outcome: str,
+        report: FailureReport | None = None,
+        apply_limit: bool = True,
+    ) -> list[MessageReference]:
+        """As ``fail``, but that those it returns, which go out again, are still to be taken back."""
         state, queue, settings = self._state, consumer.queue, consumer.queue.settings
         if consumer.returns_at_once:
             settings = of_amqp_consumer(settings, failure)
@@ -168,6 +220,7 @@ class Settlement:
         if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
             state.returns[queue] = state.returns.get(queue, 0) + soon
         state.mark_ready(queue)
+        return again
 
     @staticmethod
     def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:
@@ -190,16 +243,20 @@ class Settlement:
 
     # -- consumers that end ------------------------------------------------------------------------------------------
 
-    def closed(self, consumers: Iterable[Consumer], connection: Connection | None = None) -> None:
-        """A clean end: delivered messages come back counted but not blamed, unread ones as if nothing had been.
+    def closed(self, name: str, consumers: Iterable[Consumer], connection: Connection | None = None) -> None:
+        """A clean end of consumers of the connection of that name: delivered messages come back counted but not blamed, unread ones as if
+        nothing had been.
 
         ``connection``: where it was AMQP's, whose programs end in order however they fared: where a limit is in force, they failed. Of the
         connection's other consumers each that holds something of the queue is company.
         """
-        for queue, held in self._held(consumers).items():
+        self._settling.begin(name, self._closed(list(consumers), connection))
+
+    def _closed(self, consumers: list[Consumer], connection: Connection | None) -> Iterator[Part]:
+        ends: _Ends = {}
+        for queue, held in _by_queue(consumers).items():
             if connection is None or not queue.settings.limit_in_force:
-                for consumer, delivered in held:
-                    self.fail(consumer, delivered, UNCOUNTED, CLOSED)
+                ends[queue] = UNCOUNTED, CLOSED, True
                 continue
             beside = [each for each in connection.all_consumers() if each.queue is queue and each.unsettled]
             for each in beside:
@@ -207,36 +264,45 @@ class Settlement:
             alone = None if beside else _alone(held)
             # Programs are stopped in order, too: what others made a suspect is spared once.
             spared = alone is None or (alone.suspect and not limit_reached(queue.settings, None, alone.failed))
-            for consumer, delivered in held:
-                self.fail(consumer, delivered, _CLOSED, CLOSED, apply_limit=not spared)
+            ends[queue] = _CLOSED, CLOSED, not spared
+        yield from self._end(consumers, ends)
 
-    def rolled_back(self, consumer: Consumer) -> None:
-        """The session's transaction was undone: delivered messages failed once more, unread ones are released."""
-        delivered, unread = consumer.split_unsettled()
-        self.give_back(consumer, unread)
-        self.fail(consumer, delivered, COUNTED, "rollback")
+    def rolled_back(self, name: str, consumers: Iterable[Consumer]) -> None:
+        """Their session's transaction was undone: delivered messages failed once more, unread ones are released."""
+        consumers = list(consumers)
+        self._settling.begin(name, self._end(consumers, {each.queue: (COUNTED, "rollback", True) for each in consumers}))
 
-    def lost(self, consumers: Iterable[Consumer]) -> None:
+    def lost(self, name: str, consumers: Iterable[Consumer]) -> None:
         """Their connection is gone. Delivered messages failed; the limit is applied only to one that was delivered alone of its queue."""
-        for held in self._held(consumers).values():
-            alone = _alone(held) is not None
-            for consumer, delivered in held:
-                self.fail(consumer, delivered, COUNTED, "connection-lost", apply_limit=alone)
+        self._settling.begin(name, self._lost(list(consumers)))
 
-    def _held(self, consumers: Iterable[Consumer]) -> dict[Queue, _Held]:
-        """What was delivered to them, by queue; what is unread is given back."""
-        by_queue: dict[Queue, _Held] = {}
+    def _lost(self, consumers: list[Consumer]) -> Iterator[Part]:
+        ends: _Ends = {queue: (COUNTED, "connection-lost", _alone(held) is not None) for queue, held in _by_queue(consumers).items()}
+        yield from self._end(consumers, ends)
+
+    def _end(self, consumers: Iterable[Consumer], ends: _Ends) -> Iterator[Part]:
+        """Of all that they hold so much at a time, what was delivered first."""
         for consumer in consumers:
-            delivered, unread = consumer.split_unsettled()
-            self.give_back(consumer, unread)
-            if delivered:
-                by_queue.setdefault(consumer.queue, []).append((consumer, delivered))
-        return by_queue
+            while tags := list(islice(consumer.unsettled, SETTLE_STEP)):
+                yield len(tags), partial(self._end_some, consumer, tags, ends)
+
+    def _end_some(self, consumer: Consumer, tags: list[int], ends: _Ends) -> Returned:
+        held = consumer.still_held(tags)
+        delivered = [each for each in held if each.tag <= consumer.delivered_to]
+        unread = [each for each in held if each.tag > consumer.delivered_to]
+        back: Returned = [(consumer, self._give_back(consumer, unread))] if unread else []
+        if delivered:
+            failure, outcome, apply_limit = ends[consumer.queue]
+            back.append((consumer, self.fail_but_for_places(consumer, delivered, failure, outcome, apply_limit=apply_limit)))
+        return back
 
     def time_out(self, consumer: Consumer, now_ms: int) -> list[MessageReference]:
         """Messages delivered longer ago than the consumer's time, or ``consumer-timeout``, fail by themselves; the rest stays with it."""
         timeout_ms = consumer.queue.settings.consumer_timeout_ms if consumer.timeout_ms is None else consumer.timeout_ms
         if consumer.oldest_delivered_ms is None or now_ms - consumer.oldest_delivered_ms < timeout_ms:
+            return []
+        if consumer.connection in self._settling.lines:
+            # It may be these.
             return []
         late: list[MessageReference] = []
         oldest: int | None = None
@@ -254,10 +320,19 @@ class Settlement:
         return late
 
 
-def _alone(held: _Held) -> MessageReference | None:
-    """The only one of its queue that was delivered, if it is that and was not held beside what went back a moment before."""
-    consumer, delivered = held[0]
-    if len(held) > 1 or len(delivered) > 1 or delivered[0].tag <= consumer.accompanied_to:
+def _by_queue(consumers: Iterable[Consumer]) -> dict[Queue, list[Consumer]]:
+    """Those that something was delivered to."""
+    by_queue: dict[Queue, list[Consumer]] = {}
+    for consumer in consumers:
+        if consumer.first_delivered():
+            by_queue.setdefault(consumer.queue, []).append(consumer)
+    return by_queue
+
+
+def _alone(held: list[Consumer]) -> MessageReference | None:
+    """The only one of its queue that was delivered to them, if it is that and was not held beside what went back a moment before."""
+    delivered = held[0].first_delivered()
+    if len(held) > 1 or len(delivered) > 1 or delivered[0].tag <= held[0].accompanied_to:
         return None
     return delivered[0]
 

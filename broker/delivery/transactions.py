@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from ..connection import Connection
@@ -17,6 +18,7 @@ from ..errors import Refused
 from ..limits import BrokerLimits
 from .publish import Intake
 from .settlement import Settlement
+from .settling import Settling
 
 #: What each message that is sent, and each delivery that is settled, takes in memory until then, the message's own weight aside.
 SENT_BYTES: Final = 240
@@ -24,10 +26,11 @@ SETTLED_BYTES: Final = 100
 
 
 class Transactions:
-    def __init__(self, state: BrokerState, intake: Intake, settlement: Settlement, limits: BrokerLimits) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, settlement: Settlement, settling: Settling, limits: BrokerLimits) -> None:
         self._state = state
         self._intake = intake
         self._settlement = settlement
+        self._settling = settling
         self._limits = limits
 
     def of(self, connection: Connection, session: int) -> Transaction[Message]:
@@ -209,9 +212,8 @@ class Transactions:
         undone = connection.transactions.pop(session, None)
         if undone is not None:
             self.release(undone)
-        for consumer in connection.consumers_of(session):
-            self._settlement.rolled_back(consumer)
-        self._drop_retired(connection)
+        self._settlement.rolled_back(connection.name, connection.consumers_of(session))
+        self._settling.when_over(connection.name, partial(self._drop_retired, connection))
 
     @staticmethod
     def _drop_retired(connection: Connection) -> None:

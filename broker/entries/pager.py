@@ -170,7 +170,7 @@ class Pager(Room):
         """The queue is gone; what it has on disk is the journal's to remove."""
         self._timed.pop(queue, None)
         self.held_back.pop(queue, None)
-        self._notify(queue)
+        self.notify(queue)
         pending, (spilled, size) = queue.pending, self._references.discard_spilled(queue)
         self._references.count_on_disk(spilled - pending.disk_count - queue.due_on_disk, size - pending.disk_bytes)
         for priority, count in enumerate(pending.on_disk):
@@ -233,9 +233,9 @@ class Pager(Room):
         self.reads.read(queue, "ready", wanted, partial(self._take_ready, queue, priority), _as_it_was)
 
     def when_read(self, queue: Queue, callback: Callable[[], None]) -> bool:
-        """Fetches what is next and calls back once a page has come; False where nothing on disk is ready."""
+        """Fetches what is next and calls back once a page has come, or the queue is shut no more; False where there is nothing to come."""
         pending, priority = queue.pending, queue.pending.next_on_disk()
-        if priority is None and not pending.overdue:
+        if priority is None and not pending.overdue and not queue.shut:
             return False
         self._waiting.setdefault(queue.queue_id, []).append(callback)
         if pending.overdue and queue.first_due_ms is not None:
@@ -258,14 +258,15 @@ class Pager(Room):
             self._count_out(queue, priority, due_at_ms, 0)
         return True
 
-    def _notify(self, queue: Queue) -> None:
+    def notify(self, queue: Queue) -> None:
+        """What whoever is in line by ``when_read`` waits for has come."""
         for callback in self._waiting.pop(queue.queue_id, ()):
             callback()
 
     def _take_ready(self, queue: Queue, priority: int, page: Page) -> None:
         if self._ended(queue, "ready", page):
             self._load(queue, priority, page)
-            self._notify(queue)
+            self.notify(queue)
 
     def _load(self, queue: Queue, priority: int, page: Page) -> None:
         state, pending = self._state, queue.pending
@@ -400,7 +401,7 @@ class Pager(Room):
         if queue.due_on_disk and queue.first_due_ms is not None:
             self._look_due(queue, now_ms)
         self._state.mark_ready(queue)
-        self._notify(queue)
+        self.notify(queue)
 
     def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] | None = None) -> None:
         rows, size = self._page_of(queue)

@@ -394,6 +394,7 @@ class Server:
         self.broker.record_senders()
         for connection in list(self.broker.connections.values()):
             self.broker.disconnect(connection, lost=False)
+        self.broker.settling.finish()
         self.broker.end_transient_queues()
         self.broker.state.faults.record_seen(self.broker.now_ms(), waited_ms=0)
         for transport in list(self.listeners.transports):

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from ...core.amqp.declared import ConsumerArguments, counts_deliveries
 from ...core.amqp.vhost import REPLY_TO, local_name
-from ...core.consumer import Consumer, SharedWindow
+from ...core.consumer import Consumer, Returned, SharedWindow
 from ...core.dead_letter import REJECTED
 from ...core.message import MessageReference
 from ...core.queue import Queue
 from ...core.reserved import FAILURE
 from ...core.transaction import Transaction
+from ...steps import LIGHTER, MOST_ACKNOWLEDGED_AT_ONCE, MOST_AT_ONCE, SETTLE_STEP
 from .batch import Confirming
 from .codec import (
     FRAME_BODY,
@@ -331,7 +333,10 @@ class Channel(Confirming):
             self._reports.acknowledged(event)
         if event.multiple or self.transaction is not None:
             for tag in event.tags:
-                self._settle(self._take(tag, event.multiple), "ack")
+                if event.multiple and self._in_steps(tag, "ack", MOST_ACKNOWLEDGED_AT_ONCE):
+                    self.session.settle_first()
+                else:
+                    self._settle(self._take(tag, event.multiple), "ack")
             return
         pop, acknowledged = self._unacked.holders.pop, self.session.turn.acknowledged
         for tag in event.tags:
@@ -344,7 +349,11 @@ class Channel(Confirming):
                 acknowledged[consumer].append(reference)
 
     def refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
-        self._settle(self._take(tag, multiple), "nack" if requeue else REJECTED)
+        how = "nack" if requeue else REJECTED
+        if multiple and self._in_steps(tag, how, MOST_AT_ONCE):
+            self.session.settle_first()
+        else:
+            self._settle(self._take(tag, multiple), how)
 
     def refuse_each(self, tags: list[int], requeue: bool, method: int) -> None:
         """One after the other, each by itself, all with ``basic.nack`` or all with ``basic.reject``."""
@@ -358,10 +367,42 @@ class Channel(Confirming):
                 taken.append(entry)
         finally:
             self._settle(taken, REJECTED if not requeue else "reject" if method == _REJECT else "nack")
+            self.session.settle_first()
 
     def recover(self) -> None:
+        if self._in_steps(0, "recover", MOST_AT_ONCE):
+            return
         self._oldest_tag = self._next_tag
         self._end(self._unacked.take(list(self._unacked)), "recover")
+
+    def _in_steps(self, tag: int, how: str, most: int) -> bool:
+        """Whether there may be more up to this tag than is ended at once: then it has begun (``settle_first``)."""
+        last, unacked = tag or self._next_tag - 1, self._unacked
+        if self.transaction is not None or min(len(unacked), last - self._oldest_tag) <= most or (tag and tag not in unacked):
+            return False
+        self._oldest_tag = last + 1
+        self.session.turn.finish()
+        self.session.broker.settling.begin(self.session.connection.name, self._parts(last, how))
+        return True
+
+    def _parts(self, last: int, how: str) -> Iterator[tuple[int, Callable[[], Returned]]]:
+        size = SETTLE_STEP // LIGHTER if how == "ack" else SETTLE_STEP
+        while next(iter(self._unacked), last + 1) <= last:
+            yield size, partial(self._end_some, last, how)
+
+    def _end_some(self, last: int, how: str) -> Returned:
+        """Of what is held up to this tag."""
+        taken = self._unacked.take([tag for tag in islice(self._unacked, SETTLE_STEP) if tag <= last])
+        broker, back = self.session.broker, Returned()
+        if how == "ack":
+            for consumer, references in still_unacked(taken).items():
+                broker.settlement.acknowledge(consumer, references)
+                self.session.settled(consumer)
+        else:
+            for failed in refused(taken, how, self._reports):
+                back.append((failed[0], broker.settlement.fail_but_for_places(*failed)))
+                self.settled(failed[0])
+        return back
 
     def _take(self, tag: int, multiple: bool) -> list[Unacked]:
         """The deliveries an acknowledgement names; tag 0 with ``multiple`` is all of them."""
@@ -497,7 +538,8 @@ class Channel(Confirming):
         self._reports.clear()
         if self.transaction is not None:
             session.broker.transactions.end(session.connection, self.number)
-        session.broker.consumers_gone([consumer.queue for consumer in open_ones])
+        queues = [consumer.queue for consumer in open_ones]
+        session.broker.settling.when_over(session.connection.name, partial(session.broker.consumers_gone, queues))
 
 
 def _check(transaction: Transaction[Held]) -> None:

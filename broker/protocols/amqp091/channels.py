@@ -69,7 +69,8 @@ class Channels:
             self._session.write(method_frame(number, "channel.close-ok"))
             closed.how = _How.ANSWERED
 
-        closed.answers.when_safe(answer)
+        session = self._session
+        session.broker.settling.when_over(session.connection.name, lambda: closed.answers.when_safe(answer))
 
     def close_for(self, number: int, error: AmqpError, method: int) -> None:
         """We do; ``method`` caused it."""

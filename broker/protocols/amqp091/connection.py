@@ -150,6 +150,10 @@ class AmqpConnection:
         """Deliveries were refused: until that is on disk they stand nowhere where they could be seen."""
         raise NotImplementedError
 
+    def settle_first(self) -> None:
+        """Nothing further is acted on before what of it ends in steps has ended."""
+        raise NotImplementedError
+
     def settled(self, consumer: Consumer) -> None:
         """Some of the consumer's deliveries were acknowledged."""
         raise NotImplementedError

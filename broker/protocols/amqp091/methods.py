@@ -236,13 +236,16 @@ def _recover(channel: Channel, values: _Values) -> None:
     if not values[0]:
         raise not_implemented("requeue=false", NUMBER["basic.recover"])
     channel.recover()
-    channel.answer("basic.recover-ok")
+    session = channel.session
+    session.broker.settling.when_over(session.connection.name, partial(channel.answer, "basic.recover-ok"))
+    session.settle_first()
 
 
 def _recover_async(channel: Channel, values: _Values) -> None:
     if not values[0]:
         raise not_implemented("requeue=false", NUMBER["basic.recover-async"])
     channel.recover()
+    channel.session.settle_first()
 
 
 # -- the rest ----------------------------------------------------------------------------------------------------------

@@ -195,6 +195,12 @@ class AmqpSession(AmqpConnection):
         if self._notifies_blocked and self.producer.waiting is not None:
             self.write(method_frame(0, "connection.blocked", self.producer.waiting.why))
 
+    def settle_first(self) -> None:
+        name = self.connection.name
+        if self._deferred is None and name in self.broker.settling.lines:
+            self.defer()
+            self.broker.settling.when_over(name, self._in_turn)
+
     def _in_turn(self) -> None:
         try:
             self.go_on()
@@ -255,6 +261,7 @@ class AmqpSession(AmqpConnection):
         elif number == _CHANNEL_CLOSE:
             self._channels.at(event.channel)
             self._channels.close(event.channel)
+            self.settle_first()
         else:
             channel = self._channels.at(event.channel)
             for before, methods in ((self._returns, _SHOWING), (channel.answers, _BEGINNING)):
@@ -365,7 +372,7 @@ class AmqpSession(AmqpConnection):
             self._ended = True
             self._output.leave()
 
-        self.broker.journal.when_safe(closed)
+        self.broker.settling.when_over(self.connection.name, lambda: self.broker.journal.when_safe(closed))
 
     def _let_go(self, lost: bool, counts: bool) -> None:
         """The broker forgets the connection: what it held goes back (``counts``: see Broker.disconnect), its own queues end."""
@@ -380,8 +387,12 @@ class AmqpSession(AmqpConnection):
         self.patterns.clear()
         self.reports.close()
         self._channels.let_go()
-        self.broker.delete_exclusive(self.connection)
-        self.broker.consumers_gone(queues)
+
+        def settled() -> None:
+            self.broker.delete_exclusive(self.connection)
+            self.broker.consumers_gone(queues)
+
+        self.broker.settling.when_over(self.connection.name, settled)
 
     def _failed(self, event: Event, error: AmqpError) -> None:
         """An exception: of the channel it happened on, or of the whole connection."""
@@ -396,6 +407,7 @@ class AmqpSession(AmqpConnection):
                 self._end()
             return
         self._channels.close_for(channel.number, error, number)
+        self.settle_first()
 
     def _close_connection(self, error: AmqpError, number: int = 0, counts: bool = True) -> None:
         """``number``: the method that caused it. ``counts``: the client did, not the broker of its own accord."""

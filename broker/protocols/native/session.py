@@ -80,6 +80,8 @@ class NativeSession:
         self._waiting: list[Frame] | None = None
         #: What is to get an answer that may be much: who asks faster than it reads would have us hold many of those.
         self._asked: Callable[[Any], None] | None = None
+        #: What it settles takes several steps.
+        self._settles = False
         self._cancel_login: Callable[[], object] | None = None
         #: The client understands DELIVER_BODIES.
         self._joins_bodies = False
@@ -304,7 +306,7 @@ class NativeSession:
         consumer = connection.consumers.get(number)
         if consumer is not None:
             self._broker.unsubscribe(connection, consumer)
-        self._answer_when_safe(request, None)
+        self._when_settled(connection, lambda: self._answer_when_safe(request, None))
 
     def _on_delivered(self, connection: Connection, frame: Frame) -> None:
         number, tag = take(frame, "GIVEN", int, int)
@@ -357,8 +359,7 @@ class NativeSession:
         self._settle(connection, consumer, kind, held, report, session)
         if missing and not request:
             self._write([int(Op.NOT_HELD), number, missing])
-        if request:
-            self._answer_when_safe(request, {"not_held": missing})
+        self._when_settled(connection, lambda: self._answer_when_safe(request, {"not_held": missing}))
 
     def _settle(
         self, connection: Connection, consumer: Consumer, kind: int, held: list[MessageReference], report: FailureReport, session: int
@@ -378,6 +379,24 @@ class NativeSession:
         else:
             broker.settlement.client_saw_expire(consumer, held)
 
+    def _when_settled(self, connection: Connection, act: Callable[[], None]) -> None:
+        """``act`` follows what the connection settles; what takes several steps (delivery/settling.py) is over before anything else is
+        acted on."""
+        if connection.name not in self._broker.settling.lines:
+            act()
+            return
+        if not self._settles:
+            self._settles, self._waiting = True, self._waiting or []
+            self._output.pause_reading()
+
+        def over() -> None:
+            act()
+            self._settles = connection.name in self._broker.settling.lines
+            if not self._settles:
+                self._go_on()
+
+        self._broker.settling.when_over(connection.name, over)
+
     def _not_held(self, number: int, ranges: list[int], request: int) -> None:
         if request:
             self._answer_when_safe(request, {"not_held": ranges})
@@ -395,6 +414,7 @@ class NativeSession:
             self._broker.transactions.commit(connection, unsigned(session, "session", MAX_SESSION, 1), transaction_id, sends)
         except Refused as refusal:
             self._refuse(request, refusal)
+            self._when_settled(connection, lambda: None)
             return
         self._answer_when_safe(request, None)
 
@@ -402,7 +422,7 @@ class NativeSession:
         request, session = take(frame, "ROLLBACK", int, int)
         unsigned(request, "request")
         self._broker.transactions.roll_back(connection, unsigned(session, "session", MAX_SESSION, 1))
-        self._write([int(Op.RESULT), request, None])
+        self._when_settled(connection, lambda: self._write([int(Op.RESULT), request, None]))
 
     # -- the rest ----------------------------------------------------------------------------------------------------
 
@@ -428,10 +448,10 @@ class NativeSession:
             self._asked = answer
 
     def _go_on(self) -> None:
-        """With what came behind a call that waited."""
-        waiting, self._waiting = self._waiting, None
-        if waiting is None:
+        """With what came behind a call that waited, or behind what was settled in steps."""
+        if self._settles or self._waiting is None:
             return
+        waiting, self._waiting = self._waiting, None
         try:
             self.receive(waiting)
         except Exception as error:
@@ -452,7 +472,7 @@ class NativeSession:
             self._ended = True
             self._output.leave()
 
-        self._broker.journal.when_safe(closed)
+        self._broker.settling.when_over(connection.name, lambda: self._broker.journal.when_safe(closed))
 
     def _answer_when_safe(self, request: int, value: Any) -> None:
         if request:
