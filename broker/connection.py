@@ -35,6 +35,7 @@ class Connection:
         "consumers",
         "front_end",
         "kept",
+        "late_reports",
         "library",
         "name",
         "number",
@@ -66,6 +67,8 @@ class Connection:
         self.client_id = client_id
         self.client = client
         self.library = Library()
+        #: How many failures it reported of what it had acknowledged.
+        self.late_reports = 0
         self.user = user
         #: Where it came from: address and port.
         self.peer = peer

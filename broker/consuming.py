@@ -179,6 +179,7 @@ class Consuming(DeadLetters):
         consumer = Consumer(number, connection.name, connection.front_end, 1, client=connection.client)
         consumer.queue = queue
         consumer.open = False
+        connection.late_reports += 1
         self.settled_reports.take(consumer, told, self.access.may(connection, Right.SEND, queue_place(queue)))
 
     def when_read(self, connection: Connection, queue: Queue, callback: Callable[[], None]) -> bool:

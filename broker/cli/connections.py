@@ -20,7 +20,7 @@ app = typer.Typer(help="One connection.", no_args_is_help=True)
 
 
 #: AMQP clients that name no prefetch have this one.
-_NO_LIMIT: Final = 1 << 30
+NO_LIMIT: Final = 1 << 30
 
 
 class Order(StrEnum):
@@ -77,7 +77,7 @@ def _blocked(each: dict[str, Any]) -> str:
     return f"[red]{escape(blocked['why'])}[/], for {span_since(blocked['since_ms'])}" if blocked else ""
 
 
-def _product(each: dict[str, Any]) -> str:
+def product(each: dict[str, Any]) -> str:
     return escape(" ".join(filter(None, (each["product"], each["product_version"]))))
 
 
@@ -88,7 +88,7 @@ def _age(each: dict[str, Any]) -> str:
 #: What a client says of itself.
 _CLIENT: Final[tuple[_Shown, ...]] = (
     ("client", 1, partial(_text, "client")),
-    ("product", 2, _product),
+    ("product", 2, product),
     ("host", 4, partial(_text, "host")),
     ("version", 4, partial(_text, "version")),
 )
@@ -133,7 +133,7 @@ def _consumers(found: list[dict[str, Any]]) -> RenderableType:
     columns += [Column(heading, rank, number=True) for heading, rank in numbers.items()]
     rows = []
     for each, texts in zip(found, cells, strict=True):
-        prefetch, credit = ("no limit" if each["prefetch"] >= _NO_LIMIT else f"{each[key]:,}" for key in ("prefetch", "credit"))
+        prefetch, credit = ("no limit" if each["prefetch"] >= NO_LIMIT else f"{each[key]:,}" for key in ("prefetch", "credit"))
         rows.append([*texts, prefetch, credit, f"{each['unsettled']:,}", f"{each['given']:,}", size(each["held_bytes"])])
     return Listing(columns, rows)
 

@@ -108,7 +108,6 @@ def explain(
 
 def _explained(address: str, file: Path | None, url: str) -> Explained:
     from ..core.dead_letter import DELIVERY_LIMIT, target
-    from ..core.settings.address_settings import Origin
 
     if file is not None:
         settings = load_config(file).address_settings
@@ -117,9 +116,24 @@ def _explained(address: str, file: Path | None, url: str) -> Explained:
         return Explained(address, settings.explain(address), dead_letter_queues=queues)
     from .client import call
 
-    value = call(url, "explain", address=address)
+    return _answered(call(url, "explain", address=address))
+
+
+def _answered(value: dict[str, Any]) -> Explained:
+    from ..core.settings.address_settings import Origin
+
     origins = [Origin(**each) for each in value["settings"]]
-    return Explained(address, origins, value["queues"], *(value[name] for name in _OF_THE_BROKER))
+    return Explained(value["address"], origins, value["queues"], *(value[name] for name in _OF_THE_BROKER))
+
+
+def fate(value: dict[str, Any]) -> tuple[int | None, str]:
+    """Of a message that always fails: how many attempts it has (None: without end), and what becomes of it, in a sentence for a terminal.
+
+    ``value``: what the broker answers to ``explain``.
+    """
+    explained = _answered(value)
+    found = _attempts(explained, SHOWN_ATTEMPTS, None, {})
+    return found.allowed, _ending(found, explained)
 
 
 def _attempts(explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any]) -> Attempts:

@@ -54,6 +54,10 @@ class SharedWindow:
             self._holds_nothing.add(consumer.number)
         consumer.shared = self
 
+    def has_nothing_of(self, consumer: Consumer) -> bool:
+        """What it is given is settled at once."""
+        return consumer.number in self._holds_nothing
+
     def leave(self, consumer: Consumer) -> None:
         self._consumers.pop(consumer.number, None)
         self._holds_nothing.discard(consumer.number)
@@ -149,6 +153,7 @@ class Consumer:
         "priority",
         "pulls",
         "queue",
+        "reports",
         "retired",
         "returning",
         "returns_at_once",
@@ -206,6 +211,8 @@ class Consumer:
         self.timeout_ms: int | None = None
         #: Names of arguments that it was asked for with and that have no effect.
         self.ignored: tuple[str, ...] = ()
+        #: How many of its failures came with a report.
+        self.reports = 0
         self.extension = 0
         self.pulls = 0
         #: Messages that were not handed to it, because its client takes none of their size.

@@ -173,6 +173,8 @@ class Settlement:
         state, queue, settings = self._state, consumer.queue, consumer.queue.settings
         if consumer.returns_at_once:
             settings = of_amqp_consumer(settings, failure)
+        if report:
+            consumer.reports += 1
         report = report or {}
         if failure.counts:
             # What a client wrote is read before anything changes.

@@ -106,16 +106,21 @@ def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
 
 
 def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consumer: Consumer) -> dict[str, Any]:
-    """``consumer_tag``: AMQP's; ``blocked``: why it is given nothing whatever waits, None where it would be."""
+    """``consumer_tag``: AMQP's; ``blocked``: why it is given nothing whatever waits, None where it would be. ``settled_when_given``: it has
+    no acknowledgements; ``reports``: of how many failures it told the reason, and how often its connection did after the acknowledgement.
+    """
+    connection = connections.get(consumer.connection)
     return {
         "consumer": consumer.name,
         "connection": consumer.connection,
         "consumer_tag": consumer.tag or None,
-        **described(connections.get(consumer.connection)),
+        **described(connection),
         "blocked": _why_blocked(consumer, now_ms),
         "queue": consumer.queue.name,
         "prefetch": consumer.prefetch,
         "credit": consumer.credit,
+        "settled_when_given": consumer.shared is not None and consumer.shared.has_nothing_of(consumer),
+        "reports": {"before": consumer.reports, "after_acknowledgement": 0 if connection is None else connection.late_reports},
         "unsettled": len(consumer.unsettled),
         "held_bytes": consumer.held_bytes,
         "given": sum(reference.delivered_at_ms is not None for reference in consumer.unsettled.values()),

@@ -11,9 +11,9 @@ import pytest
 from celery import Celery
 
 from homing.client import blocking
-from tests.amqp_support import AMQP, amqp_port
-from tests.instrumented.story import PROGRAMS, TASKS, Worker, play
-from tests.process import Server, wait_until
+from tests.amqp_support import AMQP, amqp_port, connection
+from tests.instrumented.story import PROGRAMS, RELEASE, TASKS, Worker, play
+from tests.process import HomingCommand, Server, wait_until
 
 SETTINGS: dict[str, Any] = {"#": {"redelivery-delay": 0}, "story-celery": {"keep-settled-failures": True}}
 PYTHON = [sys.executable, "-W", "ignore"]
@@ -73,3 +73,34 @@ def test_the_tries_of_a_celery_task_are_one_story(broker: Server, tmp_path: Path
 def faults(native: blocking.Connection, queue: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = native.call("faults", queue=queue)["items"]
     return found
+
+
+def test_doctor_says_of_each_consumer_what_is_not_told(broker: Server, tmp_path: Path) -> None:
+    queue, homing = "examined", HomingCommand(tmp_path / "commands")
+    homing.url = broker.url
+    homing.directory.mkdir()
+    worker = Worker(tmp_path / "worker", broker, queue, [*PYTHON, str(PROGRAMS / "with_pika.py")])
+    with connection(broker) as plain:
+        channel = plain.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.basic_consume(queue, lambda *_: None, auto_ack=True, consumer_tag="at once")
+        limited = plain.channel()
+        limited.basic_qos(prefetch_count=7)
+        limited.basic_consume(queue, lambda *_: None)
+        try:
+            worker.start()
+            wait_until("three consume", lambda: len(homing.json("consumers", queue)) == 3)
+            at_once, by_hand, instrumented = homing.json("doctor", queue)
+            text = homing("doctor", queue).stdout
+        finally:
+            worker.kill()
+    assert [at_once["acknowledges"], by_hand["acknowledges"]] == ["when it is given a message", "as its program says"]
+    assert [at_once["prefetch"], by_hand["prefetch"]] == [None, 7]
+    assert "is gone" in at_once["always_fails"]
+    assert "without end" in by_hand["always_fails"]
+    assert [each["instrumented"] is not None for each in (at_once, by_hand, instrumented)] == [False, False, True]
+    assert instrumented["version"] == RELEASE
+    unseen = "Nobody learns why"
+    assert [any(unseen in advice for advice in each["advice"]) for each in (at_once, by_hand, instrumented)] == [True, True, False]
+    assert all(any("end of attempts" in advice for advice in each["advice"]) for each in (by_hand, instrumented))
+    assert text.count(unseen) == 2, text

@@ -1,0 +1,102 @@
+"""``doctor``: of each consumer, what is known of its failures, and what would tell more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+from rich.text import Text
+
+from ..core.settings.units import counted
+from .completion import queue_argument
+from .connections import NO_LIMIT, product
+from .explain import fate
+from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
+
+#: The bundled clients report each failure by themselves.
+_OWN: Final = "homing-"
+#: What those that ``homing instrument`` knows call themselves: pika and dramatiq; aio-pika, FastStream and Taskiq; kombu and Celery.
+_KNOWN: Final = ("Pika Python Client Library", "aiormq", "py-amqp")
+_CELERY: Final = "py-amqp"
+_AT_ONCE: Final = "when it is given a message"
+_LOST: Final = "What it is given is gone, whether its work succeeds or not."
+
+
+def doctor(
+    queue: Annotated[str | None, queue_argument("Only consumers of this queue.")] = None, url: Url = DEFAULT_URL, as_json: Json = False
+) -> None:
+    """Look at each consumer: with which library it works, how it acknowledges, whether the broker is told why its deliveries fail, what
+    becomes of a failure there, and what would be better.
+    """
+    from .client import seen, talk
+
+    async def ask(connection: Any) -> list[dict[str, Any]]:
+        consumers = await seen(connection, "consumers", queue=queue)
+        explained = {name: await connection.call("explain", address=name) for name in sorted({each["queue"] for each in consumers})}
+        consumers.sort(key=lambda each: (each["queue"], each["consumer"]))
+        return [_examined(each, *fate(explained[each["queue"]])) for each in consumers]
+
+    found = talk(url, ask)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        stdout.print("No consumer is connected." if queue is None else f"No consumer of {escape(queue)} is connected.")
+    for each in found:
+        _print(each)
+
+
+def _examined(consumer: dict[str, Any], attempts: int | None, ending: str) -> dict[str, Any]:
+    same = ("consumer", "connection", "queue", "client", "product", "product_version", "instrumented", "host", "version", "reports")
+    said = {name: consumer[name] for name in same}
+    said["prefetch"] = None if consumer["prefetch"] >= NO_LIMIT else consumer["prefetch"]
+    said["acknowledges"] = _acknowledges(consumer)
+    said["always_fails"] = _LOST if consumer["settled_when_given"] else Text.from_markup(ending).plain
+    return said | {"advice": list(_advice(consumer, attempts is None))}
+
+
+def _acknowledges(consumer: dict[str, Any]) -> str:
+    if consumer["settled_when_given"]:
+        return _AT_ONCE
+    if consumer["reports"]["after_acknowledgement"]:
+        return "before the work"
+    return "as its program says"
+
+
+def _reports(consumer: dict[str, Any]) -> bool:
+    return bool((consumer["product"] or "").startswith(_OWN) or consumer["instrumented"] or any(consumer["reports"].values()))
+
+
+def _advice(consumer: dict[str, Any], endless: bool) -> Iterator[str]:
+    library = consumer["product"] or ""
+    if consumer["settled_when_given"]:
+        yield "Let it acknowledge when the work is done (auto_ack or no_ack off)."
+    elif endless:
+        yield f"Give the queue an end of attempts: x-delivery-limit, or max-delivery-attempts in settings for {consumer['queue']}."
+    if not _reports(consumer):
+        if library in _KNOWN:
+            yield 'Nobody learns why its deliveries fail: start it with "homing instrument", or report to the exchange homing.failure.'
+        else:
+            yield "Nobody learns why its deliveries fail: report to the exchange homing.failure before the nack (docs/interoperability.md)."
+    if consumer["reports"]["after_acknowledgement"]:
+        yield f"It acknowledges before the work: keep-settled-failures: true for {consumer['queue']} makes that a dead letter."
+    elif library == _CELERY and not consumer["instrumented"]:
+        yield "Celery acknowledges a task before it runs, unless it has acks_late: what fails then is seen only where it is instrumented."
+    if consumer["prefetch"] >= NO_LIMIT and not consumer["settled_when_given"]:
+        yield "It takes all that the queue has: a prefetch (basic.qos) leaves something to others, and less to give back when it is killed."
+
+
+def _print(each: dict[str, Any]) -> None:
+    client = each["client"] if each["client"] != each["product"] else None
+    who = " on ".join(filter(None, (client, each["host"])))
+    release = f", release {each['version']}" if each["version"] else ""
+    stdout.print(f"[bold]{escape(each['queue'])}[/]  {escape(each['consumer'])}  {escape(who + release)}".rstrip())
+    prefetch = "no prefetch" if each["prefetch"] is None else f"prefetch {each['prefetch']:,}"
+    told = counted(sum(each["reports"].values()), "failure")
+    told_by = f"by {escape(each['instrumented'])}, instrumented" if each["instrumented"] else "by its program"
+    why = f"{told} told with a reason, {told_by}" if _reports(each) else "[yellow]failures come without a reason[/]"
+    library = product(each) or "a library that does not say its name"
+    stdout.print(f"  {library}; {prefetch}; acknowledges {each['acknowledges']}; {why}")
+    stdout.print(f"  [dim]What always fails:[/] {escape(each['always_fails'])}")
+    for advice in each["advice"]:
+        stdout.print(f"  [yellow]→[/] {escape(advice)}")
