@@ -158,7 +158,8 @@ class Settlement:
             )
         else:
             again = self.fail_but_for_places(consumer, references, failure, outcome, report, apply_limit)
-            self._state.take_back(consumer, again)
+            if again:
+                self._state.take_back(consumer, again)
 
     def fail_but_for_places(
         self,
@@ -218,7 +219,6 @@ class Settlement:
             queue.counts[RETRIED] += len(again)
         if again:
             state.recorder.changed(again)
-            state.take_back(consumer, again)
         if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
             state.returns[queue] = state.returns.get(queue, 0) + soon
         state.mark_ready(queue)
