@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from . import places
-from .auth.access import Who, at_queue, everywhere, needs
+from .auth.access import Who, at_queue, everywhere, needs, needs_any
 from .auth.users import User
 from .connection import Connection
 from .core.amqp.exchange import Destination, Fields
@@ -186,6 +186,11 @@ class Administration(Engine):
             connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments
         )
 
+    @needs_any(places.looked_up)
+    def look_up_queue(self, connection: Connection, name: str) -> Queue:
+        """See DeclaredQueues.look_up."""
+        return self.declared_queues.look_up(connection, name)
+
     @needs((Right.CONSUME, places.replied))
     def make_reply_queue(self, connection: Connection) -> Queue:
         """See DeclaredQueues.make_reply_queue."""
@@ -214,6 +219,11 @@ class Administration(Engine):
         exchanges.declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
         what = f"exchange '{name}' in vhost '{connection.virtual_host}'"
         self.declared_queues.report_ignored(what, [each for each in arguments if each != ALTERNATE], "the ")
+
+    @needs_any(places.exchange_looked_up)
+    def look_up_exchange(self, connection: Connection, name: str) -> None:
+        """See Exchanges.find."""
+        self.virtual_hosts.exchanges_of(connection).find(name)
 
     @needs((Right.MANAGE, places.at_exchange), audited=True)
     def delete_exchange(self, connection: Connection, name: str, if_unused: bool) -> None:

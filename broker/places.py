@@ -200,6 +200,17 @@ def declared(_: Engine, connection: Connection, name: str, **__: object) -> Iter
     return (Place("queue", (prefix_of(connection.virtual_host) + (name or GENERATED),)),)
 
 
+def looked_up(broker: Engine, connection: Connection, name: str) -> Iterable[Place]:
+    full = prefix_of(connection.virtual_host) + name
+    queue = broker.state.post_office.queues.get(full)
+    return (Place("queue", (full,)) if queue is None else queue_place(queue),)
+
+
+def exchange_looked_up(broker: Engine, connection: Connection, name: str) -> Iterable[Place]:
+    """Reporting why a delivery failed asks for nothing, nor does the question whether that is possible."""
+    return () if name == FAILURE else at_exchange(broker, connection, name)
+
+
 def declared_source(broker: Engine, connection: Connection, name: str, *, arguments: Mapping[str, Any], **__: object) -> Iterable[Place]:
     """As RabbitMQ asks of who declares a dead-letter exchange: to read from the queue, and to write to the exchange."""
     return declared(broker, connection, name) if isinstance(arguments.get("x-dead-letter-exchange"), str) else ()

@@ -91,11 +91,18 @@ class Access:
         """Raises Refused, ``access-refused``, unless it may; the audit has it."""
         for place in places:
             if not self.may(who, right, place):
-                refusal = f"{right} access to {shown(place)} refused for user '{who.user}'"
                 self.record(who, verb, places, "access-refused", right=str(right))
-                raise AccessRefused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
+                raise _refusal(f"{right} access", who, right, place)
         if right is Right.CREATE:
             self.check_room(who, places)
+
+    def check_any(self, who: Who, *places: Place, verb: str) -> None:
+        """Raises Refused, ``access-refused``, unless it has some right or other there; the audit has it."""
+        rights = self.users.rights_of(who.user) if self.users.hashes else None
+        for place in places if self.users.hashes else ():
+            if rights is None or not rights.anything_on(place):
+                self.record(who, verb, places, "access-refused")
+                raise _refusal("access", who, Right.MONITOR, place)
 
     def check_login(self, user: str, virtual_host: str | None) -> None:
         """Raises Refused: there is no such user any more, or, with RabbitMQ's sentence, one that may do nothing in the virtual host."""
@@ -194,6 +201,27 @@ def needs(
         return _declares(guarded, Needs(asks, audited, action=name))  # type: ignore[return-value]
 
     return declare
+
+
+def needs_any(find: Find) -> Callable[[F], F]:
+    """The verb shows something that whoever has any right there may see; nobody else hears whether it is there."""
+
+    def declare(verb: F) -> F:
+        name = verb.__name__.replace("_", "-")
+
+        @wraps(verb)
+        def guarded(owner: _Owner, who: Who, *arguments: Any) -> Any:
+            owner.access.check_any(who, *find(owner, who, *arguments), verb=name)
+            return verb(owner, who, *arguments)
+
+        return _declares(guarded, Needs(action=name))  # type: ignore[return-value]
+
+    return declare
+
+
+def _refusal(access: str, who: Who, right: Right, place: Place) -> AccessRefused:
+    refusal = f"{access} to {shown(place)} refused for user '{who.user}'"
+    return AccessRefused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
 
 
 def _log_action(who: Who, action: str, places: Iterable[Place], told: dict[str, Any]) -> None:

@@ -137,6 +137,11 @@ class Rights:
             return any(grant.pattern == ANY_WORDS and grant.virtual_host is None and grant.keys is None for grant in self._grants[right])
         return any(_covers(grant, name, place.key) for grant in self._grants[right] for name in place.names)
 
+    def anything_on(self, place: Place) -> bool:
+        """Whether there is anything that may be done with it, under whatever key."""
+        grants = [grant._replace(keys=None) for grants in self._grants.values() for grant in grants]
+        return any(_covers(grant, name, None) for grant in grants for name in place.names)
+
     def somewhere_in(self, virtual_host: str) -> bool:
         """Whether there is anything that may be done there."""
         return any(grant.virtual_host in (None, virtual_host) for grants in self._grants.values() for grant in grants)

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -87,62 +88,90 @@ def _event_of(record: logging.LogRecord) -> tuple[str, str]:
     return record.name.replace(".", "-"), said
 
 
-class Sparing:
-    """How often each kind of line may be said: ``_MOST_ALIKE`` times in ``_WINDOW_S``."""
+def _said_by(record: logging.LogRecord) -> str:
+    """What it says, or, where its values do not fit, what it was to say."""
+    try:
+        return record.getMessage()
+    except Exception as error:
+        return f"{record.msg!s} ({type(error).__name__})"
+
+
+class _Left:
+    """Lines that were left out: how many, and the last of them, as it would have been said."""
+
+    __slots__ = ("_last", "count")
 
     def __init__(self) -> None:
-        #: Kind -> (when its window began, how many were said in it, how many were not).
-        self._kinds: dict[str, tuple[float, int, int]] = {}
+        self.count = 0
+        self._last = ""
+
+    def add(self, line: Callable[[], str]) -> None:
+        self.count += 1
+        self._last = line()[:_MOST_CHARACTERS]
+
+    def __str__(self) -> str:
+        return f", the last of them: {self._last}"
+
+
+class Sparing:
+    """How often each kind of line may be said: ``_MOST_ALIKE`` times in ``_WINDOW_S``. ``line``: makes what would have been said."""
+
+    def __init__(self) -> None:
+        #: Kind -> (when its window began, how many were said in it, those that were not).
+        self._kinds: dict[str, tuple[float, int, _Left]] = {}
         #: Of kinds that there was no room to count apart.
-        self._others = 0
+        self._others = _Left()
         #: When this second began, the lines that were said in it, and all that were one too many for theirs.
         self._second_s = -_WINDOW_S
-        self._said = self._too_many = 0
+        self._said, self._too_many = 0, _Left()
 
-    def admits(self, now_s: float) -> bool:
+    def admits(self, now_s: float, line: Callable[[], str]) -> bool:
         """Whether there is room for one more in this second, whatever its kind."""
         if now_s - self._second_s >= 1.0:
             self._second_s, self._said = now_s, 0
         self._said += 1
-        self._too_many += self._said > _MOST_A_SECOND
+        if self._said > _MOST_A_SECOND:
+            self._too_many.add(line)
         return self._said <= _MOST_A_SECOND
 
-    def allows(self, kind: str, now_s: float) -> bool:
+    def allows(self, kind: str, now_s: float, line: Callable[[], str]) -> bool:
         known = self._kinds.get(kind)
         if known is None:
             if len(self._kinds) >= _MOST_KINDS and not self._forget(now_s):
-                self._others += 1
+                self._others.add(line)
                 return False
-            known = now_s, 0, 0
+            known = now_s, 0, _Left()
         began, said, left = known
-        if now_s - began >= _WINDOW_S and not left:
+        if now_s - began >= _WINDOW_S and not left.count:
             began, said = now_s, 0
         allowed = said < _MOST_ALIKE
-        self._kinds[kind] = (began, said + 1, left) if allowed else (began, said, left + 1)
+        if not allowed:
+            left.add(line)
+        self._kinds[kind] = began, said + allowed, left
         return allowed
 
     def _forget(self, now_s: float) -> bool:
         """Makes room; whether there is some."""
-        for kind in [kind for kind, (began, _, left) in self._kinds.items() if now_s - began >= _WINDOW_S and not left]:
+        for kind in [kind for kind, (began, _, left) in self._kinds.items() if now_s - began >= _WINDOW_S and not left.count]:
             del self._kinds[kind]
         return len(self._kinds) < _MOST_KINDS
 
     def left_out(self) -> bool:
-        return self._others > 0 or self._too_many > 0 or any(left for _, _, left in self._kinds.values())
+        return self._others.count > 0 or self._too_many.count > 0 or any(left.count for _, _, left in self._kinds.values())
 
     def summaries(self, now_s: float, *, everything: bool = False) -> list[str]:
         """What was left out in windows that are over; from here on these kinds may be said again."""
         lines = []
         for kind, (began, _, left) in list(self._kinds.items()):
-            if left and (everything or now_s - began >= _WINDOW_S):
+            if left.count and (everything or now_s - began >= _WINDOW_S):
                 del self._kinds[kind]
-                lines.append(f"{left} more like this were left out: {kind}")
-        if self._others:
-            lines.append(f"{self._others} more of other kinds were left out")
-            self._others = 0
-        if self._too_many and (everything or now_s - self._second_s >= 1.0):
-            lines.append(f"{self._too_many} lines beyond {_MOST_A_SECOND} a second were left out")
-            self._too_many = 0
+                lines.append(f"{left.count} more like this were left out{left}")
+        if self._others.count:
+            lines.append(f"{self._others.count} more of other kinds were left out{self._others}")
+            self._others = _Left()
+        if self._too_many.count and (everything or now_s - self._second_s >= 1.0):
+            lines.append(f"{self._too_many.count} lines beyond {_MOST_A_SECOND} a second were left out{self._too_many}")
+            self._too_many = _Left()
         return lines
 
 
@@ -234,8 +263,8 @@ class LogWriter(logging.Handler):
             self._lines.put(self._own_line(f"line-failed: a line could not be made: {record.msg!s} ({type(error).__name__})"))
 
     def _allows(self, record: logging.LogRecord, now_s: float) -> bool:
-        kept_apart = getattr(record, "apart", False)
-        return (kept_apart or self._sparing.allows(str(record.msg), now_s)) and self._sparing.admits(now_s)
+        kept_apart, line = getattr(record, "apart", False), partial(_said_by, record)
+        return (kept_apart or self._sparing.allows(str(record.msg), now_s, line)) and self._sparing.admits(now_s, line)
 
     def close(self) -> None:
         """What waits is written, if somebody takes it within ``flush_s``."""

@@ -77,6 +77,19 @@ async def test_queue_names_are_unique(connection: Connection) -> None:
     assert taken.value.code == "queue-exists"
 
 
+async def test_names_that_look_alike_are_two_where_their_bytes_are(connection: Connection) -> None:
+    of = name()
+    one, two = f"{of}.caf\N{LATIN SMALL LETTER E WITH ACUTE}", f"{of}.cafe\N{COMBINING ACUTE ACCENT}"
+    numbers = {(await declare(connection, queue=each))["queue_id"] for each in (one, two, one)}
+    assert len(numbers) == 2
+    await connection.call("set-settings", layers={one: {"max-length": 5}})
+    async with connection.session() as session:
+        await session.producer(one).send(b"1")
+    assert [len(bodies(await look(connection, each))) for each in (one, two)] == [1, 0]
+    found = [await connection.call("explain", address=each) for each in (one, two)]
+    assert [next(row["value"] for row in each["settings"] if row["key"] == "max-length") for each in found] == [5, None]
+
+
 async def test_a_consumers_name_is_a_queue_first_then_an_address(connection: Connection) -> None:
     address, both = name(), name()
     await declare(connection, queue=f"{address}.only", address=address)

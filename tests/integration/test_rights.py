@@ -408,8 +408,9 @@ def test_who_may_see_nothing_of_a_list_is_told_so(house: House) -> None:
 
 def test_what_stands_in_the_way_of_a_deletion_is_told_to_who_may_delete(house: House) -> None:
     """Not how much is in it, to anybody else; and the audit has a line of each refusal."""
-    name = house.name()
+    name, other = house.name(), house.name()
     filled(house, name)
+    filled(house, other)
     keeping = house.admin.session().consumer(name).ready()
     ways = {"if_empty": "queue-not-empty", "if_unused": "queue-in-use"}
 
@@ -421,9 +422,78 @@ def test_what_stands_in_the_way_of_a_deletion_is_told_to_who_may_delete(house: H
     for way, why in ways.items():
         assert code(house.client("no-manage"), way) == "access-refused"
         assert code(house.admin, way) == why
+
+    def over_amqp(user: str, delete: Callable[[BlockingChannel], object]) -> str:
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker) as told:
+            delete(house.channel(user))
+        return f"{told.value.reply_code} {told.value.reply_text}"
+
+    house.channel("admin").exchange_declare(f"x.{name}")
+    house.channel("admin").queue_bind(name, f"x.{name}")
+    kinds: dict[str, Callable[[BlockingChannel], object]] = {
+        "not empty": lambda channel: channel.queue_delete(other, if_empty=True),
+        "in use": lambda channel: channel.queue_delete(name, if_unused=True),
+        f"exchange 'x.{name}' in vhost '/' in use": lambda channel: channel.exchange_delete(f"x.{name}", if_unused=True),
+    }
+    for why, delete in kinds.items():
+        told = over_amqp("no-manage", delete)
+        assert told.startswith("403 ACCESS_REFUSED - manage access"), told
+        assert "in use" not in told
+        assert "empty" not in told
+        told = over_amqp("admin", delete)
+        assert told.startswith("406 ")
+        assert why in told
     keeping.close()
-    wanted = {"access-refused", *ways.values()}
-    wait_until("the audit has them", lambda: {line["result"] for line in house.lines() if name in str(line)} >= wanted)
+    wanted = {
+        *(("delete-queue", name, result) for result in ("access-refused", *ways.values(), "precondition-failed")),
+        *(("delete-queue", other, result) for result in ("access-refused", "precondition-failed")),
+        *(("delete-exchange", f"x.{name}", result) for result in ("access-refused", "in-use")),
+    }
+    wait_until(
+        "the audit has them", lambda: {(each["action"], *each["on"], each["result"]) for each in house.lines() if each.get("on")} >= wanted
+    )
+
+
+def test_a_passive_declaration_tells_nobody_anything_who_has_no_right_there(house: House) -> None:
+    """Neither how much is in a queue, nor whether there is one; any right will do, as with RabbitMQ from 4.2.6 on."""
+    name, other = house.name(), house.name()
+    filled(house, name)
+    house.admin.call("add-user", name=other, hash=HASH, grants=[{"rights": ["send"], "pattern": f"{other}.#", "keys": "a.#"}])
+    house.admin.call("create-queue", queue=f"{other}.work")
+    house.channel("admin").exchange_declare(f"{other}.x", "topic")
+
+    def told(user: str, channel: Callable[[BlockingChannel], Any]) -> tuple[int, str]:
+        try:
+            method = channel(house.channel(user)).method
+        except pika.exceptions.ChannelClosedByBroker as error:
+            return error.reply_code, error.reply_text
+        return 0, str(getattr(method, "message_count", ""))
+
+    def passive(queue: str) -> Callable[[BlockingChannel], Any]:
+        return lambda channel: channel.queue_declare(queue, passive=True)
+
+    def exchange(queue: str) -> Callable[[BlockingChannel], Any]:
+        return lambda channel: channel.exchange_declare(queue, passive=True)
+
+    for right in Right:
+        assert told(f"no-{right}", passive(name)) == (0, "1")
+    for queue in (name, f"{name}.missing"):
+        assert told(other, passive(queue)) == (403, f"ACCESS_REFUSED - access to queue '{queue}' in vhost '/' refused for user '{other}'")
+    for queue in ("amq.topic", "missing"):
+        said = f"ACCESS_REFUSED - access to exchange '{queue}' in vhost '/' refused for user '{other}'"
+        assert told(other, exchange(queue)) == (403, said)
+    assert told(other, passive(f"{other}.work")) == (0, "0")
+    assert told(other, passive(f"{other}.none"))[0] == 404
+    assert [told(other, exchange(each))[0] for each in (f"{other}.x", "homing.failure")] == [0, 0]
+    refused = {
+        ("look-up-queue", name),
+        ("look-up-queue", f"{name}.missing"),
+        ("look-up-exchange", "amq.topic"),
+        ("look-up-exchange", "missing"),
+    }
+    wait_until(
+        "the audit has them", lambda: {(each["action"], *each.get("on", ())) for each in house.lines() if each["user"] == other} >= refused
+    )
 
 
 def test_what_is_left_out_of_a_list_is_counted(house: House, homing: HomingCommand) -> None:

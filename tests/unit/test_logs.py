@@ -152,19 +152,19 @@ def test_what_is_said_too_often_is_counted_by_kind(pipe: tuple[int, int]) -> Non
     lines = [line.partition("homing: ")[2] for line in written(pipe[0])]
     assert lines == [
         *(f"refused: {number}" for number in range(20)),
-        *("homing: another", "homing: the end", "lines-left-out: 80 more like this were left out: refused: %s"),
+        *("homing: another", "homing: the end", "lines-left-out: 80 more like this were left out, the last of them: refused: 99"),
     ]
 
 
 def test_a_kind_is_said_again_when_its_window_is_over() -> None:
     sparing = Sparing()
-    assert [sparing.allows("a", 0.0) for _ in range(25)].count(True) == 20
+    assert [sparing.allows("a: %d", 0.0, f"a: {number}".format) for number in range(25)].count(True) == 20
     assert sparing.summaries(9.0) == []
-    assert sparing.summaries(10.0) == ["5 more like this were left out: a"]
-    assert sparing.allows("a", 10.0)
+    assert sparing.summaries(10.0) == ["5 more like this were left out, the last of them: a: 24"]
+    assert sparing.allows("a: %d", 10.0, str)
     assert not sparing.left_out()
     # Where nothing was left out the next window begins by itself.
-    assert all(sparing.allows("b", 11.0 * number) for number in range(40))
+    assert all(sparing.allows("b", 11.0 * number, str) for number in range(40))
 
 
 def test_there_are_a_hundred_lines_a_second_whatever_they_say(pipe: tuple[int, int]) -> None:
@@ -180,7 +180,10 @@ def test_there_are_a_hundred_lines_a_second_whatever_they_say(pipe: tuple[int, i
     lines = [line.partition("homing: ")[2] for line in written(pipe[0])]
     said = [line for line in lines if line.startswith("homing: kind")]
     assert said == [f"homing: kind {number % 50}: {number}" for number in range(100)]
-    assert sorted(set(lines).difference(said)) == ["lines-left-out: 50 lines beyond 100 a second were left out", "next: second"]
+    assert sorted(set(lines).difference(said)) == [
+        "lines-left-out: 50 lines beyond 100 a second were left out, the last of them: kind 49: 149",
+        "next: second",
+    ]
 
 
 def test_lines_with_a_limit_of_their_own_are_not_counted_by_kind(pipe: tuple[int, int]) -> None:
@@ -195,9 +198,18 @@ def test_lines_with_a_limit_of_their_own_are_not_counted_by_kind(pipe: tuple[int
 
 def test_kinds_beyond_counting_are_told_of_together() -> None:
     sparing = Sparing()
-    assert sum(sparing.allows(f"kind {number}", 0.0) for number in range(2000)) == 500
-    assert sparing.summaries(1.0) == ["1500 more of other kinds were left out"]
-    assert sparing.allows("a new one", 20.0)
+    assert sum(sparing.allows(f"kind {number}", 0.0, f"kind {number}".format) for number in range(2000)) == 500
+    assert sparing.summaries(1.0) == ["1500 more of other kinds were left out, the last of them: kind 1999"]
+    assert sparing.allows("a new one", 20.0, str)
+
+
+def test_one_that_is_left_out_and_cannot_be_made_is_told_as_it_was_to_be(pipe: tuple[int, int]) -> None:
+    writer = LogWriter(_Descriptor(pipe[1]), Clock())
+    for number in range(20):
+        writer.handle(record("refused: %d", number))
+    writer.handle(record("refused: %d", "not a number"))
+    writer.close()
+    assert written(pipe[0])[-1].endswith("1 more like this were left out, the last of them: refused: %d (TypeError)")
 
 
 def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_told_what_it_missed(pipe: tuple[int, int]) -> None:

@@ -83,7 +83,7 @@ def _exchange_declare(channel: Channel, values: _Values) -> None:
     if passive:
         if not name:
             raise AmqpError(403, "ACCESS_REFUSED - operation not permitted on the default exchange")
-        broker.virtual_hosts.exchanges_of(connection).find(name)
+        broker.look_up_exchange(connection, name)
     else:
         broker.declare_exchange(
             connection, name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=_arguments(arguments)
@@ -124,7 +124,7 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
         return
     if passive:
         # The name as it is: only here, as with RabbitMQ, an empty one is not the channel's last queue.
-        queue = session.broker.declared_queues.look_up(session.connection, name)
+        queue = session.broker.look_up_queue(session.connection, name)
     else:
         queue = session.broker.declare_queue(
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
