@@ -116,6 +116,7 @@ class Engine:
         self.editing = Editing(self.state, self.hand, self.limits.properties_bytes)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
+        self.state.references.may_keep = self.flow.may_keep
         self._disk_low = disk_low
         self.state.post_office.add_address(Address(EVENTS, RoutingTypes.MULTICAST, now_ms(), auto_created=False))
         self.events = Events(self.state, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, name)

@@ -45,7 +45,7 @@ OTHERS = frozenset(
     auto-create-expiry-resources auto-create-queues auto-delete-addresses auto-delete-queues auto-delete-queues-delay consumer-prefetch
     consumer-timeout dead-letter-address dead-letter-archive dead-letter-queue-prefix dead-letter-queue-suffix
     dead-letter-quota dead-letter-retention dead-letters-threshold default-address-routing-type default-exclusive
-    default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix keep-at-stop
+    default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix keep-at-stop keep-failed
     keep-settled-failures keep-tracebacks max-length max-length-bytes
     max-nack-delay max-redelivery-records max-traceback-bytes max-ttl message-key-property message-ttl min-ttl no-expiry overflow owner
     persist-delivery-count-before-delivery rules runbook signature-properties suspect-timeout

@@ -228,6 +228,8 @@ class ByHand:
             if old.cause and not back and new.durable:
                 keys[new.sequence] = message_key(old)
 
+        if passing := [each for each in going if not each.durable]:
+            state.references.keep_failed(passing)
         keys: dict[int, str | None] = {}
         for reference in going:
             queue.withdraw(reference, IN_COMMIT)

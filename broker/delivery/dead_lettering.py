@@ -99,6 +99,8 @@ class DeadLetterOffice:
                 self.notes.no_way(queue, f"address {address}, which a rule names, has no queue with room; dead letters go where others go")
                 self.dead_letter_all(queue, left, reason, now_ms)
             elif left:
+                if passing := [each for each in left if not each.durable]:
+                    state.references.keep_failed(passing)
                 fresh = self.parking.park(queue, left, reason, parked, queues)
                 if waits:
                     self.parking.try_in_turn()
@@ -111,6 +113,8 @@ class DeadLetterOffice:
         """From one queue into these, which expect them."""
         state, leaving = self._state, [reference for reference, _ in going]
         self.dead_lettering(queue, queues, len(going), reason)
+        if passing := [each for each in leaving if not each.durable]:
+            state.references.keep_failed(passing)
         # What was sent back and dies again is dead here for the moment in which it leaves.
         queue.dead += sum([bool(each.hops) and not each.is_dead for each in leaving])
         state.faults.dead_lettered(queue.name, leaving, reason, now_ms)

@@ -75,6 +75,7 @@ class Editing:
         if not edits.signed and (named := self.signatures_of(original)):
             fix = "whoever checks it may refuse it: --yes (signed) edits it all the same"
             raise Refused("message-signed", f"message {original.message_id} carries {', '.join(named)}, a signature", fix)
+        state.references.keep_failed((reference,))
         copy = self._copy(original, edits.by_number[original.message_id], expires=not would_go_back(reference))
         target = edits.target or self._hand.home_of(reference.queue, reference.hops, 0, check)
         if target is None:

@@ -125,6 +125,10 @@ class FlowControl:
         since = {limit: began_ms for limit, (began_ms, _) in self._in_force.items()}
         return [HeldBack(name, why[name], sum(each.limit == name for each in waits), since.get(name)) for name in why]
 
+    def may_keep(self) -> bool:
+        """Whether there is room on disk for more that nobody waits for."""
+        return not self._disk_low() and self._of_kind(1.0, lasting=True) is None
+
     def levels(self) -> dict[str, Level]:
         """Of each limit of the whole broker, by its name."""
         references, used = self._state.references, self._memory.charged + self._state.journal.unwritten_bytes

@@ -61,6 +61,7 @@ def _give(state: BrokerState, references: list[MessageReference], due_at_ms: int
         reference.queue.withdraw(reference, Where.IN_COMMIT)
         reference.due_at_ms = to_ms
         changed.append(reference)
+    state.references.keep_failed(changed)
     state.recorder.changed(changed)
     state.place_when_safe(changed)
     return changed

@@ -15,7 +15,7 @@ from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
 from ..core.fault import CLOSED, FailureReport
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from ..core.redelivery import Action, Failure, Terms, Verdicts, limit_reached, of_amqp_consumer, under
+from ..core.redelivery import Action, Decision, Failure, Terms, Verdicts, attempts_allowed, limit_reached, of_amqp_consumer, under
 from ..core.settings.address_settings import AddressSettings
 from ..core.settings.rules import Rule, first, fitting, reported_failure
 from ..entries.state import BrokerState
@@ -184,7 +184,6 @@ class Settlement:
         now_ms = state.now_ms()
         failed, expired = self._count(references, failure, now_ms)
         queue.counts[DELIVERED] += len(failed)
-        state.recorder.delivered(queue, failed, now_ms)
         groups: Sequence[_Group] = ((None, failed),)
         if settings.rules and failure.counts and outcome != CLOSED and (settings.rules_meant or not consumer.returns_at_once):
             groups = _by_rule(settings, failed, report, outcome)
@@ -193,6 +192,10 @@ class Settlement:
             terms = Terms(settings, consumer.policy) if rule is None else under(rule, settings, consumer.policy)
             decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
+            passing = [each for each in members if not each.durable] if failure.counts else ()
+            if passing and not (outcome == "nack" and not report and _goes_round(terms, verdicts)):
+                state.references.keep_failed(passing)
+            state.recorder.delivered(queue, members, now_ms)
             if failure.counts:
                 queue.counts[FAILED] += len(members)
                 description = state.recorder.failed(consumer, terms, verdicts, outcome, now_ms)
@@ -320,6 +323,12 @@ class Settlement:
             self.fail(consumer, late, _TIMED_OUT, "timeout", {"reason": f"not settled within {timeout_ms} ms of being given"})
         consumer.oldest_delivered_ms = oldest
         return late
+
+
+def _goes_round(terms: Terms, verdicts: list[tuple[MessageReference, Decision]]) -> bool:
+    """Whether all of these go out again at once, however often they are returned."""
+    endless = terms.rule is None and attempts_allowed(terms.settings, terms.policy) is None
+    return endless and all(decision.action is _REDELIVER and decision.due_at_ms is None for _, decision in verdicts)
 
 
 def _by_queue(consumers: Iterable[Consumer]) -> dict[Queue, list[Consumer]]:

@@ -62,6 +62,8 @@ class References:
         self.dead_lettered = dict.fromkeys((DELIVERY_LIMIT, POISON, NOT_RETRYABLE, REJECTED, MAX_LENGTH), 0)
         #: Those that expire.
         self.expiries = Expiries()
+        #: Whether there is room on disk for what fails and is not durable (set by the broker).
+        self.may_keep: Callable[[], bool] = lambda: True
         #: Bodies and properties as they are sent plus REFERENCE_BYTES for each reference, as store-limit counts the durable ones.
         self.durable_bytes = 0
         self.transient_bytes = 0
@@ -241,6 +243,20 @@ class References:
     def _enter_all(self, old: MessageReference, queues: list[Queue], hops: list[Hop], now_ms: int) -> list[MessageReference]:
         cause = partial(self._faults.cause_in, old)
         return self.enter(old.message, queues, now_ms, QueueStat.MOVED_IN, hops=hops, cause=cause, key=message_key(old))
+
+    def keep_failed(self, references: Iterable[MessageReference]) -> None:
+        """These fail, or leave for another queue other than by success: from here on they are durable, as far as their queues have it.
+
+        Where there is no room on disk they stay as they are.
+        """
+        passing = [each for each in references if not each.durable and each.queue.settings.keep_failed]
+        if not passing or not self.may_keep():
+            return
+        for reference in passing:
+            # That of a queue that is not durable is kept wherever it goes.
+            if not reference.message.kept and not reference.queue.durable:
+                self._keep(reference.message)
+        self.keep([each for each in passing if each.queue.durable])
 
     def keep(self, references: Sequence[MessageReference]) -> None:
         """Those that are not durable, in durable queues, are so from here on, as they stand: they are in the open batch."""

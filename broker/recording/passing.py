@@ -46,6 +46,8 @@ class Passing:
             if (message.references > 1 and not message.shared) or (message.shared and not message.stored):
                 message.shared = True
                 batch.add_message(record)
+            if message.duplicate_id is not None:
+                batch.duplicate(message.address, message.duplicate_id)
             message.stored += 1
             batch.add(reference_record(reference, record))
             batch.counts(reference.queue.queue_id, minute)[QueueStat.MOVED_IN if reference.hops else QueueStat.SENT] += 1

@@ -23,6 +23,7 @@ HOUR_MS = 3_600_000
 SETTINGS: dict[str, Any] = {
     "#": {
         "redelivery-delay": "2h",
+        "keep-failed": False,
         "max-delivery-attempts": 5,
         "message-key-property": "customer",
         "rules": [{"name": "rows", "error-type": "ValueError", "max-delivery-attempts": 7}],

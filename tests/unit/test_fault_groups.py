@@ -81,7 +81,7 @@ def test_what_waits_in_memory_alone_is_counted_there_and_the_rest_later(monkeypa
 
 
 def test_one_that_goes_to_a_queue_that_keeps_it_and_to_one_that_does_not_is_counted_as_it_is_in_each() -> None:
-    world = World({"#": {}})
+    world = World({"#": {"keep-failed": False}})
     peer = Peer(world)
     peer.log_in()
     peer.call(1, "channel.open", "")

@@ -109,6 +109,7 @@ class AddressSettings:
     default_exclusive: bool = _setting(False)
 
     # Messages that are not durable.
+    keep_failed: bool = _setting(True)
     keep_at_stop: bool = _setting(True)
 
     # Consumers.
