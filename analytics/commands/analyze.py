@@ -223,7 +223,6 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     from ..reports.due_error import due_error
     from ..reports.failed_most import failed_most
     from ..reports.flow import flow, journeys
-    from ..reports.outages import outage_windows
     from ..reports.overview import overview
     from ..reports.recent_load import recent_load
     from ..reports.releases import releases
@@ -235,7 +234,8 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     messages, attempts, minutes = export.messages, export.attempts, export.deliveries_by_minute
     at_us = export.manifest.exported_at_us
     return {
-        "poison_clusters": lambda: poison_clusters(shared.faults(), attempts, shared.deaths(), minutes),  # the longest first
+        # The longest first.
+        "poison_clusters": lambda: poison_clusters(shared.faults(), attempts, shared.deaths(), shared.fates(), shared.outages(), minutes),
         "survival": lambda: survival(shared.fates()),
         "overview": lambda: overview(messages, minutes, export.before, cut=export.until_us is not None),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
@@ -244,7 +244,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "recent_load": lambda: recent_load(attempts, messages, at_us),
         "retry_storms": lambda: retry_storms(shared.retry_load(), at_us),
         "thundering_herds": lambda: thundering_herds(attempts),
-        "outages": lambda: outage_windows(shared.entries()),
+        "outages": shared.outages,
         "dead_letters": lambda: dead_letters(shared.deaths(), at_us),
         "dead_letter_groups": lambda: dead_letter_groups(shared.deaths(), shared.faults(), at_us),
         "dead_letter_growth": lambda: dead_letter_growth(shared.deaths()),

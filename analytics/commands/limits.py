@@ -22,8 +22,8 @@ def _sum(table: Any, *names: str) -> int:
 
 
 def _share(part: str) -> Callable[[Any], float]:
-    """Among the entries that are over."""
-    return lambda overview: _sum(overview, part) / max(_sum(overview, "succeeded", "dead_lettered", "expired", "dropped", "purged"), 1)
+    """Among the messages that came to an end."""
+    return lambda overview: _sum(overview, part) / max(_sum(overview, "came_home", "given_up"), 1)
 
 
 def _count(name: str) -> Callable[[Any], float]:
@@ -32,16 +32,16 @@ def _count(name: str) -> Callable[[Any], float]:
 
 #: figure -> (the table it is of, how it is read from it, what it is)
 FIGURES: dict[str, tuple[str, Callable[[Any], float], str]] = {
-    "dead_letter_rate": ("overview", _share("dead_lettered"), "dead letters among what came to an end, 0 to 1"),
-    "success_rate": ("overview", _share("succeeded"), "successes among what came to an end, 0 to 1"),
+    "dead_letter_rate": ("overview", _share("died"), "messages that were dead-lettered among those that came to an end, 0 to 1"),
+    "success_rate": ("overview", _share("came_home"), "messages that succeeded among those that came to an end, 0 to 1"),
     "failure_rate": ("overview", lambda t: _sum(t, "failed") / max(_sum(t, "delivered"), 1), "failed deliveries among all, 0 to 1"),
-    "dead_letters": ("overview", _count("dead_lettered"), "messages that were dead-lettered"),
-    "expired": ("overview", _count("expired"), "messages that expired"),
+    "dead_letters": ("overview", _count("died"), "messages that were dead-lettered, and have not succeeded since"),
+    "expired": ("overview", _count("ran_out"), "messages that expired"),
     "dropped": ("overview", _count("dropped"), "messages that were dropped"),
     "retries": ("retry_load", _count("retries"), "deliveries after the first"),
     "wasted_retries": ("retry_load", _count("wasted"), "retries of messages that were dead-lettered"),
     "poison_faults": ("poison_clusters", _count("poison"), "faults that kill most of what meets them"),
-    "outages": ("poison_clusters", _count("outage"), "faults that did so while their queue was down"),
+    "outages": ("outages", lambda t: t.num_rows, "times in which hardly a delivery of a queue succeeded"),
     "retry_storms": ("retry_storms", lambda t: t.num_rows, "stretches of time in which most of a queue's work was retries"),
     "growing_queues": ("dead_letter_trend", lambda t: t["verdict"].to_pylist().count("growing"), "queues in which deaths grow"),
 }

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from ..errors import AnalyticsError
+from .waiting import undelayed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,7 +88,7 @@ def _minute_us(name: str, text: str) -> int:
 
 def within(export: Export, window: Window, covered: Mapping[str, int]) -> Export:
     """What of the export is in the window. ``covered``: from when on history is whole, by broker."""
-    return _since(_until(_edited(export), window.until_us), window.begins(covered, export.brokers))
+    return _since(_until(undelayed(_edited(export)), window.until_us), window.begins(covered, export.brokers))
 
 
 def _edited(export: Export) -> Export:

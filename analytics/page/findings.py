@@ -54,7 +54,7 @@ def balance(total: Row, whole: Row) -> str:
             f"{plural(whole['wrong_queues'], 'queue does', 'queues do')} not add up: messages sent and moved in differ from what became "
             "of them. See the column “difference”."
         )
-    back = f" and {number(total['moved_in'])} sent back" if total["moved_in"] else ""
+    back = f" and {number(total['moved_in'])} that came back" if total["moved_in"] else ""
     return f"All of the {number(total['sent'])} messages sent{back} are accounted for"
 
 

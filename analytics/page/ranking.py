@@ -1,4 +1,7 @@
-"""What to look at first: everything the tables found wrong, ranked by the messages it cost, then by the work."""
+"""What to look at first: everything the tables found wrong, ranked by the messages it cost, then by the work.
+
+A cause is told once: what follows from it (more dead letters, a storm of its retries, advice for its error) is not told beside it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ..words import number, plural, share, span
+from ..words import between, number, plural, share, span
 from .advice_words import sentence
 from .tables import Row, bare, first_rows
 
@@ -15,8 +18,17 @@ from .tables import Row, bare, first_rows
 Tables = Mapping[str, Any]
 #: Rows of a table that are looked at; they come with the worst first.
 LOOKED_AT = 50
-#: A fault that fewer messages met is not reported as new.
-ENOUGH = 20
+#: A fault that fewer messages met is not reported as new, or as back: one that comes now and then pauses by chance.
+ENOUGH = 10
+SEEN = {"new": ENOUGH, "back": 2 * ENOUGH}
+#: How what `releases` compares is called.
+SUSPECTS = {"version": ("suspect-release", "Version"), "host": ("suspect-host", "Host"), "client_id": ("suspect-client", "Client")}
+#: Those are known to be so before anything else, and these may be no more than what another one brings about.
+FIRST, SYMPTOMS = ("imbalance", *(kind for kind, _ in SUSPECTS.values())), ("growth", "storm", "herd", "late")
+#: Of several findings about one fault the first of these is told.
+CAUSES = (*FIRST[1:], "outage", "not-retryable", "redrive", "poison", "longer", "room", "new-fault", "back-fault")
+
+Times = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +36,20 @@ class Finding:
     """``kind``: a word for it that stays. What it cost: ``messages`` lost or in trouble, ``retries`` that need not have been.
 
     ``window``: the first and the last time it was seen, or that its queue is on record; None: neither. ``section``: of the page, where its
-    details are.
+    details are. ``over``: nothing of it is lost, or lies anywhere now.
     """
 
     kind: str
     queue: str
     messages: int
     retries: int
-    window: tuple[datetime, datetime] | None
+    window: Times | None
     text: str
     command: str
     section: str
     #: queue and error class, where it is of one
     fault: tuple[str, str] | None = None
+    over: bool = False
 
     @property
     def cost(self) -> str:
@@ -53,24 +66,31 @@ class Finding:
     def as_json(self) -> Row:
         named = {"kind": self.kind, "queue": self.queue, "messages": self.messages, "retries": self.retries}
         first, last = (at.isoformat() for at in self.window) if self.window else (None, None)
-        return named | {"first_seen": first, "last_seen": last, "text": self.text, "command": self.command}
+        return named | {"first_seen": first, "last_seen": last, "text": self.text, "command": self.command, "over": self.over}
 
 
 def ranked(tables: Tables, dump: str) -> list[Finding]:
-    """The costliest first. ``dump``: what the commands that read exports are to be given."""
-    advised, faults = list(_advice(tables, dump)), list(_faults(tables))
-    # One fault, one finding: that retrying is of no use says more than that it is poison, which says more than that it takes longer.
-    hopeless = {each.fault for each in advised if each.kind == "not-retryable"}
-    faults = [each for each in faults if each.fault not in hopeless]
-    deadly = {each.fault for each in faults}
-    advised = [each for each in advised if each.kind != "longer" or each.fault not in deadly]
-    other = (*_imbalance(tables), *_new_faults(tables), *_growth(tables), *_load(tables), *_people(tables), *_ways(tables))
+    """What is over last, else the costliest first. ``dump``: what the commands that read exports are to be given."""
+    about_faults = (*_suspects(tables), *_outages(tables), *_advice(tables, dump), *_faults(tables), *_new_faults(tables))
+    told: dict[tuple[str, str] | None, Finding] = {}
+    for each in sorted(about_faults, key=lambda each: CAUSES.index(each.kind)):
+        told.setdefault(each.fault, each)
     times = _times(tables["retry_load"])
-    found = [each if each.window else replace(each, window=times.get(each.queue)) for each in (*advised, *faults, *other)]
-    return sorted(found, key=lambda each: (each.kind != "imbalance", -each.messages, -each.retries, each.kind, each.queue))
+    causes = [each for each in about_faults if told[each.fault].kind == each.kind]
+    other = (*_imbalance(tables), *_growth(tables), *_load(tables), *_people(tables), *_ways(tables))
+    found = [each if each.window else replace(each, window=times.get(each.queue)) for each in (*causes, *other)]
+    found = [each for each in found if each.kind not in SYMPTOMS or not any(_explains(cause, each) for cause in found)]
+    return sorted(found, key=lambda each: (each.over, each.kind not in FIRST, -each.messages, -each.retries, each.kind, each.queue))
 
 
-def _times(load: Any) -> dict[str, tuple[datetime, datetime]]:
+def _explains(cause: Finding, symptom: Finding) -> bool:
+    """Whether it is of the same queue and time."""
+    if cause.kind not in CAUSES or cause.queue != symptom.queue:
+        return False
+    return not (cause.window and symptom.window) or (cause.window[0] <= symptom.window[1] and symptom.window[0] <= cause.window[1])
+
+
+def _times(load: Any) -> dict[str, Times]:
     """Queue -> the first and the last minute for which something is counted: when what is of the whole time was seen."""
     ends = load.group_by("queue").aggregate([("minute", "min"), ("minute", "max")])
     return {row["queue"]: (row["minute_min"], row["minute_max"]) for row in ends.to_pylist()}
@@ -89,52 +109,87 @@ def _imbalance(tables: Tables) -> Iterator[Finding]:
         if row["dropped"]:
             text = f"{row['queue']} dropped {plural(row['dropped'], 'message')}: there was no room, or no dead-letter address"
             yield Finding("dropped", row["queue"], row["dropped"], 0, None, text, f"homing explain {bare(row['queue'])}", "balance")
-        if row["expired"]:
-            text = f"{plural(row['expired'], 'message')} expired in {row['queue']} before a consumer was done with them"
-            yield Finding("expired", row["queue"], row["expired"], 0, None, text, f"homing explain {bare(row['queue'])}", "balance")
+        if row["ran_out"]:
+            text = f"{plural(row['ran_out'], 'message')} expired in {row['queue']} before a consumer was done with them"
+            yield Finding("expired", row["queue"], row["ran_out"], 0, None, text, f"homing explain {bare(row['queue'])}", "balance")
+
+
+def suspect_sentence(row: Row) -> str:
+    """One row of ``releases``."""
+    here, others = (share(row[failed], row[n]) for failed, n in (("failed", "deliveries"), ("others_failed", "others_deliveries")))
+    text = f"{SUSPECTS[row['kind']][1]} {row['name']} fails {here} of what it gets from {row['queue']} with {row['error_class']}"
+    text += f"; others do {others} at the same time" if row["others_failed"] else "; no other does at the same time"
+    return f"{text}. It may as well be {row['alike']}: they fail alike" if row["alike"] else text
+
+
+def _suspects(tables: Tables) -> Iterator[Finding]:
+    for row in first_rows(tables["releases"], LOOKED_AT):
+        if row["suspect"]:
+            window, fault = (row["first_at"], row["last_at"]), (row["queue"], row["error_class"])
+            command = f"homing consumers {bare(row['queue'])}"
+            kind, text = SUSPECTS[row["kind"]][0], suspect_sentence(row)
+            yield Finding(kind, row["queue"], row["failed"], 0, window, text, command, "releases", fault)
+
+
+def _outages(tables: Tables) -> Iterator[Finding]:
+    """Each with what died of its error while it lasted; of a fault that is met as often without one, none is the cause."""
+    faults = {(row["queue"], row["error_class"]): row for row in tables["poison_clusters"].to_pylist()}
+    for row in first_rows(tables["outages"], LOOKED_AT):
+        queue, error = row["queue"], row["error_class"]
+        of = faults.get((queue, error), {"deaths": 0, "here": 0, "lost": 0, "outage": False, "attempts": 0})
+        dead = of["here"] + of["lost"] if of["outage"] else 0
+        then = f"{number(row['succeeded'])} of {plural(row['messages'], 'message')} succeeded since"
+        then += f", and {number(dead)} were dead-lettered and are well" if dead else ""
+        text = f"{queue} was down {between(row['from_at'], row['to_at'])}: every delivery failed, mostly with {error}. {then}"
+        command = _redrive(tables, queue) if dead else f"homing explain {bare(queue)}"
+        alone = of["outage"] or 2 * row["failures"] >= of["attempts"]
+        window, fault = (row["from_at"], row["to_at"]), (queue, error if alone else f"{error} while down")
+        yield Finding("outage", queue, dead, row["failures"], window, text, command, "storms", fault)
+
+
+def _redrive(tables: Tables, queue: str) -> str:
+    return f"homing redrive {_lies_in(tables, queue)}"
+
+
+def _lies_in(tables: Tables, queue: str) -> str:
+    groups = [row for row in tables["dead_letter_groups"].to_pylist() if row["queue"] == queue and row["remaining"]]
+    return bare(max(groups, key=lambda row: row["remaining"])["dead_letter_queue"]) if groups else bare(queue)
 
 
 def _faults(tables: Tables) -> Iterator[Finding]:
-    deaths: dict[int, list[Row]] = {}
-    for row in first_rows(tables["dead_letter_groups"], tables["dead_letter_groups"].num_rows):
-        deaths.setdefault(row["cluster"], []).append(row)
     for row in first_rows(tables["poison_clusters"], LOOKED_AT):
-        groups = deaths.get(row["cluster"])
-        if not groups or not (row["poison"] or row["outage"]):
-            continue
-        window = min(each["first_died_at"] for each in groups), max(each["last_died_at"] for each in groups)
-        lies_in = bare(groups[0]["dead_letter_queue"] or groups[0]["queue"])
-        fault = groups[0]["queue"], row["error_class"]
+        fault = queue, error = row["queue"], row["error_class"]
+        window, lost = (row["first_at"], row["last_at"]), row["here"] + row["lost"]
         of = f"{number(row['deaths'])} of {plural(row['messages'], 'message')} that met it were dead-lettered"
         of += f", and it is {row['seen']}" if row["seen"] in ("new", "back") else ""
-        if row["outage"]:
-            text = f"{row['queues']} was down: {row['error_class']} killed what it met ({of}), and the messages are well"
-            yield Finding("outage", groups[0]["queue"], row["deaths"], 0, window, text, f"homing redrive {lies_in}", "faults", fault)
-        else:
-            text = f"{row['error_class']} in {row['queues']} is poison: {of}"
-            yield Finding("poison", groups[0]["queue"], row["deaths"], 0, window, text, f"homing peek {lies_in}", "faults", fault)
+        back = f"{number(row['succeeded'])} that were sent back succeeded"
+        if row["deaths"] >= ENOUGH and not lost:
+            text = f"{error} in {queue} is dealt with: {of}; {back if row['succeeded'] else 'nobody left them where they were'}"
+            yield Finding("poison", queue, row["deaths"], 0, window, text, f"homing explain {bare(queue)}", "faults", fault, over=True)
+        elif row["here"] and 2 * row["succeeded"] >= row["deaths"] >= ENOUGH:
+            text = f"{number(row['here'])} dead letters of {error} in {queue} may go back: {back}"
+            yield Finding("redrive", queue, row["here"], 0, window, text, _redrive(tables, queue), "faults", fault)
+        elif row["poison"]:
+            lies = f"{number(row['here'])} lie in a dead-letter queue" if row["here"] else ""
+            gone = f"{number(row['lost'])} are gone" if row["lost"] else ""
+            text = f"{error} in {queue} is poison: {of}; {' and '.join(filter(None, (lies, gone)))}"
+            yield Finding("poison", queue, lost, 0, window, text, f"homing peek {_lies_in(tables, queue)}", "faults", fault)
 
 
 def _new_faults(tables: Tables) -> Iterator[Finding]:
-    """Those that are not found for what they do anyway."""
     for row in first_rows(tables["poison_clusters"], tables["poison_clusters"].num_rows):
-        if row["seen"] in ("new", "back") and row["messages"] >= ENOUGH and not (row["poison"] or row["outage"]):
-            text = f"{row['error_class']} in {row['queues']} is {row['seen']}: {number(row['messages'])} messages met it"
-            queue, window = row["queues"].partition(", ")[0], (row["first_at"], row["last_at"])
-            command = f"homing explain {bare(queue)}"
-            yield Finding(f"{row['seen']}-fault", queue, row["deaths"], row["attempts"] - row["messages"], window, text, command, "faults")
+        if row["seen"] in SEEN and row["messages"] >= SEEN[row["seen"]]:
+            text = f"{row['error_class']} in {row['queue']} is {row['seen']}: {number(row['messages'])} messages met it"
+            fault, window = (row["queue"], row["error_class"]), (row["first_at"], row["last_at"])
+            kind, retries, command = f"{row['seen']}-fault", row["attempts"] - row["messages"], f"homing explain {bare(row['queue'])}"
+            yield Finding(kind, row["queue"], row["here"] + row["lost"], retries, window, text, command, "faults", fault)
 
 
 def _advice(tables: Tables, dump: str) -> Iterator[Finding]:
-    under = {
-        (row["queue"], row["policy"], row["rule"]): row
-        for row in first_rows(tables["settings_in_force"], tables["settings_in_force"].num_rows)
-    }
     for row in first_rows(tables["advice"], LOOKED_AT):
         if not row["current"] or row["kind"] in ("fine", "too-few"):
             continue
-        period = under.get((row["queue"], row["policy"], row["rule"]))
-        window = (period["from_at"], period["until"]) if period else None
+        window = row["first_at"], row["last_at"]
         wasted = row["wasted"] if row["kind"] == "not-retryable" else 0
         command = f"homing simulate {dump} --policy new.yaml" if row["kind"] == "longer" else f"homing explain {bare(row['queue'])}"
         died = row["died"] if row["kind"] != "room" else row.get("died_otherwise", 0)

@@ -99,13 +99,12 @@ def _overview(table: Any) -> Row:
     wrong = table.filter(pc.field("difference") != 0).num_rows
     whole = {"queues": table.num_rows, "wrong_queues": wrong} | total(table, ["here"])
     parts = [
-        ("first", "Succeeded at the first attempt", sold["first_try"]),
-        ("later", "Succeeded after failing", sold["succeeded_later"]),
-        ("dead", "Dead-lettered", sold["dead_lettered"]),
-        ("expired", "Expired", sold["expired"]),
-        ("dropped", "Dropped", sold["dropped"]),
-        ("purged", "Purged or moved by hand", sold["purged"] + sold["moved_out"]),
-        ("here", "Still here", sold["here"]),
+        ("first", "Succeeded at the first attempt", sold["at_once"]),
+        ("later", "Succeeded after failing", sold["came_home"] - sold["at_once"]),
+        ("dead", "Dead-lettered", sold["died"]),
+        ("expired", "Expired", sold["ran_out"]),
+        ("dropped", "Dropped, purged or moved by hand", sold["given_up"] - sold["died"] - sold["ran_out"]),
+        ("here", "Not over", sold["waiting"]),
     ]
     return {
         "total": sold,

@@ -7,7 +7,7 @@ from typing import Any
 from ..reports.due_error import BINS
 from ..words import clock, number, plural, share, span
 from .flow_chart import drawn_flow
-from .ranking import who_is
+from .ranking import suspect_sentence, who_is
 from .tables import Results, Row, first_rows
 
 PERIODS, CLUSTERS, STORMS, HERDS, OUTAGES, CONSUMERS, QUEUES, WAYS, JOURNEYS = 24, 12, 10, 10, 10, 16, 16, 28, 10
@@ -30,7 +30,9 @@ def found_patterns(results: Results) -> Row:
             "herds": herds,
             "outages": first_rows(results["outages"], OUTAGES),
         },
-        "suspects": first_rows(results["releases"].filter(pc.field("suspect")), CONSUMERS),
+        "suspects": [
+            row | {"sentence": suspect_sentence(row)} for row in first_rows(results["releases"].filter(pc.field("suspect")), CONSUMERS)
+        ],
         "people": {"title": _people_title(people), "rows": people},
         "punctual": {"title": _due_title(punctual), "rows": punctual, "bins": list(BINS)},
         "ways": _ways(first_rows(results["flow"], WAYS), results["journeys"]),

@@ -31,7 +31,8 @@ def advice(fates: DataFrame, periods: DataFrame) -> DataFrame:
     ``within_ms``: 93 % of those that succeeded had, so long after the first failure;
     ``gives_up_ms``: the median from first failure to death; ``most_attempts``: of any message under the policy; ``last_two``: succeeded
     with one of the last two attempts that anyone had; ``late_wins``: in the later half of the time to ``gives_up_ms``; ``retries``;
-    ``wasted``: retries of dead letters; the settings of DECIDING; ``kind``: what is recommended: ``longer``, ``not-retryable``,
+    ``wasted``: retries of dead letters; ``first_at``, ``last_at``: when it was met; the settings of DECIDING; ``kind``: what is
+    recommended: ``longer``, ``not-retryable``,
     ``room`` (failing was not the reason), ``fine``, ``too-few``. ``needs_ms``, where ``longer``: modelled, not observed: so long after
     the first failure WANTED of the messages would have succeeded, if the dead letters went on to succeed as fast as others did in the
     later half of the time tried; null: that would be more than REACH times as long.
@@ -57,6 +58,8 @@ def advice(fates: DataFrame, periods: DataFrame) -> DataFrame:
         .groupBy(*group, "most_attempts", "gives_up_ms")
         .agg(
             F.count(F.lit(1)).alias("failed"),
+            F.min("first_at").alias("first_at"),
+            F.max("last_at").alias("last_at"),
             F.count_if(won).alias("succeeded"),
             F.count_if(died).alias("died"),
             F.count_if(died & (F.col("reason") == "not-retryable")).alias("verdicts"),
@@ -78,6 +81,7 @@ def advice(fates: DataFrame, periods: DataFrame) -> DataFrame:
             *("broker_id", "queue", "error_class", "kind", F.nullif("rule", F.lit("")).alias("rule"), "pattern", "current"),
             *("failed", "succeeded", "died", "verdicts", "died_otherwise"),
             *("within_ms", "gives_up_ms", "needs_ms", "most_attempts", "last_two", "late_wins", "retries", "wasted", "policy"),
+            *("first_at", "last_at"),
             *(*DECIDING, "settings_json"),
         )
         .orderBy(F.desc("current"), F.desc("died"), F.desc("wasted"), "queue", "error_class", "policy", "broker_id")

@@ -19,14 +19,11 @@ KINDS = 2_000
 DISTANCE = 0.4
 #: What of a plain text is compared.
 WORD = re.compile("[a-z_#]+")
-#: A cluster of which so many messages were dead-lettered, and this part of all, is poison.
+#: A fault of which so many messages died and did not succeed since, and this part of all that met it, is poison.
 DEATHS, DEADLY = 5, 0.5
-#: Unless in the minutes of those deaths less than this part of what is usual succeeded of what was sent to the queue: then it was down,
-#: and the messages are well. Fewer sent messages than ENOUGH tell nothing.
-DOWN, ENOUGH = 0.25, 20
-#: The record of a broker is looked at in so many parts, where it is of an hour at least. What is met in the last LATE of them is there
-#: now, and so many without it are a pause.
-PARTS, LATE, HOUR_US = 12, 3, 3_600_000_000
+#: What a queue delivered is looked at in so many parts, where its broker's record is of an hour at least: what is met in the last LATE of
+#: them is there now, and so many without it are a pause.
+PARTS, LATE, HOUR_S = 12, 3, 3_600
 
 
 def error_kinds(attempts: DataFrame) -> DataFrame:
@@ -97,31 +94,34 @@ def near_duplicates(sets: Sequence[Set[Hashable]]) -> list[int]:
     return list(map(int, connected_components(pairs, directed=False)[1]))
 
 
-def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
-    """One row for each broker and cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``, ``fingerprints``,
-    ``queues``, ``attempts`` and ``messages`` on record, ``first_at`` and ``last_at`` of these, ``seen``, ``deaths`` of it, ``poison``, and
-    ``outage``: as deadly, but at times when hardly anything of its queues succeeded. Most deaths first.
+def poison_clusters(
+    faults: DataFrame, attempts: DataFrame, deaths: DataFrame, fates: DataFrame, outages: DataFrame, deliveries_by_minute: DataFrame
+) -> DataFrame:
+    """One row for each broker, queue and cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``,
+    ``fingerprints``, ``attempts`` and ``messages`` on record, ``first_at`` and ``last_at`` of these, ``seen``; ``deaths``:
+    messages that died of it, of which ``here`` lie in a dead-letter queue now, ``lost`` were removed for want of one, or of room or time,
+    and ``succeeded`` since; ``poison``, and ``outage``: most of the deaths fell in ``outages``, so that the messages are well. Most deaths
+    first.
 
-    ``seen``: ``new``, in the last quarter of the time only; ``gone``, not in it; ``back``, in it after a quarter without; ``steady``; null
-    where the record is of less than an hour.
+    ``seen``: ``new``, in the last quarter of what its queue delivered only; ``gone``, not in it; ``back``, in it after a quarter without;
+    ``steady``; null where the record is of less than an hour.
     """
     from pyspark.sql import functions as F
 
-    of_kind = ["broker_id", "error_class", "plain"]
+    of_kind, key = ["broker_id", "error_class", "plain"], ["broker_id", "queue", "cluster"]
     numbers = F.broadcast(faults.select(*of_kind, "cluster"))
+    minute = F.date_trunc("minute", "at").alias("minute")
     met = (
         attempts.where("error_text IS NOT NULL")
-        .select("broker_id", *_of_kind(), "queue", "message_id", "fingerprint", "at")
+        .select("broker_id", *_of_kind(), "queue", "message_id", "fingerprint", "at", minute)
         .join(numbers, of_kind)
-        .join(F.broadcast(_record(deliveries_by_minute)), "broker_id", "left")
-        .withColumn("part", _part())
-        .groupBy("broker_id", "cluster", "queue", "message_id", "fingerprint", "part")
+        .join(_traffic(deliveries_by_minute), ["broker_id", "queue", "minute"], "left")
+        .groupBy(*key, "message_id", "fingerprint", "part")
         .agg(F.count(F.lit(1)).alias("attempts"), F.min("at").alias("first_at"), F.max("at").alias("last_at"))
-        .groupBy("broker_id", "cluster")
+        .groupBy(*key)
         .agg(
             # Few: a second distinct count would move every row twice.
             F.size(F.collect_set("fingerprint")).cast("long").alias("fingerprints"),
-            F.array_join(F.slice(F.sort_array(F.collect_set("queue")), 1, 5), ", ").alias("queues"),
             F.sum("attempts").alias("attempts"),
             F.countDistinct("message_id").alias("messages"),
             F.min("first_at").alias("first_at"),
@@ -132,43 +132,63 @@ def poison_clusters(faults: DataFrame, attempts: DataFrame, deaths: DataFrame, d
     )
     # Of one class, for that counts among the words.
     described = faults.where("kind = cluster").select("broker_id", "cluster", "error_class", F.col("fault").alias("example"), "texts")
-    died = (
-        deaths.where("error_text IS NOT NULL")
-        .select("broker_id", *_of_kind(), "queue", "message_id", F.date_trunc("minute", "died_at").alias("minute"))
-        .join(numbers, of_kind)
-    )
-    key = ["broker_id", "cluster"]
-    dead = died.groupBy(*key).agg(F.countDistinct("message_id").alias("deaths"))
-    deadly = (F.col("deaths") >= DEATHS) & (F.col("deaths") >= DEADLY * F.col("messages"))
+    ends = ("deaths", "here", "lost", "succeeded", "in_outage")
+    counted = (F.count(F.lit(1)).alias("deaths"), *(F.count_if(name).alias(name) for name in ends[1:]))
+    dead = _dead(deaths, fates, outages, numbers).groupBy(*key).agg(*counted)
+    unsaved = F.col("deaths") - F.col("succeeded")
+    deadly, down = (unsaved >= DEATHS) & (unsaved >= DEADLY * F.col("messages")), 2 * F.col("in_outage") >= F.col("deaths")
     return (
-        described.join(met, key)
+        met.join(described, ["broker_id", "cluster"])
         .join(dead, key, "left")
-        .join(_deaths_amid(died, deliveries_by_minute), key, "left")
-        .fillna(0, ["deaths"])
-        .withColumn("down", F.coalesce("down", F.lit(False)))
+        .fillna(0, list(ends))
         .select(
-            *(*key, "error_class", "example", "texts", "fingerprints", "queues", "attempts", "messages", "first_at", "last_at", "seen"),
-            "deaths",
-            *((deadly & ~F.col("down")).alias("poison"), (deadly & F.col("down")).alias("outage")),
+            *(*key, "error_class", "example", "texts", "fingerprints", "attempts", "messages", "first_at", "last_at", "seen"),
+            *(*ends[:4], (deadly & ~down).alias("poison"), ((F.col("deaths") > 0) & down).alias("outage")),
         )
-        .orderBy(F.desc("deaths"), F.desc("messages"), "cluster", "broker_id")
+        .orderBy(F.desc("deaths"), F.desc("messages"), "cluster", "queue", "broker_id")
     )
 
 
-def _record(deliveries_by_minute: DataFrame) -> DataFrame:
-    """Broker -> ``begin_us`` and ``long_us`` of its record."""
+def _dead(deaths: DataFrame, fates: DataFrame, outages: DataFrame, numbers: DataFrame) -> DataFrame:
+    """One row for each message, queue and cluster that it died of: whether it is ``here``, ``lost``, has ``succeeded``; ``in_outage``."""
     from pyspark.sql import functions as F
 
-    begin, end = F.unix_micros(F.min("minute")), F.unix_micros(F.max("minute"))
-    return deliveries_by_minute.groupBy("broker_id").agg(begin.alias("begin_us"), (end - begin + 60_000_000).alias("long_us"))
+    message = ["broker_id", "message_id", "queue"]
+    times = F.broadcast(outages.select("broker_id", "queue", "from_at", F.coalesce("up_after", "to_at").alias("until")))
+    died = F.col("died_at")
+    each = deaths.where("error_text IS NOT NULL").select("*", *_of_kind()[1:]).join(numbers, ["broker_id", "error_class", "plain"])
+    return (
+        each.join(times, ["broker_id", "queue"], "left")
+        .groupBy(*message, "cluster")
+        .agg(
+            F.max(F.size("lies_in") > 0).alias("here"),
+            F.max(F.col("outcome") == "dropped").alias("dropped"),
+            F.max(F.coalesce(died.between(F.col("from_at"), F.col("until")), F.lit(False))).alias("in_outage"),
+        )
+        .join(fates.select(*message, "won"), message, "left")
+        .join(
+            deaths.where("outcome = 'dropped'").select("broker_id", "message_id").distinct().withColumn("gone", F.lit(True)),
+            message[:2],
+            "left",
+        )
+        .withColumn("succeeded", F.coalesce("won", F.lit(False)))
+        .withColumn("lost", ~F.col("succeeded") & ~F.col("here") & F.coalesce("gone", F.lit(False)))
+    )
 
 
-def _part() -> Column:
-    """Which of PARTS of the record an attempt is in, from 0; null where that is too short."""
+def _traffic(deliveries_by_minute: DataFrame) -> DataFrame:
+    """Broker, queue and minute -> which of PARTS of all that was delivered there it is in, from 0; null where the record is too short."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    part = F.floor(PARTS * (F.unix_micros("at") - F.col("begin_us")) / F.col("long_us")).cast("int")
-    return F.when(F.col("long_us") >= HOUR_US, F.greatest(F.lit(0), F.least(part, F.lit(PARTS - 1))))
+    queue = Window.partitionBy("broker_id", "queue")
+    broker = Window.partitionBy("broker_id")
+    counts = deliveries_by_minute.groupBy("broker_id", "queue", "minute").agg(F.sum(F.col("succeeded") + F.col("failed")).alias("ended"))
+    # Of a minute the middle.
+    before = F.sum("ended").over(queue.orderBy("minute")) - F.col("ended") / 2
+    part = F.floor(PARTS * before / F.sum("ended").over(queue)).cast("int")
+    long_s = F.unix_seconds(F.max("minute").over(broker)) - F.unix_seconds(F.min("minute").over(broker)) + 60
+    return counts.where("ended > 0").select("broker_id", "queue", "minute", F.when(long_s >= HOUR_S, part).alias("part"))
 
 
 def _seen() -> Column:
@@ -181,26 +201,6 @@ def _seen() -> Column:
     pause = F.array_min(F.filter(parts, lambda part: part >= now)) - F.array_max(before) > LATE
     seen = F.when(~here, "gone").when(F.size(before) == 0, "new").when(pause, "back").otherwise("steady")
     return F.when(F.size(parts) > 0, seen)
-
-
-def _deaths_amid(died: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
-    """Broker and cluster -> ``down``: whether in the minutes of its deaths far less succeeded than is usual of as much that was sent."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    counts = deliveries_by_minute.groupBy("broker_id", "queue", "minute").agg(
-        F.sum(F.col("sent") + F.col("moved_in")).alias("came"), F.sum("succeeded").alias("succeeded")
-    )
-    queue = Window.partitionBy("broker_id", "queue")
-    usual = F.try_divide(F.sum("succeeded").over(queue), F.sum("came").over(queue))
-    expected = F.sum(F.col("came") * F.col("usual"))
-    return (
-        died.select("broker_id", "cluster", "queue", "minute")
-        .distinct()
-        .join(counts.withColumn("usual", usual), ["broker_id", "queue", "minute"], "left")
-        .groupBy("broker_id", "cluster")
-        .agg(((F.sum("came") >= ENOUGH) & (F.sum("succeeded") < DOWN * expected)).alias("down"))
-    )
 
 
 def plain_text(text: Column) -> Column:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 #: Fewer deliveries than this say nothing about a consumer.
 ENOUGH = 10
-#: So many times the typical hold of the queue's other consumers is slow.
-SLOW = 4
+#: So many times the typical hold of the queue's other consumers, and so long, is slow.
+SLOW, SLOW_MS = 4, 100
 #: Waiting this long in a window, and so many times as long as elsewhere in the queue, is hoarding.
 HOARDED_MS, HOARDED = 5_000, 10
 #: So many times its fair share, and by more than so many standard errors, is greedy.
@@ -45,9 +45,9 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
     queue = Window.partitionBy("broker_id", "queue")
     several = F.count(F.lit(1)).over(queue) > 1
 
-    def far_above(name: str, times: float, count: str) -> Column:
-        typical = F.greatest(F.percentile(name, 0.5).over(queue), F.lit(1.0))
-        return F.coalesce((F.col(count) >= ENOUGH) & several & (F.col(name) > times * typical), F.lit(False))
+    def far_above(name: str, times: float, least_ms: int, count: str) -> Column:
+        typical = F.percentile(name, 0.5).over(queue)
+        return F.coalesce((F.col(count) >= ENOUGH) & several & (F.col(name) > F.greatest(times * typical, F.lit(least_ms))), F.lit(False))
 
     share, fair = F.col("deliveries") / F.col("all_deliveries"), 1 / F.col("together")
     above = share - fair > ERRORS * F.sqrt(fair * (1 - fair) / F.col("all_deliveries"))
@@ -61,8 +61,8 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
             for name, column in (("share", share), ("fair_share", fair), ("fairness", F.col("even")))
         ),
         *("hold_p50_ms", "hold_p90_ms", "hold_mean_ms", "window_p50_ms", "window_p90_ms"),
-        (far_above("hold_p50_ms", SLOW, "failed") | far_above("hold_mean_ms", SLOW, "succeeded")).alias("slow"),
-        (far_above("window_p50_ms", HOARDED, "failed") & (F.col("window_p50_ms") >= HOARDED_MS)).alias("hoards"),
+        (far_above("hold_p50_ms", SLOW, SLOW_MS, "failed") | far_above("hold_mean_ms", SLOW, SLOW_MS, "succeeded")).alias("slow"),
+        far_above("window_p50_ms", HOARDED, HOARDED_MS, "failed").alias("hoards"),
         F.coalesce((F.col("deliveries") >= ENOUGH) & (share >= GREEDY * fair) & above, F.lit(False)).alias("greedy"),
     )
     return shown.orderBy(F.desc("hoards"), F.desc("slow"), F.desc("greedy"), "queue", F.desc("deliveries"), *WHO)

@@ -90,18 +90,18 @@ class Shared:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._locks = {name: Lock() for name in ("fates", "entries", "load", "deaths", "faults", "periods")}
+        self._locks = {name: Lock() for name in ("fates", "outages", "load", "deaths", "faults", "periods")}
         self._kept: dict[str, DataFrame] = {}
 
     def fates(self) -> DataFrame:
         return self._once("fates", lambda: fates(self._export.messages, self._export.attempts))
 
-    def entries(self) -> DataFrame:
-        """Of simulate.failed_entries what outages ask for, three times over."""
-        from ..what_if.simulate import failed_entries
+    def outages(self) -> DataFrame:
+        from .outages import outage_windows
 
-        names = ("broker_id", "queue", "error_class", "first_at", "failures_ms", "success_ms", "died", "verdict")
-        return self._once("entries", lambda: failed_entries(self._export.messages, self._export.attempts).select(*names))
+        export = self._export
+        tables = self.fates(), export.attempts, export.deliveries_by_minute
+        return self._once("outages", lambda: outage_windows(*tables, export.manifest.exported_at_us))
 
     def retry_load(self) -> DataFrame:
         from .retry_load import retry_load

@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 LIMIT = 1_000
 #: Of a message's moves so many are looked at and written down; what goes in circles goes there for long.
 MOVES = 40
-_MOVED = "state = 'settled' AND outcome IN ('dead-lettered', 'expired', 'redriven', 'moved', 'edited')"
-#: What somebody moved goes no circle by itself.
-BY_HAND = ("redriven", "moved", "edited")
+_MOVED = "state = 'settled' AND outcome IN ('dead-lettered', 'expired', 'redriven', 'moved', 'edited', 'delayed')"
+#: What somebody moved goes no circle by itself, nor does what was only to wait.
+MEANT = ("redriven", "moved", "edited", "delayed")
 
 
 def flow(messages: DataFrame) -> DataFrame:
     """One row for each broker and way from a queue to a queue: ``source``, ``target``, ``why`` (the outcome that sent them),
     ``messages`` (moves), ``first_at``, ``last_at``, and ``circling``: of these moves those of messages that came back to the source by
-    themselves: they had left it before, and nobody sent them back since.
+    themselves: they had left it before, and nobody sent them back or had them wait since.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     moves = messages.where(_MOVED).withColumn("target", F.explode_outer("target_queues")).where("target IS NOT NULL")
     way = Window.partitionBy("broker_id", "message_id").orderBy("sequence")
-    redrives = F.sum(F.col("outcome").isin(*BY_HAND).cast("int")).over(way)
+    redrives = F.sum(F.col("outcome").isin(*MEANT).cast("int")).over(way)
     again = Window.partitionBy("broker_id", "message_id", "redrives", "queue", "target").orderBy("sequence")
-    circling = (F.row_number().over(again) > 1) & ~F.col("outcome").isin(*BY_HAND)
+    circling = (F.row_number().over(again) > 1) & ~F.col("outcome").isin(*MEANT)
     return (
         moves.withColumn("redrives", redrives)
         .withColumn("circling", circling)
@@ -46,8 +46,9 @@ def flow(messages: DataFrame) -> DataFrame:
 
 def journeys(messages: DataFrame, limit: int = LIMIT) -> DataFrame:
     """The ``limit`` most frequent whole ways of messages that moved: ``broker_id``, ``way`` (queue → queue → …, to where the message is or
-    was last; a move by hand is ⇒; of more than MOVES moves the first), ``hops`` (moves), ``messages`` that went it, ``circles``: it leads
-    back to a queue without a move by hand. Of a message that several queues got, the ways of all copies in the order of their moves.
+    was last; a move that was meant, by hand or to wait, is ⇒; of more than MOVES moves the first), ``hops`` (moves),
+    ``messages`` that went it, ``circles``: it leads
+    back to a queue without such a move. Of a message that several queues got, the ways of all copies in the order of their moves.
     """
     from pyspark.sql import functions as F
 
@@ -73,7 +74,7 @@ def _way() -> Column:
     from pyspark.sql import functions as F
 
     def step(move: Column) -> Column:
-        arrow = F.when(move["outcome"].isin(*BY_HAND), " ⇒ ").otherwise(" → ")
+        arrow = F.when(move["outcome"].isin(*MEANT), " ⇒ ").otherwise(" → ")
         return F.concat(arrow, F.coalesce(move["target"], F.lit("nowhere")))
 
     whole = F.concat(F.get("moves", F.lit(0))["queue"], F.array_join(F.transform("moves", step), ""))
@@ -81,16 +82,16 @@ def _way() -> Column:
 
 
 def _circles() -> Column:
-    """Whether ``moves`` lead through a queue twice with no move by hand between."""
+    """Whether ``moves`` lead through a queue twice with no such move between."""
     from pyspark.sql import functions as F
 
     nothing = F.struct(F.array().cast("array<string>").alias("seen"), F.lit(False).alias("circles"))
 
     def go(so_far: Column, move: Column) -> Column:
-        seen = F.when(move["outcome"].isin(*BY_HAND), F.array().cast("array<string>")).otherwise(
+        seen = F.when(move["outcome"].isin(*MEANT), F.array().cast("array<string>")).otherwise(
             F.array_append(so_far["seen"], move["queue"])
         )
-        back = ~move["outcome"].isin(*BY_HAND) & F.array_contains(seen, F.coalesce(move["target"], F.lit("")))
+        back = ~move["outcome"].isin(*MEANT) & F.array_contains(seen, F.coalesce(move["target"], F.lit("")))
         return F.struct(seen.alias("seen"), (so_far["circles"] | back).alias("circles"))
 
     return F.aggregate("moves", nothing, go)["circles"]

@@ -14,7 +14,7 @@ COUNTS = (
     *("dead_lettered", "expired", "dropped", "purged", "moved_out"),
 )
 HERE = ("ready", "scheduled", "parked")
-ROWS = ("guests", "guests_succeeded", "waiting", "back")
+ROWS = ("guests", "guests_succeeded", "waiting", "back", "died", "ran_out", "won_later")
 
 
 def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataFrame | None = None, *, cut: bool = False) -> DataFrame:
@@ -26,20 +26,33 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
     - ``difference``: sent + moved_in less everything that became of them; 0 unless the export is wrong. Where the window is ``cut`` before
       the export it is 0, for what is here is reckoned so: who succeeded at once later has no row;
     - of the messages that were sent to this queue, also before the window, and in it were here at any time: ``came_home``: succeeded here
-      in the end; ``waiting``: they are here; ``given_up``: the rest (dead, expired, purged), wherever they are;
+      in the end, ``at_once`` of them at the first attempt; ``waiting``: they are here, or are delayed; ``given_up``: the rest,
+      wherever they are: ``died`` (dead-lettered), ``ran_out`` (expired), or dropped or taken away;
     - ``success_share``: succeeded among the entries that are over; null where none is.
     """
     from pyspark.sql import functions as F
 
     counts = deliveries_by_minute.groupBy("broker_id", "queue").agg(*(F.sum(name).alias(name) for name in COUNTS))
     at_home = F.col("home_queue") == F.col("queue")
-    # Who came from another queue, or is back, has a row, also where it succeeded at once.
-    rows = messages.groupBy("broker_id", "queue").agg(
+    # Who came from another queue, or is back, has a row, also where it succeeded at once. What became of a message is told by the last.
+    of_message = messages.groupBy("broker_id", "queue", "message_id", at_home.alias("at_home")).agg(
         *(F.count_if(F.col("state") == name).alias(name) for name in HERE),
-        F.count_if(~at_home).alias("guests"),
-        F.count_if(~at_home & (F.col("outcome") == "succeeded")).alias("guests_succeeded"),
-        F.count_if(at_home & (F.col("state") != "settled")).alias("waiting"),
-        (F.count_if(at_home) - F.count_distinct(F.when(at_home, F.col("message_id")))).alias("back"),
+        F.count(F.lit(1)).alias("entries"),
+        F.count_if(F.col("outcome") == "succeeded").alias("succeeded"),
+        F.max_by(F.struct("state", "outcome"), "sequence").alias("end"),
+        F.sum("failed_attempts").alias("failures"),
+    )
+    home, end = F.col("at_home"), F.col("end.outcome")
+    gone = F.col("entries") - 1
+    rows = of_message.groupBy("broker_id", "queue").agg(
+        *(F.sum(name).alias(name) for name in HERE),
+        F.sum(F.when(~home, F.col("entries")).otherwise(0)).alias("guests"),
+        F.sum(F.when(~home, F.col("succeeded")).otherwise(0)).alias("guests_succeeded"),
+        F.count_if(home & ((F.col("end.state") != "settled") | (end == "delayed"))).alias("waiting"),
+        F.sum(F.when(home, gone).otherwise(0)).alias("back"),
+        F.count_if(home & (end == "dead-lettered")).alias("died"),
+        F.count_if(home & (end == "expired")).alias("ran_out"),
+        F.count_if(home & (end == "succeeded") & (F.col("failures") > 0)).alias("won_later"),
     )
     own = in_one_piece(counts.join(rows, ["broker_id", "queue"], "full"))
     if before is None:  # the window began with the queue
@@ -58,17 +71,16 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
     return (
         joined.where(came > 0)
         .select(
-            "broker_id",
-            "queue",
-            *COUNTS,
-            "here_before",
-            *HERE,
+            *("broker_id", "queue", *COUNTS, "here_before", *HERE),
             here.alias("here"),
             (F.col("succeeded") - F.col("first_try")).alias("succeeded_later"),
             (came - ended - F.col("moved_out") - here).alias("difference"),
             came_home.alias("came_home"),
+            (came_home - F.col("won_later")).alias("at_once"),
             "waiting",
             (came - F.col("guests") - F.col("back") - came_home - F.col("waiting")).alias("given_up"),
+            "died",
+            "ran_out",
             F.when(ended > 0, F.col("succeeded") / ended).alias("success_share"),
         )
         .orderBy(F.desc("sent"), "queue", "broker_id")

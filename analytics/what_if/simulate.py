@@ -102,7 +102,7 @@ def failed_entries(messages: DataFrame, attempts: DataFrame, until_us: int | Non
         .withColumn("knots", F.when(from_start, knots).otherwise(F.concat(start, knots)))
     )
     every = F.transform(F.sequence(F.lit(1), F.least("failed_attempts", F.lit(ENDLESS))), between)
-    taken_away = F.when(F.col("outcome").isin("expired", "purged", "redriven", "moved", "edited"), F.col("settled_at"))
+    taken_away = F.when(F.col("outcome").isin("expired", "purged", "redriven", "moved", "edited", "delayed"), F.col("settled_at"))
     return joined.select(
         *KEY,
         "queue",

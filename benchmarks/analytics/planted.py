@@ -1,4 +1,4 @@
-"""What analytics/synthetic/generate.py planted against what a report on it found: ``python -m benchmarks.analytics.planted DUMP REPORT``.
+"""What generate.py planted against what a report on it found: ``python -m benchmarks.analytics.planted DUMP REPORT``.
 
 Read from the report's own files, with the planted truth from beside the export. Consumers and deaths by poison must be equal; an outage
 must stand out in the retry load: that is what it is seen by.
@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from homing.analytics.synthetic.generate import PLANTED_NAME
+from benchmarks.analytics.generate import PLANTED_NAME
 
 #: Outages of fewer messages are noise.
 LEAST_MESSAGES = 200

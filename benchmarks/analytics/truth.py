@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from homing.analytics.synthetic.sample import START_US, World, write_world
+from benchmarks.analytics.sample import START_US, World, write_world
 from homing.broker.core.redelivery import Action, Failure, decide
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.analytics import sample
 from homing.analytics.commands.analyze import analyze
-from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
 
 pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(240)]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.analytics.duck import tables
+from benchmarks.analytics.generate import generate
 from benchmarks.analytics.planted import compare
 from benchmarks.analytics.race import by_spark
 from homing.analytics.commands.analyze import analyze
 from homing.analytics.input.schema import MANIFEST_NAME
-from homing.analytics.synthetic.generate import generate
 from tests.acceptance.spark_support import session, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.analytics import sample
 from homing.analytics.commands.analyze import AnalysisSummary, analyze
 from homing.analytics.commands.compare import compare_periods
 from homing.analytics.errors import AnalyticsError
@@ -24,7 +25,6 @@ from homing.analytics.input.schema import MANIFEST_NAME, TABLES
 from homing.analytics.input.source import Source
 from homing.analytics.input.store import Store
 from homing.analytics.input.window import Window
-from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import as_of, day, rows_of, session, table
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.analytics import sample
 from homing.analytics.input.export import Export
 from homing.analytics.input.inputs import read_export
 from homing.analytics.reports.clusters import error_kinds
@@ -22,7 +23,6 @@ from homing.analytics.reports.due_error import due_error
 from homing.analytics.reports.fates import fates, in_order
 from homing.analytics.reports.retry_load import retry_load
 from homing.analytics.spark.session import with_settings
-from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
 
 if TYPE_CHECKING:

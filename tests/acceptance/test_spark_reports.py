@@ -21,17 +21,17 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
+from benchmarks.analytics import sample
 from homing.analytics.commands.analyze import AnalysisSummary, analyze
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input import inputs
 from homing.analytics.input.export import ADD_AN_EXPORT
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.analytics.page.outputs import Output
-from homing.analytics.reports.clusters import error_kinds, faults, poison_clusters
+from homing.analytics.reports.clusters import poison_clusters
 from homing.analytics.reports.fates import Shared
 from homing.analytics.reports.survival import survival
 from homing.analytics.spark.java import find_java
-from homing.analytics.synthetic import sample
 from tests.acceptance.spark_support import session
 from tests.wheels import build, copy_of_source
 
@@ -124,7 +124,7 @@ def test_the_page_stands_alone_and_says_what_the_tables_say(analysed: Analysed) 
     lost = sum(row["given_up"] for row in analysed.result("overview") if row["sent"])
     text = page.replace("\N{NO-BREAK SPACE}", " ")
     assert re.search(rf"<h1>[\d.]+ % of the messages that came to an end succeeded; {lost:,} did not</h1>", text)
-    assert re.search(r"All of the 2,500 messages sent and \d+ sent back are accounted for", text)
+    assert re.search(r"All of the 2,500 messages sent and \d+ that came back are accounted for", text)
     assert all(str(row["message_id"]) in page for row in analysed.result("failed_most")[:20])
     assert len(page) < 300_000
 
@@ -142,7 +142,7 @@ def test_findings_and_a_limit(analysed: Analysed, tmp_path: Path) -> None:
     summary = analyze(analysed.dump, tmp_path / "out", only=["overview"], fail_if=["dead_letters > 1", "poison_faults > 1000"])
     assert summary.rows.keys() == {"overview", "poison_clusters"}
     assert summary.report is None
-    dead = sum(row["dead_lettered"] for row in analysed.result("overview"))
+    dead = sum(row["died"] for row in analysed.result("overview"))
     assert summary.broken == (f"dead_letters > 1 (dead_letters is {dead})",)
     with pytest.raises(AnalyticsError, match="Did you mean overview"):
         analyze(analysed.dump, tmp_path / "out", only=["overwiev"])
@@ -163,12 +163,12 @@ def test_of_very_many_distinct_times_curves_are_on_a_grid(analysed: Analysed, sp
 
 
 def test_faults_are_new_gone_or_back(spark: SparkSession, tmp_path: Path) -> None:
-    """By the hours of a record of twelve in which each was met."""
+    """By the hours of a record of twelve, with as many deliveries in each, in which each was met."""
     hours = {"new": [9, 11], "gone": [0, 5, 8], "back": [2, 5, 10], "steady": [0, 8, 11]}
     hour_us = 3_600_000_000
     world = sample.World(random.Random(0), sample.START_US, sample.START_US + 12 * hour_us, "b-1")
-    for minute in (0, 12 * 60 - 1):
-        world.add("deliveries_by_minute", queue="q", minute=sample.START_US + minute * 60_000_000, sent=1)
+    for hour in range(12):
+        world.add("deliveries_by_minute", queue="q", minute=sample.START_US + hour * hour_us, sent=1, succeeded=9)
     for number, (word, seen) in enumerate(hours.items()):
         for hour in seen:
             key = {"message_id": number, "sequence": number, "queue": "q", "address": "q", "home_queue": "q"}
@@ -176,10 +176,9 @@ def test_faults_are_new_gone_or_back(spark: SparkSession, tmp_path: Path) -> Non
             world.add("attempts", **key, attempt=hour, at=at, outcome="listener", error_class=word, error_text=f"the text of {word}")
     sample.write_world(world, tmp_path / "dump")
     export = inputs.read_export(spark, str(tmp_path / "dump"))
-    found = poison_clusters(
-        faults(error_kinds(export.attempts)), export.attempts, Shared(export).deaths(), export.deliveries_by_minute
-    ).collect()
-    assert {row["error_class"]: row["seen"] for row in found} == {word: word for word in hours}
+    shared, counts = Shared(export), export.deliveries_by_minute
+    tables = shared.faults(), export.attempts, shared.deaths(), shared.fates(), shared.outages(), counts
+    assert {row["error_class"]: row["seen"] for row in poison_clusters(*tables).collect()} == {word: word for word in hours}
 
 
 def test_what_is_not_ours_is_not_overwritten(analysed: Analysed, tmp_path: Path) -> None:

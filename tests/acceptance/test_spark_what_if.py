@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.analytics import sample
 from benchmarks.analytics.coverage import measure
 from homing.analytics.commands.simulate import sentence, simulate
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input.inputs import read_export
-from homing.analytics.synthetic import sample
 from homing.analytics.what_if.details import details_recorded, placed_by_key
 from homing.analytics.what_if.policy import parse_policies
 from homing.analytics.what_if.simulate import failed_entries, with_policy

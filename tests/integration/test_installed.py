@@ -27,7 +27,7 @@ for each in pkgutil.walk_packages(homing.analytics.__path__, "homing.analytics."
 """
 MAKE_SAMPLE = """
 from pathlib import Path
-from homing.analytics.synthetic.sample import write_sample
+from benchmarks.analytics.sample import write_sample
 write_sample(Path("export"), messages=50)
 """
 

@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tests.truth.account import Account, QueueEntry
+from tests.truth.blame import died_in_outage, outages, releases, seen_when
 from tests.truth.bounds import HOUR_US, OPEN, SECOND_US, Counts, Within, decided, first, last, near, ranked, ratio
-from tests.truth.lives import BY_HAND, DEAD, FAILING, Life, Row, Rows, by_queue, failed_lives, lies, lives, on_record
+from tests.truth.lives import BY_HAND, DEAD, FAILING, MEANT, Life, Row, Rows, by_queue, failed_lives, lies, lives, on_record
 from tests.truth.over_time import (
     Maybe,
     consumers,
@@ -18,26 +19,24 @@ from tests.truth.over_time import (
     died_at,
     due_error,
     growth,
-    is_down,
-    outages,
     recent_load,
-    releases,
     retry_load,
     retry_storms,
-    seen_when,
     thundering_herds,
     trend,
 )
 from tests.truth.second_opinion import incidence
 
 ENDED = {"succeeded": "succeeded", "dead-lettered": "dead_lettered", "expired": "expired", "dropped": "dropped"}
-ENDED |= dict.fromkeys(BY_HAND, "moved_out")
+ENDED |= dict.fromkeys(BY_HAND, "moved_out") | {"rejected": "dead_lettered"}
 
 
 def overview(account: Account) -> Rows:
     rows: Rows = {}
     for queue, entries in by_queue(account).items():
-        ended = Counter(ENDED[entry.outcome] for entry in entries if entry.outcome)
+        # Counts by the minute do not know what only waits.
+        told = (entry.reason if entry.outcome == "delayed" else entry.outcome for entry in entries if entry.outcome)
+        ended = Counter(ENDED[str(outcome)] for outcome in told)
         failed = sum(len(entry.recent) for entry in entries)
         row: Row = {name: ended[name] for name in ENDED.values()}
         came = Counter(entry.came for entry in entries if not entry.came_before)
@@ -49,8 +48,13 @@ def overview(account: Account) -> Rows:
             row |= dict.fromkeys(("ready", "scheduled", "parked"), OPEN)
         row["first_try"] = sum(entry.outcome == "succeeded" and not entry.failures for entry in entries)
         own = [life for life in lives(account) if life.queue == queue and life.home]
-        row |= {"came_home": sum(life.won for life in own), "waiting": sum(life.end.outcome is None for life in own)}
+        row |= {"came_home": sum(life.won for life in own), "waiting": sum(life.end.outcome in (None, "delayed") for life in own)}
         row["given_up"] = len(own) - row["came_home"] - row["waiting"]
+        row["at_once"] = sum(life.won and not life.failures for life in own)
+        row |= {
+            "died": sum(life.end.outcome == "dead-lettered" for life in own),
+            "ran_out": sum(life.end.outcome == "expired" for life in own),
+        }
         row["success_share"] = ratio(row["succeeded"], sum(ended.values()) - row["moved_out"])
         rows[queue,] = row | {"purged": 0, "difference": 0, "succeeded_later": row["succeeded"] - row["first_try"]}
     return rows
@@ -287,6 +291,7 @@ def advice(account: Account) -> Rows:
         row["kind"] = decided(*(_kind(row, each) for each in late))
         # Modelled: the clients know only when it is not told at all.
         row["needs_ms"] = OPEN if row["kind"] in ("longer",) or row["kind"] is OPEN else None
+        row |= {"first_at": first(life.seen[0].at for life in group), "last_at": last(life.seen[-1].at for life in group)}
         rows[queue, rule, limit, error] = row
     return rows
 
@@ -303,24 +308,40 @@ def _kind(row: Row, late_wins: int) -> Any:
 
 
 def poison_clusters(account: Account) -> Rows:
-    """By error class: the texts of one differ in numbers."""
+    """By queue and error class: the texts of one differ in numbers."""
     rows: Rows = {}
+    own = {(life.queue, life.end.message): life for life in lives(account)}
+    removed = {entry.message for entry in account.entries if entry.outcome == "dropped"}
     for error, example in texts_of(account).items():
-        seen = [(entry, failure) for entry in account.entries for failure in on_record(entry) if failure.error == error]
-        dead = [
-            entry
-            for entry in account.entries
-            if entry.outcome in DEAD and entry.reason in FAILING and (record := on_record(entry)) and record[-1].error == error
-        ]
-        row: Row = {"example": example, "texts": 1, "fingerprints": 1, "attempts": len(seen)}
-        row["seen"] = seen_when(account, [failure.at for _, failure in seen])
-        row |= {"queues": ", ".join(sorted({entry.queue for entry, _ in seen})[:5]), "messages": len({entry.message for entry, _ in seen})}
-        row |= {"first_at": first(failure.at for _, failure in seen), "last_at": last(failure.at for _, failure in seen)}
-        row["deaths"] = dying = len({entry.message for entry in dead})
-        deadly, down = dying >= 5 and dying >= 0.5 * row["messages"], is_down(account, dead)
-        row |= {"poison": deadly and (down if down is OPEN else not down), "outage": deadly and down}
-        rows[error,] = row
+        for queue, entries in by_queue(account).items():
+            seen = [(entry, failure) for entry in entries for failure in on_record(entry) if failure.error == error]
+            if not seen:
+                continue
+            row: Row = {"example": example, "texts": 1, "fingerprints": 1, "attempts": len(seen)}
+            row |= {"messages": len({entry.message for entry, _ in seen}), "seen": seen_when(account, queue, [each.at for _, each in seen])}
+            row |= {"first_at": first(failure.at for _, failure in seen), "last_at": last(failure.at for _, failure in seen)}
+            rows[queue, error] = row | _died_of(account, queue, [entry for entry in entries if _killed_by(entry, error)], own, removed, row)
     return rows
+
+
+def _killed_by(entry: QueueEntry, error: str) -> bool:
+    return entry.outcome in DEAD and entry.reason in FAILING and bool(record := on_record(entry)) and record[-1].error == error
+
+
+def _died_of(account: Account, queue: str, dead: list[QueueEntry], own: Mapping[tuple[str, int], Life], removed: set[int], met: Row) -> Row:
+    of_message: dict[int, list[QueueEntry]] = defaultdict(list)
+    for entry in dead:
+        of_message[entry.message].append(entry)
+    won = {message for message in of_message if (life := own.get((queue, message))) is not None and life.won}
+    here = {message for message, deaths in of_message.items() if any(remaining(account, str(each.outcome), [each]) for each in deaths)}
+    lost = {message for message in of_message if message in removed and message not in won | here}
+    dying, unsaved = len(of_message), len(of_message) - len(won)
+    times = [[died_in_outage(account, queue, died_at(each)) for each in deaths] for deaths in of_message.values()]
+    sure = sum(any(each is True for each in deaths) for deaths in times)
+    down: Any = OPEN if any(each is OPEN for deaths in times for each in deaths) else 2 * sure >= dying
+    deadly = unsaved >= 5 and 2 * unsaved >= met["messages"]
+    row: Row = {"deaths": dying, "here": len(here), "lost": len(lost), "succeeded": len(won)}
+    return row | {"poison": deadly and (down if down is OPEN else not down), "outage": dying > 0 and down}
 
 
 def flow(account: Account) -> Rows:
@@ -329,9 +350,9 @@ def flow(account: Account) -> Rows:
         before: set[tuple[str, str]] = set()
         for entry in life.entries:
             if entry.target is not None:
-                by_hand, way = entry.outcome in BY_HAND, (entry.queue, entry.target)
-                ways[entry.queue, entry.target, entry.outcome].append((entry, way in before and not by_hand))
-                before = set() if by_hand else before | {way}
+                meant, way = entry.outcome in MEANT, (entry.queue, entry.target)
+                ways[entry.queue, entry.target, entry.outcome].append((entry, way in before and not meant))
+                before = set() if meant else before | {way}
     rows: Rows = {}
     for key, moves in ways.items():
         times = [entry.ended for entry, _ in moves if entry.ended]
@@ -345,7 +366,7 @@ def journeys(account: Account) -> Rows:
     for life in lives(account):
         moves = [entry for entry in life.entries if entry.target]
         if moves:
-            way = moves[0].queue + "".join((" ⇒ " if entry.outcome in BY_HAND else " → ") + str(entry.target) for entry in moves)
+            way = moves[0].queue + "".join((" ⇒ " if entry.outcome in MEANT else " → ") + str(entry.target) for entry in moves)
             ways[way, len(moves), _circles(moves)] += 1
     return {(way, hops): {"messages": count, "circles": circles} for (way, hops, circles), count in ways.items()}
 
@@ -354,7 +375,7 @@ def _circles(moves: list[QueueEntry]) -> bool:
     """Whether they come to a queue again that they had left, with nobody sending them back since."""
     left: set[str] = set()
     for entry in moves:
-        left = set() if entry.outcome in BY_HAND else left | {entry.queue}
+        left = set() if entry.outcome in MEANT else left | {entry.queue}
         if entry.target in left:
             return True
     return False
@@ -441,9 +462,9 @@ TABLES: dict[str, Table] = {
     "settings_in_force": Table(("queue", "rule", "max_delivery_attempts"), settings_in_force, _POLICY),
     "advice": Table(("queue", "rule", "max_delivery_attempts", "error_class"), advice, _POLICY),
     "consumers": Table(("queue", "client_id", "version"), consumers, _CONSUMER),
-    "releases": Table(("queue", "error_class", "client_id", "version"), releases),
+    "releases": Table(("queue", "error_class", "kind", "name"), releases),
     "due_error": Table(("queue",), due_error),
-    "poison_clusters": Table(("error_class",), poison_clusters, _NUMBER),
+    "poison_clusters": Table(("queue", "error_class"), poison_clusters, _NUMBER),
     "flow": Table(("source", "target", "why"), flow),
     "journeys": Table(("way", "hops"), journeys),
     "what_if": Table(("queue", "figure"), what_if),

@@ -14,6 +14,8 @@ Rows = dict[tuple[Any, ...], Row]
 FAILING = ("delivery_limit", "not-retryable", "rejected", "gone")
 DEAD = ("dead-lettered", "dropped")
 BY_HAND = ("redriven", "edited")
+#: Moves that were meant: by somebody, or to wait.
+MEANT = (*BY_HAND, "delayed")
 
 
 class Life:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tests.truth.account import Account, Between, Failure, Program, QueueEntry, times_of
+from tests.truth.account import Account, Between, Failure, Program, QueueEntry
 from tests.truth.bounds import (
     HOUR_US,
     MINUTE_US,
@@ -22,7 +21,6 @@ from tests.truth.bounds import (
     near,
     part_of,
     ranked,
-    ratio,
     usual,
 )
 from tests.truth.lives import DEAD, Row, Rows, by_queue, numbered, on_record
@@ -140,80 +138,6 @@ def thundering_herds(account: Account) -> Rows:
             row |= {"herded": decided(*(each > 5 for each in spread)) if known else OPEN}
             rows[queue, moment(second, SECOND_US)] = row if here[0] >= 20 and here[0] >= 8 * typical[1] else Maybe(row)
     return rows
-
-
-def outages(account: Account) -> Rows:
-    """Runs of failures and of successes of messages that succeeded in the end, where nearly all of both stand in runs of five at least."""
-    rows: Rows = {}
-    groups: dict[tuple[str, str], list[QueueEntry]] = defaultdict(list)
-    for entry in account.entries:
-        if seen := on_record(entry):
-            groups[entry.queue, seen[0].error].append(entry)
-    for (queue, error), entries in groups.items():
-        verdict = ("not-retryable", "rejected", "maxlen", "gone")
-        home = [entry for entry in entries if entry.outcome == "succeeded"]
-        lost = [entry for entry in entries if (entry.outcome in DEAD and entry.reason not in verdict) or entry.parked]
-        if any(len(on_record(entry)) < len(entry.failures) for entry in home + lost) or (runs := _runs(home)) is None:
-            rows[queue, "open"] = {}  # where attempts have no record the report takes them to lie evenly
-            continue
-        long = [[sum(len(run) for run in runs if run[0][1] == won and len(run) >= least) for least in (5, 0)] for won in (False, True)]
-        if not runs or not all(some >= 0.9 * every for some, every in long):
-            continue
-        ups = [run for run in runs if run[0][1]]
-        victims = [s for s in lost if not any(up[0][0].low <= f.at.high and f.at.low <= up[-1][0].high for up in ups for f in s.failures)]
-        if (runs := _runs(home, victims)) is None:
-            rows[queue, "open"] = {}
-            continue
-        for number, run in enumerate(runs):
-            if not run[0][1]:
-                turn = sum(not each[0][1] for each in runs[:number])
-                row: Row = {"to_at": Within(*run[-1][0]), "failures": len(run), "messages": sum(is_first for _, _, is_first in run)}
-                row["up_before"] = Within(*runs[number - 1][-1][0]) if number else None
-                row["up_after"] = Within(*runs[number + 1][0][0]) if number + 1 < len(runs) else None
-                rows[queue, error, turn] = row | {"from_at": Within(*run[0][0])}
-    return rows
-
-
-_Event = tuple[Between, bool, bool]
-
-
-def _runs(home: list[QueueEntry], victims: Sequence[QueueEntry] = ()) -> list[list[_Event]] | None:
-    """(when, succeeded, first attempt) in order, cut where failures turn into successes or back; None: the order is not known."""
-    events: list[_Event] = [(each.at, False, number == 0) for entry in (*home, *victims) for number, each in enumerate(entry.failures)]
-    events += [(entry.ended, True, False) for entry in home if entry.ended]
-    events.sort(key=lambda event: event[0])
-    runs: list[list[_Event]] = []
-    for event in events:
-        if runs and runs[-1][-1][1] == event[1]:
-            runs[-1].append(event)
-        elif runs and runs[-1][-1][0].high >= event[0].low:
-            return None
-        else:
-            runs.append([event])
-    return runs
-
-
-#: A record of an hour at least is looked at in so many parts; the last three are now, and three without are a pause.
-PARTS = 12
-
-
-def seen_when(account: Account, times: Sequence[Between]) -> Any:
-    """Whether a fault that was met at these times is new, gone, back or steady."""
-    minutes = [part_of(at, MINUTE_US) for entry in account.entries for at in times_of(entry)]
-    known = [minute for minute in minutes if minute is not None]
-    if len(known) < len(minutes) or any(entry.coarse for entry in account.entries):
-        return OPEN
-    long = max(known) - min(known) + 1
-    if long < 60:
-        return None
-    answers = []
-    for way in (0, 1):
-        parts = sorted({min(max((at[way] - min(known) * MINUTE_US) * PARTS // (long * MINUTE_US), 0), PARTS - 1) for at in times})
-        before = [part for part in parts if part < PARTS - 3]
-        now = [part for part in parts if part >= PARTS - 3]
-        pause = bool(before and now) and min(now) - max(before) > 3
-        answers.append("gone" if not now else "new" if not before else "back" if pause else "steady")
-    return decided(*answers)
 
 
 BINS = {"within_10_ms": 10, "within_100_ms": 100, "within_1_s": 1_000, "within_10_s": 10_000, "later": float("inf")}
@@ -401,47 +325,3 @@ def _overlaps(one: Served, other: Served) -> list[bool]:
         longer = max(tight) if way else max(wide)
         found.append(shared >= 0 and 2 * shared >= longer)
     return found
-
-
-def releases(account: Account) -> Rows:
-    all_served = served(account)
-    rows: Rows = {}
-    for (queue, program), own in all_served.items():
-        others = [other for (where, who), other in all_served.items() if where == queue and who != program]
-        for error in {failure.error for failure in own.seen}:
-            met = [failure for failure in own.seen if failure.error == error]
-            theirs = sum(failure.error == error for other in others for failure in other.seen)
-            row: Row = {"failed": len(met), "deliveries": own.deliveries, "host": program.host}
-            row |= {"others_failed": theirs, "others_deliveries": sum(other.deliveries for other in others)}
-            row |= {"first_at": first(each.at for each in met), "last_at": last(each.at for each in met)}
-            row |= _lift(len(met), own.deliveries, theirs, row["others_deliveries"])
-            rows[queue, error, program.client, program.version] = row
-    return rows
-
-
-def _lift(failed: int, n: int, others_failed: int, others: int) -> Row:
-    if not others:
-        return {"lift": None, "suspect": False}
-    own, other, pooled = failed / n, others_failed / others, (failed + others_failed) / (n + others)
-    error = (pooled * (1 - pooled) * (1 / n + 1 / others)) ** 0.5
-    suspect = n >= 20 and others >= 20 and own >= 3 * other and own - other > 3 * error
-    return {"lift": ratio(own, other), "suspect": suspect}
-
-
-def is_down(account: Account, deaths: list[QueueEntry]) -> Any:
-    """Whether, in the minutes of these deaths, hardly anything succeeded of what came to their queues."""
-    came = succeeded = expected = 0.0
-    minutes: set[tuple[str, int | None]] = {(entry.queue, part_of(died_at(entry), MINUTE_US)) for entry in deaths}
-    queues = by_queue(account)
-    for queue, minute in minutes:
-        times = (
-            [entry.entered for entry in queues[queue] if not entry.came_before],
-            [s.ended for s in queues[queue] if s.ended and s.outcome == "succeeded"],
-        )
-        in_minute = [[part_of(at, MINUTE_US) for at in each] for each in times]
-        if minute is None or any(None in each for each in in_minute) or any(entry.coarse for entry in queues[queue]):
-            return OPEN
-        came += in_minute[0].count(minute)
-        succeeded += in_minute[1].count(minute)
-        expected += in_minute[0].count(minute) * len(times[1]) / max(len(times[0]), 1)
-    return came >= 20 and succeeded < 0.25 * expected

@@ -305,7 +305,7 @@ class Play:
         for delivery in deliveries:
             if delivery.number not in self.account.ready(queue):  # it has come back from where it waited
                 waited = self.account.of(delivery.number)[-1]
-                self.account.end(waited, "expired", Between(waited.entered.low, delivery.assigned.high), "expired", queue)
+                self.account.end(waited, "delayed", Between(waited.entered.low, delivery.assigned.high), "expired", queue)
         entries = [self.account.at(delivery.number, queue) for delivery in deliveries]
         plans = [self._left[delivery.number] for delivery in deliveries]
         for delivery in deliveries:
@@ -371,7 +371,8 @@ class Play:
         if dies == "gone":
             self.account.end(entry, "dropped", failure.at, dies)
         elif dies and source.keeps_dead:
-            self.account.end(entry, "dead-lettered", failure.at, dies, source.target(entry.queue))
+            outcome = "delayed" if source.arguments else "dead-lettered"  # a circle's: it only waits there
+            self.account.end(entry, outcome, failure.at, dies, source.target(entry.queue))
         elif dies and source.dead == "drop":
             self.account.end(entry, "dropped", failure.at, dies)
         elif dies or delay_ms == LONG_MS:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.analytics.sample import write_sample
 from homing.analytics.commands import analyze as job
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input.inputs import cause, check_local
 from homing.analytics.input.schema import MANIFEST_NAME
-from homing.analytics.synthetic.sample import write_sample
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -179,36 +179,64 @@ def test_the_page_of_a_what_if() -> None:
     assert not re.search(r"https?:|\bsrc=|<link|<script|@import|url\(", page)
 
 
+AT, LATER = datetime(2026, 3, 2, 8, tzinfo=UTC), datetime(2026, 3, 2, 8, 5, tzinfo=UTC)
+FAULT: Row = {
+    "cluster": 1,
+    "error_class": "Shape",
+    "queue": "pay",
+    "deaths": 30,
+    "here": 28,
+    "lost": 2,
+    "succeeded": 0,
+    "messages": 30,
+    "attempts": 90,
+    "poison": True,
+    "outage": False,
+    "seen": "steady",
+    "first_at": AT,
+    "last_at": LATER,
+}
+ADVISED = ADVICE | {"queue": "pay", "current": True, "retries": 500, "wasted": 400, "first_at": AT, "last_at": LATER}
+SUSPECT: Row = {
+    "queue": "pay",
+    "error_class": "Timeout",
+    "kind": "version",
+    "name": "3.2",
+    "failed": 50,
+    "deliveries": 100,
+    "others_failed": 0,
+    "others_deliveries": 90,
+    "suspect": True,
+    "alike": "",
+    "first_at": AT,
+    "last_at": LATER,
+}
+OUTAGE: Row = {
+    "queue": "pay",
+    "error_class": "Shape",
+    "from_at": AT,
+    "to_at": LATER,
+    "up_after": LATER,
+    "failures": 60,
+    "messages": 40,
+    "succeeded": 12,
+}
+
+
 def findings(**changed: list[Row]) -> list[Finding]:
     """Of tables that have a row of each, and of those in ``changed`` others."""
-    at = datetime(2026, 3, 2, 8, tzinfo=UTC)
-    later = at + timedelta(minutes=5)
-    group = {"cluster": 1, "dead_letter_queue": "DLQ.pay", "queue": "pay", "first_died_at": at, "last_died_at": later}
-    fault = {
-        "cluster": 1,
-        "error_class": "Shape",
-        "queues": "pay",
-        "deaths": 30,
-        "messages": 30,
-        "poison": True,
-        "outage": False,
-        "seen": "steady",
-    }
-    advice = ADVICE | {"queue": "pay", "policy": "p", "current": True, "retries": 500, "wasted": 400}
-    storm = {"queue": "pay", "from_at": at, "until": later, "minutes": 5, "retries": 300, "deliveries": 400}
+    storm = {"queue": "log", "from_at": AT, "until": LATER, "minutes": 5, "retries": 300, "deliveries": 400}
     tables: dict[str, list[Row]] = {
-        "overview": [{"queue": "pay", "difference": 0, "dropped": 3, "expired": 2}],
-        "dead_letter_groups": [group],
-        "poison_clusters": [fault],
-        "settings_in_force": [{"queue": "pay", "policy": "p", "rule": None, "from_at": at, "until": later}],
-        "advice": [advice],
-        "dead_letter_trend": [{"queue": "pay", "verdict": "growing", "early": 5, "late": 25}],
-        "retry_load": [{"queue": "pay", "minute": at}, {"queue": "pay", "minute": later}, {"queue": "log", "minute": at}],
+        "overview": [{"queue": "pay", "difference": 0, "dropped": 3, "ran_out": 2}],
+        "dead_letter_groups": [{"dead_letter_queue": "DLQ.pay", "queue": "pay", "remaining": 28}],
+        "poison_clusters": [FAULT],
+        "advice": [ADVISED],
+        "dead_letter_trend": [{"queue": "log", "verdict": "growing", "early": 5, "late": 25}],
+        "retry_load": [{"queue": "pay", "minute": AT}, {"queue": "pay", "minute": LATER}, {"queue": "log", "minute": AT}],
         "retry_storms": [storm],
-        "thundering_herds": [],
-        "due_error": [{"queue": "pay", "late": True, "p50_ms": 5_000, "retries": 9}],
-        "consumers": [],
-        "flow": [{"source": "pay", "target": "b", "circling": 12, "first_at": at, "last_at": later}],
+        "due_error": [{"queue": "log", "late": True, "p50_ms": 5_000, "retries": 9}],
+        "flow": [{"source": "pay", "target": "b", "circling": 12, "first_at": AT, "last_at": LATER}],
+        **{name: [] for name in ("thundering_herds", "consumers", "releases", "outages")},
     }
     every = (tables | changed).items()
     return ranked({name: pa.Table.from_pylist(rows) if rows else pa.table({"queue": []}) for name, rows in every}, "exports")
@@ -222,42 +250,60 @@ def test_findings_come_by_what_they_cost() -> None:
     ]
     assert [each.command for each in found[:2]] == ["homing simulate exports --policy new.yaml", "homing peek DLQ.pay"]
     assert found[0].parts[0] == "pay gives up too early on Timeout"
+    assert found[1].text.endswith("30 of 30 messages that met it were dead-lettered; 28 lie in a dead-letter queue and 2 are gone")
     assert found[1].as_json()["last_seen"] == "2026-03-02T08:05:00+00:00"
-    wrong = findings(overview=[{"queue": "log", "difference": 1, "dropped": 0, "expired": 0}])
+    wrong = findings(overview=[{"queue": "log", "difference": 1, "dropped": 0, "ran_out": 0}])
     assert (wrong[0].kind, wrong[0].queue) == ("imbalance", "log")
-    at, later = datetime(2026, 3, 2, 8, tzinfo=UTC), datetime(2026, 3, 2, 8, 5, tzinfo=UTC)
-    assert [each.window for each in found if each.kind == "late"] == [(at, later)]
-    assert wrong[0].window == (at, at)
+    assert [each.window for each in found if each.kind == "late"] == [(AT, AT)]
+    assert wrong[0].window == (AT, AT)
 
 
 def test_a_fault_that_is_new_or_back_is_found() -> None:
-    at = datetime(2026, 3, 2, 8, tzinfo=UTC)
-    fault = {"cluster": 9, "error_class": "Late", "queues": "pay, log", "deaths": 2, "messages": 40, "attempts": 55, "first_at": at}
-    fault |= {"last_at": at, "poison": False, "outage": False}
+    fault = FAULT | {"error_class": "Late", "deaths": 2, "here": 2, "lost": 0, "messages": 40, "attempts": 55, "poison": False}
     for seen, kinds in {"new": ["new-fault"], "back": ["back-fault"], "steady": [], "gone": []}.items():
         found = [each for each in findings(poison_clusters=[fault | {"seen": seen}], advice=[]) if each.kind.endswith("fault")]
         assert [each.kind for each in found] == kinds
     assert findings(poison_clusters=[fault | {"seen": "new", "messages": 5}], advice=[])[0].kind != "new-fault"
 
 
-def test_one_fault_is_one_finding() -> None:
+def told(queue: str, **changed: list[Row]) -> list[str]:
+    return [each.kind for each in findings(overview=[], flow=[], **changed) if each.queue == queue]
+
+
+def test_one_fault_is_one_finding_and_its_symptoms_are_none() -> None:
     """It is of no use to try longer what is poison, nor to say that something is poison where the advice is not to retry it."""
-    fault = {
-        "cluster": 1,
-        "error_class": "Timeout",
-        "queues": "pay",
-        "deaths": 30,
-        "messages": 30,
-        "poison": True,
-        "outage": False,
-        "seen": "steady",
-    }
-    advice = ADVICE | {"queue": "pay", "policy": "p", "current": True, "retries": 500, "wasted": 400}
-    assert {"poison", "longer"} & {each.kind for each in findings(poison_clusters=[fault])} == {"poison"}
-    hopeless = findings(poison_clusters=[fault], advice=[advice | {"kind": "not-retryable"}])
-    assert {"poison", "not-retryable"} & {each.kind for each in hopeless} == {"not-retryable"}
-    down = findings(poison_clusters=[fault | {"poison": False, "outage": True}])
-    assert [each.command for each in down if each.kind == "outage"] == ["homing redrive DLQ.pay"]
+    fault = FAULT | {"error_class": "Timeout"}
+    assert told("pay", poison_clusters=[fault]) == ["poison"]
+    assert told("pay", poison_clusters=[fault], advice=[ADVISED | {"kind": "not-retryable"}]) == ["not-retryable"]
+    assert told("pay", poison_clusters=[fault], releases=[SUSPECT]) == ["suspect-release"]
+    grows = {"queue": "pay", "verdict": "growing", "early": 5, "late": 25}
+    assert told("pay", poison_clusters=[fault], dead_letter_trend=[grows]) == ["poison"]
+
+
+def test_a_suspect_comes_first_and_is_named() -> None:
+    (first, *_) = findings(releases=[SUSPECT | {"failed": 5, "alike": "host h1"}, SUSPECT | {"suspect": False}])
+    assert (first.kind, first.queue, first.messages) == ("suspect-release", "pay", 5)
+    assert first.text.replace(NB, " ") == (
+        "Version 3.2 fails 5.0 % of what it gets from pay with Timeout; no other does at the same time. "
+        "It may as well be host h1: they fail alike"
+    )
+
+
+def test_an_outage_is_found_whether_anything_died_or_not() -> None:
+    down = FAULT | {"poison": False, "outage": True}
+    killed = [each for each in findings(poison_clusters=[down], outages=[OUTAGE], advice=[]) if each.kind == "outage"]
+    assert [(each.messages, each.command) for each in killed] == [(30, "homing redrive DLQ.pay")]
+    (survived,) = (each for each in findings(poison_clusters=[], outages=[OUTAGE], advice=[]) if each.kind == "outage")
+    assert (survived.messages, survived.retries, survived.command) == (0, 60, "homing explain pay")
+    assert survived.text.endswith("12 of 40 messages succeeded since")
+
+
+def test_what_is_over_comes_last_and_what_may_go_back_is_told() -> None:
+    over = FAULT | {"here": 0, "lost": 0, "succeeded": 30, "poison": False}
+    assert (findings(poison_clusters=[over])[-1].kind, findings(poison_clusters=[over])[-1].over) == ("poison", True)
+    assert [each.over for each in findings() if each.kind == "poison"] == [False]
+    some = [each for each in findings(poison_clusters=[over | {"here": 9, "succeeded": 21}]) if each.kind == "redrive"]
+    assert [(each.messages, each.command) for each in some] == [(9, "homing redrive DLQ.pay")]
 
 
 def test_the_page_shows_one_finding_of_each_kind_and_queue() -> None:
@@ -277,7 +323,8 @@ def test_the_page_shows_one_finding_of_each_kind_and_queue() -> None:
     ],
 )
 def test_limits(text: str, reported: str | None) -> None:
-    row = {"sent": 100, "succeeded": 94, "dead_lettered": 5, "expired": 1, "dropped": 0, "purged": 0, "failed": 20, "delivered": 200}
+    """Of messages: of 100 that were sent 94 succeeded; one that died came from elsewhere."""
+    row = {"came_home": 94, "given_up": 6, "died": 5, "dead_lettered": 6, "ran_out": 1, "dropped": 0, "failed": 20, "delivered": 200}
     assert parse_limit(text).broken({"overview": pa.Table.from_pylist([row])}) == reported
 
 

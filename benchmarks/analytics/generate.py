@@ -1,11 +1,11 @@
 """Exports of any size, invented from a seed by Spark itself::
 
-    python -m homing.analytics.synthetic.generate OUT --attempts 1000000 --seed 7
+    python -m benchmarks.analytics.generate OUT --attempts 1000000 --seed 7
 
 Nothing is held in memory and nothing depends on how Spark cuts the work: every draw is a hash of the seed, the message and what is
 drawn, so the same arguments give the same rows on any cluster. What it invents:
 
-- **traffic** that swells and ebbs with the hour of the day, over ``days`` days, in the four queues of analytics/synthetic/sample.py;
+- **traffic** that swells and ebbs with the hour of the day, over ``days`` days, in the four queues of sample.py;
 - **outages**: one a day and queue, from 5 to 45 minutes, in which everything fails until it is over;
 - **flaky moments** that pass after some seconds, **poison** that never succeeds, **slow consumers** that hold 30 times longer, and one
   that **hoards**: what it prefetched waits eight seconds in its window.
@@ -26,8 +26,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..input.schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
-from .sample import QUEUES, START_US, Traffic
+from benchmarks.analytics.sample import QUEUES, START_US, Traffic
+from homing.analytics.input.schema import MANIFEST_NAME, SCHEMA_VERSION, SPARK_TYPES, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -57,7 +57,7 @@ def generate(spark: SparkSession, out: str, *, attempts: int, seed: int = 1, day
     """
     from pyspark.sql import functions as F
 
-    from ..spark.session import with_settings
+    from homing.analytics.spark.session import with_settings
 
     whole: dict[str, int] = {}
     for number in range(1, brokers + 1):
@@ -352,7 +352,7 @@ TABLES_IN_ORDER = ("attempts", *(table for table in TABLES if table != "attempts
 def _write_broker(spark: SparkSession, out: str, messages: int, seed: int, days: int) -> dict[str, int]:
     from pyspark.sql import functions as F
 
-    from ..input.files import Files
+    from homing.analytics.input.files import Files
 
     broker_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"homing-{seed}"))
     files, rows, scratch = Files(spark), {}, f"{out}/_fates"
@@ -429,9 +429,9 @@ def _shaped(frame: DataFrame, table: str) -> DataFrame:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from ..spark.session import spark_session
+    from homing.analytics.spark.session import spark_session
 
-    parser = argparse.ArgumentParser(prog="python -m homing.analytics.synthetic.generate", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.analytics.generate", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", help="a new directory")
     parser.add_argument("--attempts", type=lambda text: int(float(text)), default=10_000, help="failed attempts in all, such as 1e6")
     parser.add_argument("--seed", type=int, default=1)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..input.schema import MANIFEST_NAME, SCHEMA_VERSION, TABLES
+from homing.analytics.input.schema import MANIFEST_NAME, SCHEMA_VERSION, TABLES
 
 Row = dict[str, Any]
 _MINUTE_US = 60_000_000

@@ -1,1 +1,0 @@
-"""Exports invented from a seed: for scale, and for tests of patterns that are planted."""
