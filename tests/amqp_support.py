@@ -24,6 +24,10 @@ def amqp_port(server: Server) -> int:
     return int(server.ready["amqp"].rpartition(":")[2])
 
 
+def amqp_url(server: Server) -> str:
+    return f"amqp://guest:guest@127.0.0.1:{amqp_port(server)}/"
+
+
 def connect(server: Server, **parameters: Any) -> Any:
     return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", amqp_port(server), **parameters))
 

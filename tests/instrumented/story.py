@@ -15,7 +15,7 @@ from typing import Final
 import pika
 
 from homing.client import blocking
-from tests.amqp_support import amqp_port, connection
+from tests.amqp_support import connection
 from tests.process import ROOT, Server, wait_until
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
@@ -34,21 +34,23 @@ Publish = Callable[[Server, str], None]
 class Worker:
     """A program in a process group of its own; ``command`` as a shell would start it."""
 
-    def __init__(self, directory: Path, server: Server, queue: str, command: list[str]) -> None:
+    def __init__(self, directory: Path, url: str, queue: str, command: list[str]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.notes, self._log, self._command = directory / "notes", directory / "worker.log", command
         self.environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-            "TEST_BROKER_URL": f"amqp://guest:guest@127.0.0.1:{amqp_port(server)}/",
+            "TEST_BROKER_URL": url,
             "TEST_NOTES": str(self.notes),
             "TEST_QUEUE": queue,
         }
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, by_command: bool = False) -> None:
-        """``by_command``: as the command does it, not with the path that it prints."""
+    def start(self, by_command: bool = False, plain: bool = False) -> None:
+        """``by_command``: as the command does it, not with the path that it prints; ``plain``: without either."""
         ours = [sys.executable, "-m", "homing", "instrument", "--program-version", RELEASE] if by_command else []
         extra = {"PYTHONPATH": str(ROOT)} if by_command else {"PYTHONPATH": PATH, "HOMING_PROGRAM_VERSION": RELEASE}
+        if plain:
+            extra = {}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*ours, *self._command],

@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 
 from homing.client import blocking
-from tests.amqp_support import AMQP, amqp_port, connection
+from tests.amqp_support import AMQP, amqp_url, connection
 from tests.instrumented.story import PROGRAMS, RELEASE, TASKS, Worker, play
 from tests.process import HomingCommand, Server, wait_until
 
@@ -31,11 +31,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_the_story_of_twenty_tasks(library: str, broker: Server, tmp_path: Path) -> None:
     queue = f"story-{library}"
     command = [*PYTHON, str(PROGRAMS / f"with_{library}.py")]
-    play(Worker(tmp_path, broker, queue, command), broker, queue, by_command=library == "pika")
+    play(Worker(tmp_path, amqp_url(broker), queue, command), broker, queue, by_command=library == "pika")
 
 
 def send_tasks(server: Server, queue: str) -> None:
-    app = Celery(broker=f"amqp://guest:guest@127.0.0.1:{amqp_port(server)}/")
+    app = Celery(broker=amqp_url(server))
     with app.connection_for_write() as connection:
         for task in TASKS:
             app.send_task("shop.book", task, queue=queue, connection=connection)
@@ -43,14 +43,14 @@ def send_tasks(server: Server, queue: str) -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_story_with_celery_as_it_comes(broker: Server, tmp_path: Path) -> None:
-    worker = Worker(tmp_path, broker, "story-celery", [*PYTHON, *CELERY])
+    worker = Worker(tmp_path, amqp_url(broker), "story-celery", [*PYTHON, *CELERY])
     play(worker, broker, "story-celery", send_tasks, task="shop.book", acknowledges_early=True)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_tries_of_a_celery_task_are_one_story(broker: Server, tmp_path: Path) -> None:
     queue = "story-celery"
-    worker = Worker(tmp_path, broker, queue, [*PYTHON, *CELERY])
+    worker = Worker(tmp_path, amqp_url(broker), queue, [*PYTHON, *CELERY])
     app = Celery(broker=worker.environment["TEST_BROKER_URL"])
     try:
         worker.start()
@@ -79,7 +79,7 @@ def test_doctor_says_of_each_consumer_what_is_not_told(broker: Server, tmp_path:
     queue, homing = "examined", HomingCommand(tmp_path / "commands")
     homing.url = broker.url
     homing.directory.mkdir()
-    worker = Worker(tmp_path / "worker", broker, queue, [*PYTHON, str(PROGRAMS / "with_pika.py")])
+    worker = Worker(tmp_path / "worker", amqp_url(broker), queue, [*PYTHON, str(PROGRAMS / "with_pika.py")])
     with connection(broker) as plain:
         channel = plain.channel()
         channel.queue_declare(queue, durable=True)

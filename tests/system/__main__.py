@@ -13,6 +13,7 @@ from tests.system import (
     deployment,
     failure_reports,
     go_client,
+    instrumented_beside_rabbitmq,
     instrumented_clients,
     java_client,
     network,
@@ -27,6 +28,7 @@ from tests.system.check import CHECKS, Check, Failed, Place, Unavailable
 MODULES = (
     pika_client,
     instrumented_clients,
+    instrumented_beside_rabbitmq,
     go_client,
     java_client,
     failure_reports,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from tests.amqp_support import AMQP
+from tests.amqp_support import AMQP, amqp_url
 from tests.instrumented.story import PROGRAMS, TASKS, Worker, play, publish_json
 from tests.process import Server
 from tests.system.check import CHECKS, Check, Failed, Place, Unavailable, run
@@ -77,7 +77,7 @@ LIBRARIES: Final = {
 }
 
 
-def _environment(directory: Path, python: str, packages: list[str]) -> str:
+def environment(directory: Path, python: str, packages: list[str]) -> str:
     """The ``python`` of a fresh environment. Raises Unavailable."""
     interpreter = _interpreter(python)
     run([interpreter, "-m", "venv", str(directory)], directory.parent, "venv")
@@ -111,10 +111,10 @@ def _sent_by(python: str, library: str, task: str, worker: Worker) -> Callable[[
 
 def _story(name: str, library: Library, python: str, packages: list[str]) -> Callable[[Place], str]:
     def story(place: Place) -> str:
-        ours = _environment(place.directory / "environment", python, packages)
+        ours = environment(place.directory / "environment", python, packages)
         server = Server(place.directory / "broker", {**AMQP, "address-settings": SETTINGS}).start()
         try:
-            worker = Worker(place.directory / "worker", server, QUEUE, [ours, "-W", "ignore", *library.command])
+            worker = Worker(place.directory / "worker", amqp_url(server), QUEUE, [ours, "-W", "ignore", *library.command])
             publish = _sent_by(ours, name, library.task, worker) if library.task else publish_json
             play(worker, server, QUEUE, publish, task=library.shown, by_command=True, acknowledges_early=library.acknowledges_early)
         except AssertionError as error:
