@@ -173,7 +173,7 @@ class Engine:
         """When ``tick`` is wanted next."""
         schedule, expiries, idle = self.state.schedule, self.state.references.expiries, self.resources.idle
         soon = min(schedule.look_at_ms, expiries.look_at_ms, self.pulls.look_at_ms, idle.look_at_ms, self.redriving.look_at_ms)
-        return min(soon, self._next_second_ms)
+        return min(soon, self.state.going_round.look_at_ms, self._next_second_ms)
 
     def tick(self) -> None:
         """What falls due: redeliveries, expirations, pulls, and once a second everything that is only looked at then."""
@@ -182,6 +182,8 @@ class Engine:
             state.place(state.schedule.take_due(now_ms, SWEEP_BUDGET))
         if state.references.expiries.look_at_ms <= now_ms:
             self._expire(now_ms)
+        if state.going_round.look_at_ms <= now_ms:
+            state.going_round.look(now_ms)
         state.pager.tick(now_ms)
         if state.redrives.active or self.redriving.look_at_ms <= now_ms:
             self.redriving.go_on()
@@ -249,6 +251,7 @@ class Engine:
             # Broker time goes along with what is written anyway; an idle broker writes nothing.
             self.journal.batch.clock(now_ms)
         self.state.faults.record_seen(now_ms)
+        self.recorder.write_rounds()
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.parking.try_all()

@@ -20,6 +20,7 @@ from homing.broker.delivery.publish import Intake
 from homing.broker.delivery.settlement import Settlement
 from homing.broker.delivery.transactions import Transactions
 from homing.broker.entries.fault_groups import FaultGroups
+from homing.broker.entries.going_round import GoingRound
 from homing.broker.entries.pager import Pager
 from homing.broker.entries.redrive_tally import RedriveTally
 from homing.broker.entries.references import References
@@ -70,6 +71,10 @@ def hand(broker: Broker) -> ByHand:
 
 def high_watermarks(broker: Broker) -> HighWatermarks:
     return broker.high_watermarks
+
+
+def going_round(broker: Broker) -> GoingRound:
+    return broker.state.going_round
 
 
 def intake(broker: Broker) -> Intake:

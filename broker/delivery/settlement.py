@@ -35,6 +35,7 @@ _CLOSED: Final = Failure(delay_ms=0)
 _NOT_RETURNED: Final = ("closed", "connection-lost")
 _REDELIVER: Final = Action.REDELIVER
 _DROP: Final = Action.DROP
+_Verdicts = list[tuple[MessageReference, Decision]]
 #: Those that one rule has a say in, or none.
 _Group = tuple[Rule | None, list[MessageReference]]
 #: Of consumers that end together, by queue: how what was delivered of it failed, in which words, and whether the limit is applied.
@@ -192,15 +193,10 @@ class Settlement:
             terms = Terms(settings, consumer.policy) if rule is None else under(rule, settings, consumer.policy)
             decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
-            passing = [each for each in members if not each.durable] if failure.counts else ()
-            if passing and not (outcome == "nack" and not report and _goes_round(terms, verdicts)):
-                state.references.keep_failed(passing)
-            state.recorder.delivered(queue, members, now_ms)
             if failure.counts:
-                queue.counts[FAILED] += len(members)
-                description = state.recorder.failed(consumer, terms, verdicts, outcome, now_ms)
-                if members and outcome != CLOSED:
-                    state.faults.failed(queue.name, members, description, consumer.client, now_ms)
+                self._record(consumer, terms, verdicts, outcome, bool(report), now_ms)
+            else:
+                state.recorder.delivered(queue, members, now_ms)
             ending: dict[tuple[bool, str], list[MessageReference]] = {}
             for reference, decision in verdicts:
                 if decision.action is not _REDELIVER:
@@ -221,11 +217,33 @@ class Settlement:
         if failure.counts:
             queue.counts[RETRIED] += len(again)
         if again:
-            state.recorder.changed(again)
+            unwritten = state.going_round.unwritten
+            state.recorder.changed([each for each in again if each not in unwritten] if unwritten else again)
         if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
             state.returns[queue] = state.returns.get(queue, 0) + soon
         state.mark_ready(queue)
         return again
+
+    def _record(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, reported: bool, now_ms: int) -> None:
+        """What has failed alike is in the open batch, and durable from here on; but for what only goes round."""
+        state, queue = self._state, consumer.queue
+        members = [reference for reference, _ in verdicts]
+        at_once, unwritten, goes_round = verdicts, state.going_round.unwritten, False
+        if not queue.keeps_all and (passing := [each for each in members if not each.message.durable]):
+            goes_round = outcome == "nack" and not reported and _goes_round(terms, verdicts)
+            if goes_round:
+                passing = state.going_round.put_back(passing, now_ms)
+                at_once = [verdict for verdict in verdicts if verdict[0] not in unwritten]
+            elif unwritten:
+                state.going_round.written(passing)
+            state.references.keep_failed(passing)
+        state.recorder.delivered(queue, members if at_once is verdicts else [reference for reference, _ in at_once], now_ms)
+        queue.counts[FAILED] += len(members)
+        description = state.recorder.failed(consumer, terms, at_once, outcome, now_ms, goes_round)
+        if goes_round:
+            state.recorder.went_round(consumer, [each for each in members if each in unwritten], now_ms)
+        if members and outcome != CLOSED:
+            state.faults.failed(queue.name, members, description, consumer.client, now_ms, later=not at_once)
 
     @staticmethod
     def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:
@@ -325,7 +343,7 @@ class Settlement:
         return late
 
 
-def _goes_round(terms: Terms, verdicts: list[tuple[MessageReference, Decision]]) -> bool:
+def _goes_round(terms: Terms, verdicts: _Verdicts) -> bool:
     """Whether all of these go out again at once, however often they are returned."""
     endless = terms.rule is None and attempts_allowed(terms.settings, terms.policy) is None
     return endless and all(decision.action is _REDELIVER and decision.due_at_ms is None for _, decision in verdicts)

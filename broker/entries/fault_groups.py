@@ -127,8 +127,10 @@ class FaultGroups:
         fault: FaultDescription,
         client: Program | None,
         now_ms: int,
+        later: bool = False,
     ) -> None:
-        """Deliveries of one queue that failed alike. ``fault``: its fingerprint, class, text and traceback."""
+        """Deliveries of one queue that failed alike. ``fault``: its fingerprint, class, text and traceback. ``later``: no commit is
+        made for them; that they failed is on record within a second."""
         new = (fault[0], queue) not in self._groups
         group = self._met(queue, fault, client, references[-1].message.message_id, now_ms)
         if new:
@@ -136,7 +138,7 @@ class FaultGroups:
         if grown := group.grown(len(references), now_ms):
             self.report(FAULT_GROWING, group, grown)
         fault_id = group.fault_id
-        counts = self._changes(any(reference.durable for reference in references)).counts(fault_id, now_ms)
+        counts = self._changes(not later and any(reference.durable for reference in references)).counts(fault_id, now_ms)
         counts[FaultStat.FAILURES] += len(references)
         fresh = fault_id << 4
         for reference in references:

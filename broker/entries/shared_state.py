@@ -20,6 +20,7 @@ from ..recording.mapping import key_in
 from ..recording.recorder import Recorder
 from .declared import Declared
 from .fault_groups import FaultGroups
+from .going_round import GoingRound
 from .redrive_tally import RedriveTally
 from .references import References
 from .throttle import Throttle
@@ -50,6 +51,7 @@ class SharedState:
         self.memory = memory
         self.declared = Declared(memory)
         self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.made_room, self.key_of_death)
+        self.going_round = GoingRound(self.references, recorder)
         #: Full queues, and what is parked elsewhere until there is room in them; those that have some now.
         self.awaited: dict[Queue, dict[MessageReference, None]] = {}
         self.with_room: dict[Queue, None] = {}

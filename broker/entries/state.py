@@ -128,8 +128,8 @@ class BrokerState(SharedState):
         soon = sum([reference.due_at_ms is None for reference in references])
         if not soon:
             self.place_when_safe(references)
-        elif not consumer.returning and not any(reference.durable for reference in references):
-            # None of it is recorded.
+        elif not consumer.returning and not any(each.durable and each not in self.going_round.unwritten for each in references):
+            # None of it is to be on disk first.
             self.place(references)
         else:
             consumer.expect_back(soon)

@@ -65,6 +65,8 @@ class Recorder:
         self.passing = Passing(journal)
         self._report = LastReport()
         self._policies = PoliciesInForce(journal)
+        #: (queue_id, consumer) -> returns that are counted and not in the journal yet: how many, held for how long, the first, the last.
+        self._rounds: dict[tuple[int, str], list[int]] = {}
 
     # -- addresses and queues ----------------------------------------------------------------------------------------
 
@@ -319,9 +321,11 @@ class Recorder:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int) -> FaultDescription:
+    def failed(
+        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int, goes_round: bool = False
+    ) -> FaultDescription:
         """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already, and their
-        report was read (``read_report``). Returns what they failed of.
+        report was read (``read_report``). Returns what they failed of. ``goes_round``: see entries/going_round.py.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
@@ -342,7 +346,8 @@ class Recorder:
             failed_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
             message, sequence, failed, hops = reference.message, reference.sequence, reference.failed, reference.hops
             if failed > limit:
-                if not limit:
+                # Of those that are not all recorded it is not known which goes.
+                if not limit or (goes_round and not reference.message.durable):
                     continue
                 batch.delete_attempt(message.message_id, sequence, failed - kept_last)
             address = hops[-1].detail["address"] if hops else message.address
@@ -383,6 +388,25 @@ class Recorder:
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.add_consumer_stats(queue_id, now_ms // _MINUTE_MS, consumer.stats_name, [0, 0, number, failed_ms, now_ms, now_ms])
         return self._report.description
+
+    def went_round(self, consumer: Consumer, references: list[MessageReference], now_ms: int) -> None:
+        """As ``failed``, but nothing is written now: durable ones are counted, and that is in the journal within a second."""
+        durable = [each for each in references if each.durable]
+        if durable:
+            row = self._rounds.setdefault((consumer.queue.queue_id, consumer.stats_name), [0, 0, now_ms, now_ms])
+            row[0] += len(durable)
+            row[1] += sum([now_ms - (each.delivered_at_ms or each.dispatched_at_ms) for each in durable])
+            row[3] = now_ms
+
+    def write_rounds(self) -> None:
+        """What was only counted of returns."""
+        for (queue_id, name), (number, failed_ms, first_ms, last_ms) in self._rounds.items():
+            counts = self._journal.batch.counts(queue_id, last_ms // _MINUTE_MS)
+            counts[QueueStat.DELIVERED] += number
+            counts[QueueStat.FAILED] += number
+            counts[QueueStat.FAILED_MS] += failed_ms
+            self._journal.batch.add_consumer_stats(queue_id, last_ms // _MINUTE_MS, name, [0, 0, number, failed_ms, first_ms, last_ms])
+        self._rounds.clear()
 
     def read_report(self, report: FailureReport, queue: Queue, outcome: str) -> None:
         """Once for each report, however many messages it fails, and before any of them changes."""

@@ -207,7 +207,8 @@ def test_beyond_its_share_of_memory_it_goes_on_on_disk_and_holds_up_nobody(
     broker.restart()
     del holder
     gc.collect()
-    assert broker.ready["at_last_stop"]["kept"] == {"bulk": 150, "flooded": 100}
+    # What was put back is on disk already.
+    assert broker.ready["at_last_stop"]["kept"] == {"bulk": 149, "flooded": 100}
     with channel(broker) as ch:
         for name, expected in {"bulk": range(150, 300), "flooded": range(0, 300, 3)}.items():
             assert [int(get(ch, name)[2][:6]) for _ in expected] == [*expected]
