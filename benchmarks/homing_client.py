@@ -29,7 +29,13 @@ from homing.client import AckMode, Message
 
 STAMP: Final = struct.Struct("=q")
 POOL_BYTES: Final = 1 << 22
-MODES: Final = {"each": AckMode.INDIVIDUAL, "none": AckMode.AUTO, "reject": AckMode.INDIVIDUAL, "delay": AckMode.INDIVIDUAL}
+MODES: Final = {
+    "each": AckMode.INDIVIDUAL,
+    "none": AckMode.AUTO,
+    "reject": AckMode.INDIVIDUAL,
+    "return": AckMode.INDIVIDUAL,
+    "delay": AckMode.INDIVIDUAL,
+}
 #: Spreads message ids evenly over a range (Knuth's multiplicative hash), so that a due time need not be remembered.
 SPREADER: Final = 2_654_435_761
 
@@ -252,6 +258,10 @@ def handler_of(ack: str, stamped: bool, tally: Tally) -> Callable[[Message], Non
         tally.redelivered += message.delivery_count > 1
         count()
 
+    def give_back(message: Message) -> None:
+        message.nack()
+        count()
+
     def delay(message: Message) -> None:
         due_ms = tally.due_ms(message.message_id)
         now_ns = time.time_ns()
@@ -272,7 +282,7 @@ def handler_of(ack: str, stamped: bool, tally: Tally) -> Callable[[Message], Non
 
     if stamped:
         return stamped_one
-    return {"each": acknowledge_each, "none": leave, "reject": reject, "delay": delay}[ack]
+    return {"each": acknowledge_each, "none": leave, "reject": reject, "return": give_back, "delay": delay}[ack]
 
 
 async def consume(options: Options) -> dict[str, Any]:

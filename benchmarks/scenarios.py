@@ -173,11 +173,35 @@ def s9_many_clients(stage: Stage, size: Mapping[str, int]) -> Figures:
     return figures | cost.figures(count)
 
 
+def s10_returned(stage: Stage, size: Mapping[str, int]) -> Figures:
+    """Some messages go round: each is put back at once, without a limit, ``count`` times in all (of durable ones a tenth), by a consumer
+    that holds one and by one that holds 50.
+    """
+    stage.start(QUEUE)
+    figures: Figures = {}
+    for kind, durable, count in (("transient", 0, size["count"]), ("durable", 1, size["count"] // 10)):
+        stage.run("produce", size["messages"], queue=QUEUE, window=WINDOW, durable=durable)
+        for prefetch in (1, 50):
+            before = stage.peer.usage().written_bytes
+            got = stage.run("consume", count, queue=QUEUE, prefetch=prefetch, ack="return")
+            seconds = (got["ended_ns"] - got["first_ns"]) / 1e9
+            figures[f"{kind}_{prefetch}_per_s"] = count / seconds
+            figures[f"{kind}_{prefetch}_mib_per_s"] = (stage.peer.usage().written_bytes - before) / MIB / seconds
+        stage.run("consume", size["messages"], queue=QUEUE, prefetch=PREFETCH, ack="each")
+    stage.wait_for_depth(QUEUE, 0)
+    return figures
+
+
 def _many(connections: int, queues: int) -> dict[str, Any]:
     return {"queue": QUEUE, "queues": queues, "connections": connections}
 
 
 COST: Final = ("cpu_s_per_100k", "peak_rss_mib", "written_mib_per_100k", "rows_per_message")
+
+GOING_ROUND: Final = (
+    *("transient_1_per_s", "transient_1_mib_per_s", "transient_50_mib_per_s"),
+    *("durable_1_per_s", "durable_50_per_s", "durable_1_mib_per_s", "durable_50_mib_per_s"),
+)
 
 SCENARIOS: Final = {
     each.key: each
@@ -224,6 +248,10 @@ SCENARIOS: Final = {
             {"count": 200_000, "connections": 1000, "queues": 200, "settle_s": 2},
             {"count": 20_000, "connections": 200, "queues": 40, "settle_s": 1},
             {"count": 400, "connections": 20, "queues": 4, "settle_s": 0}, ("idle_kib", *COST),
+        ),
+        Scenario(
+            "S10", "messages that go round, put back at once", "transient_50_per_s", "returns/s", True, s10_returned,
+            {"count": 100_000, "messages": 100}, {"count": 20_000, "messages": 100}, {"count": 400, "messages": 20}, GOING_ROUND,
         ),
     )
 }  # fmt: skip

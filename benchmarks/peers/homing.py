@@ -13,7 +13,7 @@ from homing.broker.tls.self_signed import make
 
 #: What scripts/compile makes.
 COMPILED: Final = ROOT / "build" / "compiled"
-ALL: Final = frozenset({"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9"})
+ALL: Final = frozenset({"S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10"})
 
 
 class Homing(Peer):
@@ -38,8 +38,7 @@ class Homing(Peer):
 
     def set_up(self, queue: str, **options: object) -> None:
         """Before the start: queues make themselves, all else stands in broker.yaml."""
-        if "delivery_limit" in options:
-            self._settings[queue] = {"max-delivery-attempts": options["delivery_limit"]}
+        self._settings[queue] = {"max-delivery-attempts": options.get("delivery_limit", -1)}
         if "exchange" in options:
             address = str(options["exchange"])
             self._addresses[address] = {"routing-types": ["multicast"]}

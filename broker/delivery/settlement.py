@@ -228,20 +228,22 @@ class Settlement:
         """What has failed alike is in the open batch, and durable from here on; but for what only goes round."""
         state, queue = self._state, consumer.queue
         members = [reference for reference, _ in verdicts]
-        at_once, unwritten, goes_round = verdicts, state.going_round.unwritten, False
+        at_once, counted, unwritten = verdicts, members, state.going_round.unwritten
+        round_again: list[MessageReference] = []
         if not queue.keeps_all and (passing := [each for each in members if not each.message.durable]):
-            goes_round = outcome == "nack" and not reported and _goes_round(terms, verdicts)
-            if goes_round:
+            if outcome == "nack" and not reported and _goes_round(terms, verdicts):
                 passing = state.going_round.put_back(passing, now_ms)
-                at_once = [verdict for verdict in verdicts if verdict[0] not in unwritten]
+                if round_again := [each for each in members if each in unwritten]:
+                    at_once = [verdict for verdict in verdicts if verdict[0] not in unwritten]
+                    counted = [reference for reference, _ in at_once]
+                    state.recorder.went_round(consumer, round_again, now_ms)
             elif unwritten:
                 state.going_round.written(passing)
-            state.references.keep_failed(passing)
-        state.recorder.delivered(queue, members if at_once is verdicts else [reference for reference, _ in at_once], now_ms)
+            if passing:
+                state.references.keep_failed(passing)
+        state.recorder.delivered(queue, counted, now_ms)
         queue.counts[FAILED] += len(members)
-        description = state.recorder.failed(consumer, terms, at_once, outcome, now_ms, goes_round)
-        if goes_round:
-            state.recorder.went_round(consumer, [each for each in members if each in unwritten], now_ms)
+        description = state.recorder.failed(consumer, terms, at_once, outcome, now_ms)
         if members and outcome != CLOSED:
             state.faults.failed(queue.name, members, description, consumer.client, now_ms, later=not at_once)
 

@@ -1,13 +1,12 @@
 """What goes round: messages whose senders did not want them kept, and that a program puts back over and over, without a word or a limit.
 
-To write each of these returns would cost a commit. They are counted in memory; the message is on disk from its third failure on, or once it
-has not moved for a second, and its counts from then on at most once a second.
+To write each of these returns would cost a commit that the message waits for. So they are counted in memory. The message is on disk from
+its third failure on, or once it has not moved for a second; its counts are written from then on once a second, all of them together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Final
 
 from ..core.message import GONE, MessageReference
@@ -17,9 +16,8 @@ from .references import References
 
 #: Failures after which it is on disk.
 _KEPT_AT: Final = 3
-#: One that has not moved for so long is written, and one that moves no more often.
 STILL_MS: Final = 1_000
-#: Those that stand still are looked for no more often, and so many of them are written at a time.
+#: Those that stand still are looked for so often; so many are written at a time.
 _LOOK_MS: Final = 250
 _AT_A_TIME: Final = 500
 
@@ -30,30 +28,25 @@ class GoingRound:
         self._recorder = recorder
         #: Those whose last return is not written -> when that was; the longest first.
         self.unwritten: dict[MessageReference, int] = {}
-        #: Those that were written within this second -> when; the longest first.
-        self._written: dict[MessageReference, int] = {}
-        #: ``look`` is wanted then.
-        self.look_at_ms = NEVER
+        #: ``look`` is wanted then; counts of those that are on disk are written then.
+        self.look_at_ms = self._write_at_ms = NEVER
 
     def put_back(self, returned: Sequence[MessageReference], now_ms: int) -> list[MessageReference]:
-        """Their failures are counted. Returns those of which that is to be written at once; the others need not wait for the disk."""
-        at_once: list[MessageReference] = []
-        unwritten, written = self.unwritten, self._written
+        """Their failures are counted. Returns those that are to be on disk now; the others wait for nothing."""
+        now: list[MessageReference] = []
+        unwritten = self.unwritten
         for reference in returned:
-            unwritten.pop(reference, None)
-            if reference.durable:
-                later = now_ms - written.get(reference, 0) < STILL_MS
-            else:
+            if unwritten:
+                unwritten.pop(reference, None)
+            if not reference.durable:
                 queue = reference.queue
-                later = reference.failed < _KEPT_AT and queue.durable and queue.settings.keep_failed
-            if later:
-                unwritten[reference] = now_ms
-            else:
-                at_once.append(reference)
-                written.pop(reference, None)
-                written[reference] = now_ms
-        self.look_at_ms = min(self.look_at_ms, now_ms + STILL_MS)
-        return at_once
+                if reference.failed >= _KEPT_AT or not queue.durable or not queue.settings.keep_failed:
+                    now.append(reference)
+                    continue
+            unwritten[reference] = now_ms
+        if unwritten and self.look_at_ms == NEVER:
+            self.look_at_ms = self._write_at_ms = now_ms + STILL_MS
+        return now
 
     def written(self, references: Sequence[MessageReference]) -> None:
         """All that is to be known of them is about to be written."""
@@ -61,17 +54,22 @@ class GoingRound:
             self.unwritten.pop(reference, None)
 
     def look(self, now_ms: int) -> None:
-        """Those that stand still are written."""
+        """Those that stand still are written, and once a second the counts of those that are on disk."""
         until_ms = now_ms - STILL_MS
-        still = [each for each, _ in takewhile(lambda item: item[1] <= until_ms, self.unwritten.items())][:_AT_A_TIME]
-        self._write(still)
-        for reference in still:
-            self._written.pop(reference, None)
-            self._written[reference] = now_ms
-        for reference in [each for each, _ in takewhile(lambda item: item[1] <= until_ms, self._written.items())]:
-            del self._written[reference]
-        waits = self.unwritten or self._written
-        self.look_at_ms = now_ms + (_LOOK_MS if len(still) < _AT_A_TIME else 0) if waits else NEVER
+        found: list[MessageReference] = []
+        counts = now_ms >= self._write_at_ms
+        for reference, returned_ms in self.unwritten.items():
+            if (counts and reference.durable) or returned_ms <= until_ms:
+                found.append(reference)
+            elif not counts:
+                break
+            if len(found) == _AT_A_TIME:
+                break
+        self._write(found)
+        more = len(found) == _AT_A_TIME
+        if counts and not more:
+            self._write_at_ms = now_ms + STILL_MS
+        self.look_at_ms = NEVER if not self.unwritten else now_ms if more else now_ms + _LOOK_MS
 
     def write_all(self) -> None:
         """The broker stops in order."""

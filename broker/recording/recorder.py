@@ -321,11 +321,9 @@ class Recorder:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(
-        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int, goes_round: bool = False
-    ) -> FaultDescription:
+    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int) -> FaultDescription:
         """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already, and their
-        report was read (``read_report``). Returns what they failed of. ``goes_round``: see entries/going_round.py.
+        report was read (``read_report``). Returns what they failed of.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
@@ -346,8 +344,7 @@ class Recorder:
             failed_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
             message, sequence, failed, hops = reference.message, reference.sequence, reference.failed, reference.hops
             if failed > limit:
-                # Of those that are not all recorded it is not known which goes.
-                if not limit or (goes_round and not reference.message.durable):
+                if not limit:
                     continue
                 batch.delete_attempt(message.message_id, sequence, failed - kept_last)
             address = hops[-1].detail["address"] if hops else message.address

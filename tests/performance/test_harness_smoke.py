@@ -29,6 +29,7 @@ EXPECTED = {
     "S7": {"early", "late_max_ms", "delayed_per_s", "peak_rss_mib"},
     "S8": {"disk_per_payload"},
     "S9": {"idle_kib"},
+    "S10": {"transient_1_per_s", "durable_1_per_s", "durable_50_per_s", "transient_50_mib_per_s"},
 }
 
 
@@ -38,7 +39,7 @@ def test_every_scenario_has_expectations_here() -> None:
 
 # Two halves, so that each stays well under a test's time. What a scenario counts it checks itself: a message too few, or one left
 # in a queue, fails the run.
-@pytest.mark.parametrize("keys", [("S1", "S2", "S3", "S4"), ("S5", "S6", "S7", "S8", "S9")], ids=["S1-S4", "S5-S9"])
+@pytest.mark.parametrize("keys", [("S1", "S2", "S3", "S4"), ("S5", "S6", "S7", "S8", "S9", "S10")], ids=["S1-S4", "S5-S10"])
 def test_scenarios_give_their_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: tuple[str, ...]) -> None:
     words = ["--smoke", "--rounds", "1", "--peers", "homing", "--deadline", "20", "--data", str(tmp_path), "--out", str(tmp_path / "out")]
     # All of S7's messages have to fail before the first comes back.
