@@ -11,6 +11,7 @@ import atexit
 import functools
 import json
 import os
+import runpy
 import select
 import signal
 import socket
@@ -73,7 +74,7 @@ class ForkServer:
         theirs.close()
 
     def start(self, arguments: list[str], directory: Path, environment: dict[str, str], files: list[int]) -> int:
-        """Runs ``homing`` there; ``files``: its standard input, output and error. Returns its process id."""
+        """Runs a module there, the first of the ``arguments``; ``files``: its standard input, output and error. Returns its process id."""
         request = json.dumps({"arguments": arguments, "directory": str(directory), "environment": environment}).encode()
         socket.send_fds(self._socket, [request], files)
         return self._answer()
@@ -101,10 +102,19 @@ def _fork_server() -> ForkServer:
 
 
 def start(
-    arguments: list[str], directory: Path, *, stdin: IO[Any] | int, stdout: IO[Any] | None, stderr: IO[Any], ahead_s: float = 0
+    arguments: list[str],
+    directory: Path,
+    *,
+    stdin: IO[Any] | int,
+    stdout: IO[Any] | None,
+    stderr: IO[Any],
+    ahead_s: float = 0,
+    module: str = "homing",
 ) -> Forked:
-    """Starts ``homing`` with this process's environment. ``stdout`` None: a pipe. ``ahead_s``: of this machine's clock."""
-    return _start(arguments, directory, {**os.environ, AHEAD: str(ahead_s)}, stdin, stdout, stderr)
+    """Starts ``homing``, or a ``module`` that runs it with a planted fault, with this process's environment. ``stdout`` None: a pipe.
+    ``ahead_s``: of this machine's clock.
+    """
+    return _start([module, *arguments], directory, {**os.environ, AHEAD: str(ahead_s)}, stdin, stdout, stderr)
 
 
 def run(
@@ -114,7 +124,7 @@ def run(
     names = [scratch / f"{time.monotonic_ns()}.{each}" for each in ("in", "out", "err")]
     names[0].write_text(stdin or "")
     with names[0].open() as given, names[1].open("w") as out, names[2].open("w") as err:
-        process = _start(arguments, directory, environment, given, out, err)
+        process = _start(["homing", *arguments], directory, environment, given, out, err)
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -163,7 +173,7 @@ def _import_everything() -> None:
 
 
 def _serve(requests: socket.socket) -> list[str] | None:
-    """Forks until nobody asks any more; in the child it returns with the arguments of ``homing``."""
+    """Forks until nobody asks any more; in the child it returns with the module and its arguments."""
     while True:
         data, files, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
         if not data:
@@ -208,9 +218,9 @@ def _main() -> None:
 
         if ahead_s := float(os.environ.get(AHEAD, 0)):
             _set_clock(ahead_s)
-        sys.argv[:] = ["homing", *arguments]
+        sys.argv[:] = arguments
         try:
-            main()
+            main() if arguments[0] == "homing" else runpy.run_module(arguments[0], run_name="__main__")
         except SystemExit as end:
             if not isinstance(end.code, int | None):
                 raise

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import shutil
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from random import Random
 from typing import Any, Final, Protocol
 
 import homing
+from tests import fork_server
 from tests.faults.kill_loop.accounting import Account, account
 from tests.faults.kill_loop.checker import Kind, Rules, Violation, check, recovered
 from tests.faults.kill_loop.clients import Crew
@@ -32,6 +32,8 @@ from tests.process import ROOT, free_port
 
 _PROCESSES: Final = 2
 _KILLED_WHILE_STARTING: Final = 0.12
+#: What a start takes beside a life.
+_PART_OF_A_START: Final = 0.2
 #: Of so many brokers one is stopped in order.
 _STOPPED_EACH: Final = 4
 #: How long the clients are at work before and after the export under load.
@@ -203,7 +205,7 @@ class KillLoop:
         orderly = False
         if self._rng.random() < _KILLED_WHILE_STARTING:
             self._kills_at_start += 1
-            time.sleep(delay_s)
+            time.sleep(delay_s * _PART_OF_A_START)
             self._kill()
         else:
             self._wait_until_ready()
@@ -308,8 +310,8 @@ class KillLoop:
     def _export(self, name: str) -> Path:
         out = self._directory / name
         shutil.rmtree(out, ignore_errors=True)
-        command = [sys.executable, "-m", "homing", "journal", "export", "--data", str(self._broker.data), "--out", str(out), "--json"]
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
+        words = ["journal", "export", "--data", str(self._broker.data), "--out", str(out), "--json"]
+        fork_server.run(words, ROOT, {**os.environ}, None, 120, self._directory).check_returncode()
         return out
 
     def _history(self) -> History:

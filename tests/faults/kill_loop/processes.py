@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 
+from tests import fork_server
 from tests.faults.kill_loop.clients import Crew
 from tests.process import ROOT
 
@@ -21,7 +22,7 @@ _STOP_S: Final = 30.0
 
 
 class Broker:
-    """``python -m MODULE serve`` on one directory and port. ``module`` is the broker itself, or one with a planted fault."""
+    """``MODULE serve`` on one directory and port, forked. ``module`` is the broker itself, or one with a planted fault."""
 
     def __init__(self, directory: Path, config: dict[str, Any], port: int, module: str = "homing") -> None:
         self.directory = directory
@@ -29,7 +30,7 @@ class Broker:
         self.port = port
         self.url = f"homing://127.0.0.1:{port}"
         self._module = module
-        self._process: subprocess.Popen[str] | None = None
+        self._process: fork_server.Forked | None = None
         self._config = directory / "broker.yaml"
         self._log = directory / "broker.log"
         directory.mkdir(parents=True, exist_ok=True)
@@ -37,9 +38,9 @@ class Broker:
             YAML(typ="safe").dump({"data-directory": "data", "native": {"port": port}, **config}, out)
 
     def spawn(self) -> None:
-        command = [sys.executable, "-m", self._module, "serve", "--config", str(self._config), "--json"]
+        words = ["serve", "--config", str(self._config), "--json"]
         with self._log.open("a") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = fork_server.start(words, ROOT, stdin=subprocess.DEVNULL, stdout=None, stderr=log, module=self._module)
 
     def wait_until_ready(self) -> None:
         process = self._running()
@@ -82,7 +83,7 @@ class Broker:
         """What a broker that nothing happened to must not write: errors, and tracebacks."""
         return [line for line in self._log.read_text().splitlines() if " ERROR " in line or " CRITICAL " in line or "Traceback" in line]
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _running(self) -> fork_server.Forked:
         assert self._process is not None, "the broker is not running"
         return self._process
 
