@@ -282,3 +282,23 @@ def drawn(count: int, number: int) -> list[Workload]:
 
         collect()
     return found
+
+
+def telling(workloads: list[Workload], count: int) -> list[Workload]:
+    """Of these so many that together have as many kinds of steps and settings as may be."""
+    left, chosen, seen = list(workloads), list[Workload](), set[object]()
+    for _ in range(count):
+        best = max(left, key=lambda each: len(_kinds(each) - seen))
+        left.remove(best)
+        chosen.append(best)
+        seen |= _kinds(best)
+    return chosen
+
+
+def _kinds(workload: Workload) -> set[object]:
+    """What is in it: of each step and each queue's settings every choice among few, by name."""
+    kinds: set[object] = {("takes hours", workload.history_hours) if workload.takes_hours else "takes none"}
+    for each in (*workload.steps, *workload.queues.values()):
+        chosen = {name: value for name, value in vars(each).items() if isinstance(value, bool) or name in ("by", "how", "dead")}
+        kinds |= {(type(each), name, value) for name, value in chosen.items()} | {type(each)}
+    return kinds | {letter for step in workload.steps if isinstance(step, Send) for plan in step.plans for letter in plan}
