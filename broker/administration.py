@@ -26,6 +26,7 @@ from .entries import browsing
 from .entries.by_number import QueueEntry, act_on, find, find_in_memory_only
 from .steps import Steps
 from .topology.amqp.exchanges import ALTERNATE
+from .topology.amqp.policies import PolicyChange
 from .topology.commanded_settings import Layers
 from .topology.explain import Explained, explain
 
@@ -33,8 +34,8 @@ T = TypeVar("T")
 
 #: Verbs of this file that ask for no right, by why. Every other says before itself what it asks for (auth/access.py).
 FREE: Final[Mapping[str, str]] = {
-    "answers to a front end, which asks before it shows them": "queues_of find_message find_in_memory_only settings touched_by settings_of"
-    " explain list_virtual_hosts figures",
+    "answers to a front end, which asks before it shows them": "queues_of find_message find_in_memory_only settings would_hold"
+    " alone settings_of explain list_virtual_hosts figures",
     "of what was asked for before": "consumers_gone delete_exclusive",
 }
 
@@ -265,15 +266,18 @@ class Administration(Engine):
         audited=True,
         tells=places.policy_named,
     )
-    def set_policy(self, who: Who, policy: Policy) -> None:
-        """See Policies.set. Raises Refused, also where there is no such virtual host."""
+    def set_policy(self, who: Who, policy: Policy) -> Steps[None]:
+        """See Policies.with_set. Raises Refused, also where there is no such virtual host."""
         self.virtual_hosts.find(policy.virtual_host)
-        self.policies.set(policy)
+        return self.in_force.alone(self._change_policies(lambda: self.policies.with_set(policy)))
 
     @needs((Right.MANAGE, places.policy_cleared), audited=True, tells=places.policy_cleared_named)
-    def clear_policy(self, who: Who, virtual_host: str, name: str) -> None:
-        """See Policies.clear."""
-        self.policies.clear(virtual_host, name)
+    def clear_policy(self, who: Who, virtual_host: str, name: str) -> Steps[None]:
+        """See Policies.cleared."""
+        return self.in_force.alone(self._change_policies(lambda: self.policies.cleared(virtual_host, name)))
+
+    def _change_policies(self, change: Callable[[], PolicyChange]) -> Steps[None]:
+        yield from self.change_in_force(self.settings, change())
 
     @property
     def settings(self) -> AddressSettingsRepository:
@@ -287,23 +291,26 @@ class Administration(Engine):
         audited=True,
         tells=places.settings_told,
     )
-    def set_settings(self, who: Who, layers: Layers) -> None:
-        """Commands have set these, and no others, from now on. Raises Refused, and then nothing has changed."""
-        self._command_settings(layers)
+    def set_settings(self, who: Who, layers: Layers) -> Steps[None]:
+        """Commands have set these, and no others, from now on. Raises Refused, and then nothing has changed. Within ``alone``."""
+        return self._command_settings(layers)
 
     @needs((Right.MANAGE, places.settings_set), audited=True, tells=places.settings_told)
-    def unset_settings(self, who: Who, layers: Layers) -> None:
+    def unset_settings(self, who: Who, layers: Layers) -> Steps[None]:
         """As ``set_settings``, where some were taken back: they lead no dead letters anywhere."""
-        self._command_settings(layers)
+        return self._command_settings(layers)
 
-    def _command_settings(self, layers: Layers) -> None:
-        self._take_up(self.configured.laid_over(layers))
-        self.commanded.keep(layers)
+    def _command_settings(self, layers: Layers) -> Steps[None]:
+        return self.change_in_force(self.configured.laid_over(layers), then=lambda: self.commanded.keep(layers))
 
-    def touched_by(self, settings: AddressSettingsRepository) -> list[tuple[Queue, AddressSettings]]:
-        """The queues for which something else would hold, and what. Raises Refused."""
-        found = [(queue, self.resources.in_force(queue, settings)) for queue in self.post_office.queues.values()]
-        return [(queue, in_force) for queue, in_force in found if in_force != queue.settings]
+    def alone(self, steps: Steps[T]) -> Steps[T]:
+        """A change of settings, from what it is worked out of to its end: others wait."""
+        return self.in_force.alone(steps)
+
+    def would_hold(self, settings: AddressSettingsRepository) -> Steps[list[tuple[Queue, AddressSettings]]]:
+        """What would hold for each queue: its own settings where that is so already. Raises Refused."""
+        found = yield from self.in_force.find(settings, self.policies.for_queue)
+        return [(queue, held) for queue, (_, held) in found.items()]
 
     def settings_of(self, name: str) -> AddressSettings:
         """What holds for the queue of that name, or would for an address."""

@@ -26,7 +26,7 @@ from .core.redrive_job import RedriveJob
 from .core.reserved import EVENTS
 from .core.rights import Place, Right
 from .core.routing import Address, RoutingTypes
-from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from .core.settings.address_settings import AddressSettingsRepository
 from .delivery.by_hand import ByHand
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
@@ -45,12 +45,13 @@ from .entries.state import BrokerState
 from .limits import BrokerLimits
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
-from .steps import Steps, Work
+from .steps import STEP, Steps, Work
 from .topology.amqp.dead_letter_router import DeadLetterExchanges
-from .topology.amqp.policies import Policies
+from .topology.amqp.policies import Policies, PolicyChange
 from .topology.amqp.queues import DeclaredQueues
 from .topology.amqp.virtual_hosts import VirtualHosts
 from .topology.commanded_settings import CommandedSettings
+from .topology.in_force import InForce
 from .topology.resources import Resources
 
 #: Due or expired references looked at in one turn.
@@ -99,7 +100,7 @@ class Engine:
         self.throttle, self.post_office, self.fault_groups = self.state.throttle, self.state.post_office, self.state.faults
         journal.on_commit = self.throttle.written
         self.policies = Policies(self.state)
-        self.policies.changed.append(self._policies_changed)
+        self.in_force = InForce(self.state)
         self.resources = Resources(
             self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
         )
@@ -364,38 +365,41 @@ class Engine:
 
     # -- settings ----------------------------------------------------------------------------------------------------
 
-    def apply_settings(self, configured: AddressSettingsRepository) -> None:
-        """Those of the file, as it was read again: due times already given stay; limits trim in bounded steps; parked messages look again.
+    def change_in_force(
+        self,
+        settings: AddressSettingsRepository,
+        policies: PolicyChange | None = None,
+        check: Callable[[], None] = lambda: None,
+        then: Callable[[], None] = lambda: None,
+    ) -> Steps[None]:
+        """Other settings, or policies: due times already given stay; limits trim in bounded steps; parked messages look again.
 
-        Raises Refused, and then nothing has changed.
+        All of it holds at once, when it is known what that is; ``check`` is called before, ``then`` behind it. Raises Refused, also where
+        ``check`` does, and then nothing has changed. One at a time: see ``InForce.alone``.
         """
-        self._take_up(self.commanded.over(configured))
-        self.configured = configured
+        if policies is not None:
+            yield from policies.look()
+        policy_of = self.policies.for_queue if policies is None else policies.for_queue
+        found = yield from self.in_force.find(settings, policy_of)
+        check()
+        changed = self.in_force.bring(found, settings, policy_of)
+        if policies is not None:
+            policies.take()
+        then()
+        self.state.post_office.settings_changed()
+        self.virtual_hosts.settings_changed()
+        for number, (queue, expires_ms) in enumerate(changed, 1):
+            if queue.settings.expires_ms != expires_ms:
+                self.resources.idle.begin(queue, self.now_ms())
+            self.state.mark_ready(queue)
+            self.office.trim(queue)
+            if number % STEP == 0:
+                yield
+        self.office.parking.try_all()
 
     def restore_settings(self) -> None:
         """Recovery, before there are queues: what commands had set holds again."""
         self.state.settings = self.commanded.over(self.configured)
-
-    def _take_up(self, settings: AddressSettingsRepository) -> None:
-        in_force = {queue: self.resources.in_force(queue, settings) for queue in self.state.post_office.queues.values()}
-        self.state.settings = settings
-        self._bring_into_force(in_force)
-
-    def _policies_changed(self) -> None:
-        """Brings the settings of queues into force that another policy holds for now."""
-        queues = [each for each in self.state.post_office.queues.values() if self.policies.for_queue(each.name) is not each.policy]
-        self._bring_into_force({queue: self.resources.in_force(queue, self.state.settings) for queue in queues})
-
-    def _bring_into_force(self, in_force: dict[Queue, AddressSettings]) -> None:
-        self.state.post_office.settings_changed()
-        self.virtual_hosts.settings_changed()
-        for queue, its_settings in in_force.items():
-            expires_ms, queue.settings = queue.settings.expires_ms, its_settings
-            if its_settings.expires_ms != expires_ms:
-                self.resources.idle.begin(queue, self.now_ms())
-            self.state.mark_ready(queue)
-        self.intake.trim_all()
-        self.office.parking.try_all()
 
     def restore_reference(self, reference: MessageReference, parked_for: str) -> None:
         """Recovery: a reference as it stood on disk takes its place again."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from homing.broker.broker import Broker
 from homing.broker.connection import Connection
+from homing.broker.core.amqp.policy import Policy
 from homing.broker.core.high_watermarks import HighWatermarks
 from homing.broker.core.memory import Memory
 from homing.broker.core.message import Message
@@ -27,6 +28,7 @@ from homing.broker.entries.references import References
 from homing.broker.entries.throttle import Throttle
 from homing.broker.recording.journal_port import JournalPort
 from homing.broker.recording.recorder import Recorder
+from homing.broker.steps import at_once
 from homing.broker.topology.amqp.policies import Policies
 from homing.broker.topology.amqp.queues import DeclaredQueues
 from homing.broker.topology.amqp.virtual_hosts import VirtualHosts
@@ -95,6 +97,23 @@ def office(broker: Broker) -> DeadLetterOffice:
 
 def pager(broker: Broker) -> Pager:
     return broker.state.pager
+
+
+def apply_settings(broker: Broker, configured: AddressSettingsRepository) -> None:
+    """As a reload does, at once."""
+
+    def then() -> None:
+        broker.configured = configured
+
+    at_once(broker.change_in_force(broker.commanded.over(configured), then=then))
+
+
+def set_policy(broker: Broker, policy: Policy) -> None:
+    at_once(broker.change_in_force(broker.settings, broker.policies.with_set(policy)))
+
+
+def clear_policy(broker: Broker, virtual_host: str, name: str) -> None:
+    at_once(broker.change_in_force(broker.settings, broker.policies.cleared(virtual_host, name)))
 
 
 def policies(broker: Broker) -> Policies:

@@ -113,7 +113,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/process": {
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/core", "broker/delivery", "broker/engine"),
         *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/management", "broker/protocols"),
-        *("broker/recording", "broker/shares", "broker/tls", "broker/topology", "codec"),
+        *("broker/recording", "broker/shares", "broker/steps", "broker/tls", "broker/topology", "codec"),
         *_CONTRACT,
         *("journal", "journal/backup", "journal/errors", "journal/export", "journal/migrations", "journal/options", "journal/read"),
         "journal/store",

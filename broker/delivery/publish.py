@@ -298,11 +298,6 @@ class Intake:
             state.arrive_when_safe(later)
             self._office.trim_when_safe([reference.queue for reference in later])
 
-    def trim_all(self) -> None:
-        """After a reload: limits that became smaller are applied, a step at a time."""
-        for queue in list(self._state.post_office.queues.values()):
-            self._office.trim(queue)
-
 
 def _no_such_address(name: str) -> Refused:
     return Refused(

@@ -167,10 +167,7 @@ class Calls:
             elif verb in CHANGES:
                 self._finish(asked(arguments), partial(self._when_safe, answer))
             elif verb in SETTINGS:
-                changed = asked(arguments)
-                if not changed["dry_run"]:
-                    self._host.record_settings()
-                self._when_safe(answer, changed)
+                self._finish(asked(arguments), partial(self._settings_set, answer))
             elif verb in OF_ONE:
                 message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
                 self._check_room()
@@ -230,6 +227,11 @@ class Calls:
         task = asyncio.get_running_loop().create_task(_answered(work, answer))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+
+    def _settings_set(self, answer: Answer, changed: dict[str, Any] | Refused) -> None:
+        if not isinstance(changed, Refused) and not changed["dry_run"]:
+            self._host.record_settings()
+        self._when_safe(answer, changed)
 
     def _check_room(self) -> None:
         if len(self._running) >= _MAX_READS:

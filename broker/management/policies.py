@@ -10,6 +10,7 @@ from ..core.amqp.policy import ALL, Policy, PolicyError, read_policy
 from ..core.amqp.vhost import DEFAULT
 from ..core.rights import Right
 from ..errors import Refused
+from ..steps import Steps
 from . import arguments as read
 from .pages import Listed, listed
 
@@ -29,7 +30,7 @@ def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
 
 
 @asks("set_policy")
-def set_one(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def set_one(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """Holds at once, for queues and exchanges that are there too."""
     read.only(arguments, "name", "pattern", "definition", "apply_to", "priority", "virtual_host")
     try:
@@ -43,15 +44,15 @@ def set_one(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, An
         )
     except PolicyError as error:
         raise Refused("invalid-policy", error.message, error.fix) from None
-    broker.set_policy(who, policy)
+    yield from broker.set_policy(who, policy)
     return describe(policy, False)
 
 
 @asks("clear_policy")
-def clear(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def clear(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     read.only(arguments, "name", "virtual_host")
     name = read.text(arguments, "name")
-    broker.clear_policy(who, _virtual_host(arguments), name)
+    yield from broker.clear_policy(who, _virtual_host(arguments), name)
     return {"name": name}
 
 

@@ -17,7 +17,7 @@ from ..core.settings.address_settings import DEFAULTS, AddressSettings
 from ..core.settings.rules import fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
-from .host import Host, in_thread
+from .host import Host, in_thread, in_turns
 from .settings import checked, of_patterns, wanted_layers
 
 _DAY_MS: Final = 86_400_000
@@ -80,10 +80,7 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
         return any(pattern_matches(each, address) for each in patterns)
 
     # A queue that was made anew is the one that it was, and one that is gone would be made under these settings.
-    held = {
-        queue.name: broker.resources.in_force(queue, would) if meant(queue.address) else None
-        for queue in broker.post_office.queues.values()
-    }
+    held = {queue.name: each if meant(queue.address) else None for queue, each in await in_turns(broker.would_hold(would))}
     since_ms = broker.now_ms() - _DAY_MS
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
     looked_at = await in_thread(lambda: account.count(host.failures(since_ms, _MOST)))

@@ -15,6 +15,7 @@ from ..core.settings.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, Address
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
 from ..errors import Refused
+from ..steps import Steps
 from . import arguments as read
 from .pages import Listed, listed
 
@@ -24,6 +25,8 @@ SHOWN_QUEUES: Final = 100
 MOST_PATTERNS: Final = 1000
 #: Pattern -> {field name: value}.
 _Layers = Mapping[str, Mapping[str, Any]]
+#: What commands would have set, and the patterns that are named.
+_Wanted = tuple[_Layers, list[str]]
 
 
 def of_address(_: Broker, __: Who, arguments: dict[str, Any]) -> tuple[Place]:
@@ -77,14 +80,14 @@ def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
 
 
 @needs((Right.MANAGE, of_patterns), action="set-settings")
-def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
     read.only(arguments, "layers", "dry_run")
-    wanted, patterns = wanted_layers(broker, arguments)
-    return _change(broker, wanted, patterns, None if read.flag(arguments, "dry_run") else partial(broker.set_settings, who))
+    act = None if read.flag(arguments, "dry_run") else partial(broker.set_settings, who)
+    return broker.alone(_change(broker, lambda: wanted_layers(broker, arguments), act))
 
 
-def wanted_layers(broker: Broker, arguments: dict[str, Any]) -> tuple[Mapping[str, Mapping[str, Any]], list[str]]:
+def wanted_layers(broker: Broker, arguments: dict[str, Any]) -> _Wanted:
     """What commands would have set with ``layers``, checked one by one; and the patterns that are named."""
     given = arguments.get("layers")
     if type(given) is not dict or not given or any(type(values) is not dict or not values for values in given.values()):
@@ -100,9 +103,14 @@ def wanted_layers(broker: Broker, arguments: dict[str, Any]) -> tuple[Mapping[st
 
 
 @needs((Right.MANAGE, of_patterns), action="unset-settings")
-def unset(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def unset(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """What commands have set for ``pattern``: ``keys`` of it, or all. What the file says holds again."""
     read.only(arguments, "pattern", "keys", "dry_run")
+    act = None if read.flag(arguments, "dry_run") else partial(broker.unset_settings, who)
+    return broker.alone(_change(broker, lambda: _left(broker, arguments), act))
+
+
+def _left(broker: Broker, arguments: dict[str, Any]) -> _Wanted:
     pattern, keys = read.text(arguments, "pattern"), arguments.get("keys")
     if keys is not None and (type(keys) is not list or not keys or any(type(key) is not str for key in keys)):
         raise Refused("invalid-argument", "keys must be a list of settings", "leave it out for all")
@@ -119,7 +127,7 @@ def unset(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]
         wanted[pattern] = layer
     else:
         del wanted[pattern]
-    return _change(broker, wanted, [pattern], None if read.flag(arguments, "dry_run") else partial(broker.unset_settings, who))
+    return wanted, [pattern]
 
 
 def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -129,15 +137,17 @@ def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
         raise Refused("invalid-setting", f'"{pattern}": {error}', error.fix or "docs/settings.md says what it takes") from None
 
 
-def _change(broker: Broker, wanted: _Layers, patterns: list[str], act: Callable[[_Layers], None] | None) -> dict[str, Any]:
+def _change(broker: Broker, want: Callable[[], _Wanted], act: Callable[[_Layers], Steps[None]] | None) -> Steps[dict[str, Any]]:
     """Checked as the file is, then ``act``; None: it is a dry run. ``touched``: queues for which something else holds, so many as one
     answer has room for.
     """
+    wanted, patterns = want()
     settings = checked(broker, wanted, patterns)
-    touched = broker.touched_by(settings)
+    would = yield from broker.would_hold(settings)
+    touched = [(queue, in_force) for queue, in_force in would if in_force is not queue.settings]
     shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
     if act is not None:
-        act(wanted)
+        yield from act(wanted)
     return {
         "dry_run": act is None,
         "set": {pattern: _by_key(wanted.get(pattern, {})) for pattern in patterns},

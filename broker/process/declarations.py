@@ -9,9 +9,11 @@ from typing import Any, TypeVar
 from ..auth.users import User
 from ..broker import Broker
 from ..config.config import Config, ConfigProblem
+from ..core.amqp.policy import Policy
 from ..core.amqp.vhost import prefix_of
 from ..core.routing import RoutingTypes
 from ..errors import Refused
+from ..steps import at_once
 
 log = logging.getLogger("homing")
 T = TypeVar("T")
@@ -20,6 +22,11 @@ T = TypeVar("T")
 def users(config: Config) -> list[User]:
     """Those of the file."""
     return [User(name, each.hash, each.grants, configured=True) for name, each in config.users.items()]
+
+
+def policies_of(config: Config) -> list[Policy]:
+    """Those of the file."""
+    return [policy.read(name) for name, policy in config.policies.items()]
 
 
 def problems(broker: Broker, config: Config) -> list[ConfigProblem]:
@@ -59,7 +66,9 @@ def declare(broker: Broker, config: Config) -> None:
     broker.access.users.configure(users(config))
     for name in config.virtual_hosts:
         make(f"virtual host {name}", broker.virtual_hosts.add, name)
-    broker.policies.configure(policy.read(name) for name, policy in config.policies.items())
+    if (policies := broker.policies.configured(policies_of(config))) is not None:
+        # At a start; a reload has them taken up already.
+        at_once(broker.change_in_force(broker.settings, policies))
     for name, address in config.addresses.items():
         types = RoutingTypes(0)
         for routing_type in address.routing_types:

@@ -11,7 +11,8 @@ from ..config.changes import Change, check_reload, reloaded
 from ..config.checks import layer_problems
 from ..config.config import Config, ConfigError, load, without_removing
 from ..errors import Refused
-from .declarations import declare, problems
+from ..steps import Steps
+from .declarations import declare, policies_of, problems
 
 log = logging.getLogger("homing")
 
@@ -36,8 +37,27 @@ def read_again(running: Config) -> Config:
     return read
 
 
-def take_up(broker: Broker, running: Config, read: Config) -> Config:
+def take_up(broker: Broker, running: Config, read: Config) -> Steps[Config]:
     """Brings into force what a reload can, and returns what is in force then. Raises Refused before anything has changed."""
+
+    def declare_all() -> None:
+        broker.configured = read.settings_repository()
+        limits = config.limits
+        broker.state.pager.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
+        declare(broker, config)
+
+    def check() -> None:
+        _check(broker, running, read)
+
+    check()
+    config = reloaded(running, read)
+    policies = broker.policies.configured(policies_of(config))
+    yield from broker.change_in_force(broker.commanded.over(read.settings_repository()), policies, check, declare_all)
+    return config
+
+
+def _check(broker: Broker, running: Config, read: Config) -> None:
+    """Raises Refused where it cannot take effect as things stand."""
     try:
         # Again: another reload may have been first.
         check_reload(running, read)
@@ -46,12 +66,6 @@ def take_up(broker: Broker, running: Config, read: Config) -> Config:
             raise ConfigError(found, str(read.source_path))
     except ConfigError as error:
         raise _refused(error) from None
-    broker.apply_settings(read.settings_repository())
-    config = reloaded(running, read)
-    limits = config.limits
-    broker.state.pager.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
-    declare(broker, config)
-    return config
 
 
 def _refused(error: ConfigError) -> Refused:

@@ -32,6 +32,7 @@ from ..logs import audit
 from ..logs.files import log_bytes, log_options, open_log
 from ..logs.writer import LogWriter
 from ..management.calls import Calls
+from ..management.host import in_turns
 from ..protocols.amqp091.codec_cache import SHARED
 from ..protocols.transport import SocketTransport
 from ..tls.certificate import Certificate
@@ -355,7 +356,7 @@ class Server:
         sink = None if self._log_writer is None else await asyncio.to_thread(open_log, read)
         try:
             changed = changes(self.config, read)
-            self.config = take_up(self.broker, self.config, read)
+            self.config = await in_turns(self.broker.alone(take_up(self.broker, self.config, read)))
         except Refused:
             if sink is not None:
                 sink.close()

@@ -270,11 +270,6 @@ class Resources:
         """A queue that takes nothing more. Overflow drop-head makes room, except where what it drops would come back to it."""
         return takes_nothing(queue)
 
-    def in_force(self, queue: Queue, settings: AddressSettingsRepository) -> AddressSettings:
-        """What is in force for a queue under these settings and its policy, which it is given. Raises Refused."""
-        queue.policy = self._policies.for_queue(queue.name)
-        return settings_for(settings, queue.address, queue.options, queue.policy)
-
     # -- removed -----------------------------------------------------------------------------------------------------
 
     def delete_queue(self, queue: Queue, outcome: str = "purged") -> int:

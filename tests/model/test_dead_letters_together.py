@@ -154,6 +154,6 @@ def test_where_dead_letters_go_is_remembered_until_bindings_or_settings_change(m
     assert dies("5", "6") == 1
     assert (there("DLQ.a"), there("twos")) == ([b"1", b"2", b"3", b"4", b"5", b"6"], [b"5", b"6"])
     again = {"dead-letter-address": "DLA", "dead-letter-queue-prefix": "again.", "max-delivery-attempts": 1}
-    broker.apply_settings(AddressSettingsRepository({"#": {"redelivery-delay": 0, **again}}))
+    inside.apply_settings(broker, AddressSettingsRepository({"#": {"redelivery-delay": 0, **again}}))
     assert dies("7", "8", "9") == 2
     assert (there("again.a"), there("twos")[2:]) == ([b"7", b"8", b"9"], [b"7", b"8", b"9"])

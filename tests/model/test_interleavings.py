@@ -151,7 +151,7 @@ def test_a_length_limit_that_became_smaller_is_reached_without_another_arrival()
     client = life.client()
     life.send(client, "a", *[str(number) for number in range(1000)])
     life.world.commit()
-    life.world.broker.apply_settings(AddressSettingsRepository({"#": {"max-length": 10, "overflow": "drop-head"}}))
+    inside.apply_settings(life.world.broker, AddressSettingsRepository({"#": {"max-length": 10, "overflow": "drop-head"}}))
     for _ in range(20):
         life.world.commit()
     assert life.queue("a").ready == 10
@@ -314,7 +314,7 @@ def test_a_reload_that_a_queue_cannot_follow_changes_nothing() -> None:
     life.queue("a").options = cast(QueueOptions, {"no_such_option": 1})
     before, in_force = inside.settings(life.world.broker), life.queue("a").settings
     with pytest.raises(Refused):
-        life.world.broker.apply_settings(AddressSettingsRepository({"#": {"redelivery-delay": 5000}}))
+        inside.apply_settings(life.world.broker, AddressSettingsRepository({"#": {"redelivery-delay": 5000}}))
     assert inside.settings(life.world.broker) is before
     assert life.queue("a").settings is in_force
 

@@ -163,9 +163,8 @@ def dead_lettered(reader: Reader) -> str:
 
 
 def parked(reader: Reader) -> str:
-    reader.queue("a").settings = inside.resources(reader.world.broker).in_force(
-        reader.queue("a"), type(inside.settings(reader.world.broker))({"#": {**AT_ONCE, "dead-letter-address": None}})
-    )
+    settings = type(inside.settings(reader.world.broker))({"#": {**AT_ONCE, "dead-letter-address": None}})
+    reader.queue("a").settings = settings.resolve("a")
     return dead_lettered(reader)
 
 

@@ -153,11 +153,11 @@ def test_what_holds_is_found_again_when_policies_come_and_go() -> None:
     for _ in range(300):
         name = rng.choice("pqrst")
         if name in living and rng.random() < 0.4:
-            inside.policies(broker).clear("/", name)
+            inside.clear_policy(broker, "/", name)
             del living[name]
         else:
             living[name] = policy(name, rng.choice(["a", "^b", "b", "c$", ""]), priority=rng.randrange(3), max_length=rng.randrange(9))
-            inside.policies(broker).set(living[name])
+            inside.set_policy(broker, living[name])
         for queue in inside.queues(broker).values():
             wanted = best(living.values(), "/", queue.name, "queues")
             assert queue.policy == wanted

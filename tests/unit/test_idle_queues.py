@@ -126,7 +126,7 @@ def test_after_a_start_and_after_new_settings_time_begins_anew() -> None:
     peer.call(1, "queue.declare", 0, "q", False, True, False, False, False, {})
     life.world = world
     life.passes(60_000)
-    world.broker.apply_settings(AddressSettingsRepository({"q": {"expires": 250}}))
+    inside.apply_settings(world.broker, AddressSettingsRepository({"q": {"expires": 250}}))
     life.lasts(250)
 
 

@@ -163,7 +163,7 @@ def test_cancel_returns_nothing() -> None:
 
 def test_a_policy_sets_a_limit_too() -> None:
     world = life({})
-    inside.policies(world.broker).set(read_policy("p", "q", {"delivery-limit": 1}, "queues", 0))
+    inside.set_policy(world.broker, read_policy("p", "q", {"delivery-limit": 1}, "queues", 0))
     for _ in range(2):
         cancel_and_close(worker(world))
     assert queue(world).count == 0

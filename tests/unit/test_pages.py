@@ -107,7 +107,7 @@ def test_every_list_has_pages() -> None:
     broker = world.broker
     for number in range(5):
         inside.virtual_hosts(broker).add(f"host {number}")
-        inside.policies(broker).set(read_policy(f"p{number}", "^x", {"max-length": 5}, virtual_host=f"host {number % 2}"))
+        inside.set_policy(broker, read_policy(f"p{number}", "^x", {"max-length": 5}, virtual_host=f"host {number % 2}"))
         for consumer in (1, 2):
             client = world.client(f"client {number} {consumer}", lambda delivery: None)
             assert client.connection is not None

@@ -146,14 +146,14 @@ def a_delay_queue(life: Life) -> None:
 def by_policy(life: Life) -> None:
     life.declare("q", dead_letter_exchange="later")
     life.die("q")
-    life.broker.set_policy(ANYBODY, Policy("p", "/", pattern_of("^q$"), "queues", 0, {"expires": 2_000}))
+    inside.set_policy(life.broker, Policy("p", "/", pattern_of("^q$"), "queues", 0, {"expires": 2_000}))
     life.passes(2_500)
 
 
 def by_setting(life: Life) -> None:
     life.declare("q", dead_letter_exchange="later")
     life.die("q")
-    life.broker.apply_settings(AddressSettingsRepository({"q": {"expires": 2_000}}))
+    inside.apply_settings(life.broker, AddressSettingsRepository({"q": {"expires": 2_000}}))
     life.passes(2_500)
 
 
@@ -206,7 +206,7 @@ def test_only_where_it_has_nowhere_to_go_the_queue_stays(way: Callable[[Life], N
     if way is by_setting:
         life.declare("q", dead_letter_exchange="later")
         life.die("q")
-        life.broker.apply_settings(AddressSettingsRepository(nowhere))
+        inside.apply_settings(life.broker, AddressSettingsRepository(nowhere))
         life.passes(2_500)
     else:
         way(life)
@@ -215,7 +215,7 @@ def test_only_where_it_has_nowhere_to_go_the_queue_stays(way: Callable[[Life], N
     assert life.counts == {"q": (1, 1)}
     assert life.made(QUEUE_STAYS) == [1]
     assert life.broker.figures().queues_staying == 1
-    life.broker.apply_settings(AddressSettingsRepository({"#": {}}))
+    inside.apply_settings(life.broker, AddressSettingsRepository({"#": {}}))
     if way is by_setting:
         assert life.counts == {"q": (1, 1)}, "it is not to end any more"
         life.passes(2_000)

@@ -12,6 +12,7 @@ from homing.broker.config.config import Config, ConfigError, load, parse
 from homing.broker.errors import Refused
 from homing.broker.process.declarations import problems
 from homing.broker.process.reload import read_again, take_up
+from homing.broker.steps import at_once
 from tests import inside
 from tests.model.world import World
 
@@ -114,7 +115,7 @@ def test_what_cannot_be_declared_leaves_everything_as_it_was() -> None:
     read = parse(FILE.replace("max-delivery-attempts: 3", "max-delivery-attempts: 5") + "virtual-hosts: [shop]\n")
     before = inside.settings(world.broker)
     with pytest.raises(Refused, match=r"queues.orders\.eu: queue orders\.eu exists and was declared otherwise"):
-        take_up(world.broker, running, read)
+        at_once(take_up(world.broker, running, read))
     assert inside.settings(world.broker) is before
     assert [each.name for each in inside.virtual_hosts(world.broker).all()] == ["/"]
     assert "orders.eu" not in {name for name, address in inside.addresses(world.broker).items() if not address.queues}
@@ -140,5 +141,5 @@ def test_a_queue_of_a_virtual_host_that_comes_with_it_can_be_declared() -> None:
     world = World({})
     text = "limits: {}\nvirtual-hosts: [shop]\nqueues: {'::shop.orders': {}}\n"
     running = parse("limits: {}\n")
-    take_up(world.broker, running, parse(text))
+    at_once(take_up(world.broker, running, parse(text)))
     assert "::shop.orders" in inside.queues(world.broker)

@@ -183,7 +183,7 @@ async def test_longer_times_that_an_earlier_version_took_hold_as_ten_years(tmp_p
         recover(life.broker, recovered)
         queue = inside.resources(life.broker).declare({"queue": "native", "message_ttl_ms": 5})
         journal.batch.queue(journal.batch.queues[queue.queue_id]._replace(options={"message_ttl_ms": 2**53}))
-        inside.policies(life.broker).set(read_policy("p", "^native", {"expires": 5}))
+        inside.set_policy(life.broker, read_policy("p", "^native", {"expires": 5}))
         (record,) = [each for each in journal.batch.declarations.values() if each is not None and each.kind == "policy"]
         journal.batch.declare(record._replace(content={**record.content, "definition": {"expires": 2**53}}))
     async with opened(tmp_path) as (journal, recovered):

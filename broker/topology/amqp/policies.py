@@ -22,6 +22,7 @@ from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
 from ...entries.state import BrokerState
 from ...errors import Refused
+from ...steps import STEP, Steps
 from .arguments import delayed_retries
 
 log = logging.getLogger("homing")
@@ -52,8 +53,6 @@ class Policies:
         self._configured: dict[tuple[str, str], Policy] = {}
         self._known: Cache[tuple[str, str], Policy | None] = Cache(state.memory, _KNOWN_BYTES)
         self._told = set[Pattern]()
-        #: Called when another policy holds somewhere.
-        self.changed: list[Callable[[], None]] = []
 
     # -- asked -------------------------------------------------------------------------------------------------------
 
@@ -75,13 +74,14 @@ class Policies:
         key = kind, name
         if key in self._known.found:
             return self._known.found[key]
-        found = self._best(key)
+        found = self.best([policy for policy, _ in self.all()], key)
         self._known.keep(key, found, _ANSWER_BYTES + len(name))
         return found
 
-    def _best(self, key: tuple[str, str]) -> Policy | None:
+    def best(self, policies: Iterable[Policy], key: tuple[str, str]) -> Policy | None:
+        """Of these, the one that holds for what is called so."""
         kind, name = key
-        policies = [policy for policy, _ in self.all()]
+        policies = list(policies)
         found = best(policies, virtual_host_of(name), split(name)[1], kind)
         for policy in policies:
             if policy.pattern.slow and policy.pattern not in self._told:
@@ -89,75 +89,63 @@ class Policies:
                 log.warning("policy-slow: policy %s does not hold where its pattern takes too long, as for %s %s", policy.name, kind, name)
         return found
 
-    # -- changed -----------------------------------------------------------------------------------------------------
+    # -- changed: each is taken up by Engine.change_in_force -----------------------------------------------------------
 
-    def set(self, policy: Policy) -> None:
-        """Sets a policy, or replaces the one of its name. Raises Refused."""
+    def with_set(self, policy: Policy) -> PolicyChange:
+        """The policy set, or replaced. Raises Refused."""
         key = policy.virtual_host, policy.name
         if key in self._configured:
             raise _in_file(policy.name)
         if key not in self._set and len(self._set) >= _MOST:
             raise Refused("too-many-policies", f"there are {_MOST} policies, as many as there may be", "clear some")
-        names = self._names_of(policy)
-        replaced, self._set[key] = self._set.get(key), policy
-        content = PolicyContent(
-            name=policy.name,
-            virtual_host=policy.virtual_host,
-            pattern=policy.pattern.pattern,
-            apply_to=policy.apply_to,
-            priority=policy.priority,
-            definition=dict(policy.definition),
-        )
-        self._state.journal.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
-        self._gone(replaced)
-        for kind, name in names:
-            if policy.before(self._known.found[kind, name]):
-                self._known.found[kind, name] = policy
-        self._notify()
 
-    def clear(self, virtual_host: str, name: str) -> None:
-        """Raises Refused where there is none of that name."""
+        def take() -> None:
+            self._set[key] = policy
+            content = PolicyContent(
+                name=policy.name,
+                virtual_host=policy.virtual_host,
+                pattern=policy.pattern.pattern,
+                apply_to=policy.apply_to,
+                priority=policy.priority,
+                definition=dict(policy.definition),
+            )
+            self._state.journal.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
+
+        after = {**self._set, key: policy, **self._configured}.values()
+        return PolicyChange(self, self._known, after, take, new=policy, gone=self._set.get(key))
+
+    def cleared(self, virtual_host: str, name: str) -> PolicyChange:
+        """Without it. Raises Refused where there is none of that name."""
         key = virtual_host, name
         if key in self._configured:
             raise _in_file(name)
         if key not in self._set:
             raise Refused("no-such-policy", f"there is no policy {name} in virtual host {virtual_host}", "homing policy list shows all")
-        self._forget(key)
-        self._notify()
 
-    def _forget(self, key: tuple[str, str]) -> None:
-        self._gone(self._set.pop(key))
-        self._state.journal.batch.delete_declaration(_KIND, json.dumps(key))
+        def take() -> None:
+            del self._set[key]
+            self._state.journal.batch.delete_declaration(_KIND, json.dumps(key))
+
+        after = [policy for other, policy in {**self._set, **self._configured}.items() if other != key]
+        return PolicyChange(self, self._known, after, take, gone=self._set[key])
+
+    def configured(self, policies: Iterable[Policy]) -> PolicyChange | None:
+        """With these of broker.yaml; None where that is so already."""
+        configured = {(policy.virtual_host, policy.name): policy for policy in policies}
+        if configured == self._configured:
+            return None
+
+        def take() -> None:
+            self._configured = configured
+
+        return PolicyChange(self, self._known, {**self._set, **configured}.values(), take, anew=True)
 
     def forget_virtual_host(self, name: str) -> None:
-        for key in [key for key in self._set if key[0] == name]:
-            self._forget(key)
-
-    def configure(self, policies: Iterable[Policy]) -> None:
-        """Those of broker.yaml, now."""
-        configured = {(policy.virtual_host, policy.name): policy for policy in policies}
-        if configured != self._configured:
-            self._configured = configured
+        gone = {key: self._set.pop(key) for key in [key for key in self._set if key[0] == name]}
+        for key in gone:
+            self._state.journal.batch.delete_declaration(_KIND, json.dumps(key))
+        if gone:
             self._known.clear()
-            self._notify()
-
-    def _gone(self, policy: Policy | None) -> None:
-        """Where it held, all are looked at again."""
-        for key, known in self._known.found.items():
-            if known is policy and policy is not None:
-                self._known.found[key] = self._best(key)
-
-    def _names_of(self, policy: Policy) -> list[tuple[str, str]]:
-        """Of those that are known, the ones that it matches. Raises Refused."""
-        try:
-            return [key for key in self._known.found if policy.matches(virtual_host_of(key[1]), split(key[1])[1], key[0])]
-        except TooSlow:
-            said = f"the pattern {policy.pattern.pattern!r:.80} takes too long on a name that is there"
-            raise Refused("invalid-policy", said, "use a simpler one, or several policies") from None
-
-    def _notify(self) -> None:
-        for listener in self.changed:
-            listener()
 
     def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
         """What the journal kept."""
@@ -174,6 +162,70 @@ class Policies:
                 )
             else:
                 self._set[policy.virtual_host, policy.name] = policy
+
+
+class PolicyChange:
+    """What would hold with other policies. ``new``: the only one of them that was not there before; ``gone``: the only one that is there no
+    more; ``anew``: they may all be others. ``take``: called when they hold."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        known: Cache[tuple[str, str], Policy | None],
+        after: Iterable[Policy],
+        take: Callable[[], None],
+        *,
+        new: Policy | None = None,
+        gone: Policy | None = None,
+        anew: bool = False,
+    ) -> None:
+        self._policies = policies
+        self._known = known
+        self._after = list(after)
+        self._take = take
+        self._new = new
+        self._gone = gone
+        self._anew = anew
+        self._found: dict[tuple[str, str], Policy | None] = {}
+
+    def look(self) -> Steps[None]:
+        """For every name that was asked for before. Raises Refused."""
+        for number, key in enumerate(list(self._known.found), 1):
+            self._find(key)
+            if number % STEP == 0:
+                yield
+
+    def for_queue(self, name: str) -> Policy | None:
+        """As Policies.for_queue. Raises Refused."""
+        return self._find((QUEUES, name))
+
+    def _find(self, key: tuple[str, str]) -> Policy | None:
+        if key not in self._found:
+            self._found[key] = self._best(key)
+        return self._found[key]
+
+    def _best(self, key: tuple[str, str]) -> Policy | None:
+        matches = self._new is not None and self._matches(self._new, key)
+        if self._anew or key not in self._known.found:
+            return self._policies.best(self._after, key)
+        before = self._known.found[key]
+        if before is not None and before is self._gone:
+            return self._policies.best(self._after, key)
+        return self._new if matches and self._new is not None and self._new.before(before) else before
+
+    def _matches(self, policy: Policy, key: tuple[str, str]) -> bool:
+        kind, name = key
+        try:
+            return policy.matches(virtual_host_of(name), split(name)[1], kind)
+        except TooSlow:
+            said = f"the pattern {policy.pattern.pattern!r:.80} takes too long on a name that is there"
+            raise Refused("invalid-policy", said, "use a simpler one, or several policies") from None
+
+    def take(self) -> None:
+        """They hold from here on: what was known is what was found."""
+        known = self._known.found
+        known.update({key: self._find(key) for key in known})
+        self._take()
 
 
 def _known(content: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,69 @@
+"""What holds for queues under other settings or policies: found in steps, for there may be very many, and brought into force in one.
+
+Between two steps queues may come and go. Other changes wait (``alone``), so that each is made from what the one before it has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ..core.amqp.policy import Policy
+from ..core.queue import Queue
+from ..core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from ..entries.state import BrokerState
+from ..steps import Steps
+from .resources import settings_for
+
+T = TypeVar("T")
+
+#: Queues that are asked about in one step: some 5 ms.
+QUEUES_A_STEP: Final = 50
+#: What would hold for a queue.
+Held = tuple[Policy | None, AddressSettings]
+#: The policy for a queue of that name.
+PolicyOf = Callable[[str], Policy | None]
+
+
+class InForce:
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        self._changing = False
+
+    def alone(self, steps: Steps[T]) -> Steps[T]:
+        """One change after the other."""
+        while self._changing:
+            yield
+        self._changing = True
+        try:
+            return (yield from steps)
+        finally:
+            self._changing = False
+
+    def find(self, settings: AddressSettingsRepository, policy_of: PolicyOf) -> Steps[dict[Queue, Held]]:
+        """What would hold for each queue. Raises Refused."""
+        found: dict[Queue, Held] = {}
+        for number, queue in enumerate(list(self._state.post_office.queues.values()), 1):
+            found[queue] = self._held(queue, settings, policy_of)
+            if number % QUEUES_A_STEP == 0:
+                yield
+        return found
+
+    def _held(self, queue: Queue, settings: AddressSettingsRepository, policy_of: PolicyOf) -> Held:
+        policy = policy_of(queue.name)
+        held = settings_for(settings, queue.address, queue.options, policy)
+        return policy, queue.settings if held == queue.settings else held
+
+    def bring(self, found: dict[Queue, Held], settings: AddressSettingsRepository, policy_of: PolicyOf) -> list[tuple[Queue, int | None]]:
+        """It holds from here on, for queues that were made meanwhile too. Returns those for which something is another, and what
+        ``expires`` was before. Raises Refused, and then nothing has changed."""
+        queues = self._state.post_office.queues.values()
+        found |= {queue: self._held(queue, settings, policy_of) for queue in queues if queue not in found}
+        changed: list[tuple[Queue, int | None]] = []
+        for queue in queues:
+            policy, held = found[queue]
+            if held is not queue.settings or policy is not queue.policy:
+                changed.append((queue, queue.settings.expires_ms))
+                queue.policy, queue.settings = policy, held
+        self._state.settings = settings
+        return changed
