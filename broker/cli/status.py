@@ -92,6 +92,11 @@ def _here(found: dict[str, Any]) -> list[tuple[str, str]]:
     now = [(key, f"{messages[key]:,} {key.replace('_', ' ')}") for key in _HERE]
     said = ", ".join(f"[red]{text}[/]" if key in _BAD and messages[key] else text for key, text in now)
     rows = [("messages", said), ("open", ", ".join(counted(found[f"{each}s"], each) for each in _OPEN))]
+    if found["failed_not_kept"]:
+        number = counted(found["failed_not_kept"], "message")
+        rows.append(
+            ("", f"[red]{number}[/] that {'is' if found['failed_not_kept'] == 1 else 'are'} not durable failed and found no room on disk")
+        )
     if found["queues_staying"]:
         rows.append(("", f"[red]{counted(found['queues_staying'], 'queue')}[/] that ended, there for what is parked in them"))
     return rows

@@ -64,6 +64,8 @@ class References:
         self.expiries = Expiries()
         #: Whether there is room on disk for what fails and is not durable (set by the broker).
         self.may_keep: Callable[[], bool] = lambda: True
+        #: Messages for which there was none at their first failure.
+        self.failed_not_kept = 0
         #: Bodies and properties as they are sent plus REFERENCE_BYTES for each reference, as store-limit counts the durable ones.
         self.durable_bytes = 0
         self.transient_bytes = 0
@@ -74,7 +76,8 @@ class References:
         self.spilled: dict[Queue, tuple[int, int]] = {}
 
     def describe(self) -> dict[str, int]:
-        return {"durable_bytes": self.durable_bytes, "transient_bytes": self.transient_bytes, "spilled_bytes": self.spilled_bytes}
+        sizes = {"durable_bytes": self.durable_bytes, "transient_bytes": self.transient_bytes, "spilled_bytes": self.spilled_bytes}
+        return {**sizes, "failed_not_kept": self.failed_not_kept}
 
     @property
     def stored_bytes(self) -> int:
@@ -250,7 +253,8 @@ class References:
         Where there is no room on disk they stay as they are.
         """
         passing = [each for each in references if not each.durable and each.queue.settings.keep_failed]
-        if not passing or not self.may_keep():
+        if passing and not self.may_keep():
+            self.failed_not_kept += sum([not each.cause for each in passing])
             return
         for reference in passing:
             # That of a queue that is not durable is kept wherever it goes.

@@ -10,6 +10,7 @@ from typing import Final
 import pika
 import pytest
 
+from tests.amqp_support import get, wait_for_count
 from tests.process import HomingCommand, Server, wait_until
 
 LIMIT: Final = 400_000
@@ -95,6 +96,16 @@ def test_who_is_connected_and_who_waits_for_what(shell: HomingCommand, broker: S
         (consumer,) = shell.json("consumers", "orders")
         assert (consumer["consumer_tag"], consumer["client"], consumer["host"]) == ("billing-1", "billing@web-3", "web-3")
         assert consumer["blocked"] == "it holds as many as it may"
+        # What fails is taken, though it is not durable and there is no room to keep it.
+        channel.queue_declare("failing", durable=True)
+        channel.basic_publish("", "failing", b"not durable")
+        channel.basic_reject(get(channel, "failing", auto_ack=False)[0].delivery_tag, requeue=False)
+        wait_for_count(channel, "DLQ.failing", 1)
+        assert [each["transient"] for each in shell.json("dead", "DLQ.failing")] == [1]
+        assert shell.json("status")["failed_not_kept"] == 1
+        assert "found no room on disk" in " ".join(shell("status").stdout.split())
+        shell("queue", "delete", "DLQ.failing", "--yes")
+
         assert "store-limit" in shell("connections").stdout
         assert "billing-1" in shell("consumers").stdout
 

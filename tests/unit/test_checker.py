@@ -174,6 +174,7 @@ def test_what_is_allowed_is_no_fault(name: str) -> None:
 FAULTS: dict[str, tuple[Callable[[Story], Story], Kind]] = {
     "confirmed and gone": (lambda story: story.sent().killed(), Kind.LOST),
     "confirmed, delivered and gone": (lambda story: story.sent().delivered().killed(), Kind.LOST),
+    "not durable, failed on disk and gone": (lambda story: story.sent(durable=False).delivered().failed(outcome="ok").killed(), Kind.LOST),
     "not durable, and gone at a stop": (lambda story: story.sent(durable=False).stopped(), Kind.LOST),
     "not durable, kept at a stop and gone": (lambda story: story.sent(durable=False).stopped(here()).killed(), Kind.LOST),
     "not durable, and twice after a stop": (

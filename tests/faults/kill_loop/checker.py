@@ -92,13 +92,14 @@ def recovered(history: History) -> int:
 def _lost(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:
     reported: set[str] = set()
     vanished = ghosts(history, snapshots)
-    sends = [(key, send) for key, send in history.sends.items() if _is_kept(send, snapshots)]
+    sends = [(key, send, _kept_from(key, send, history, snapshots)) for key, send in history.sends.items() if not send.ttl_ms]
     for snapshot in snapshots:
         here = {entry.key for entry in snapshot.entries}
-        for key, send in sends:
-            if send.outcome != OK or send.ok_t >= snapshot.t or send.ttl_ms or key in here or key in reported:
+        for key, send, kept_t in sends:
+            if kept_t is None or kept_t >= snapshot.t or key in here or key in reported:
                 continue
-            lives = [life for number in history.ids.get(key, set()) - vanished for life in history.lives_of[number]]
+            numbers = history.ids.get(key, set())
+            lives = [life for number in (numbers - vanished if send.durable else numbers) for life in history.lives_of[number]]
             if not any(life.perhaps_acked for life in lives):
                 reported.add(key)
                 seen = f"delivered {sum(len(life.deliveries) for life in lives)} times" if lives else "never delivered"
@@ -107,10 +108,14 @@ def _lost(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iter
                 )
 
 
-def _is_kept(send: Send, snapshots: Sequence[Snapshot]) -> bool:
-    """Durable, or the broker that it was sent to and that confirmed it was stopped in order."""
+def _kept_from(key: str, send: Send, history: History, snapshots: Sequence[Snapshot]) -> float | None:
+    """Since when nothing may take it: it was confirmed, and is durable; it has failed, and that is on disk; or the broker that it was sent
+    to and that confirmed it was stopped in order."""
     end = next((snapshot for snapshot in snapshots if snapshot.t > send.t), None)
-    return send.durable or (end is not None and end.orderly and send.ok_t < end.t)
+    if send.outcome == OK and (send.durable or (end is not None and end.orderly and send.ok_t < end.t)):
+        return send.ok_t
+    lives = [life for number in history.ids.get(key, ()) for life in history.lives_of[number]]
+    return min((each.ok_t for life in lives for each in life.failures if each.outcome == OK), default=None)
 
 
 def _unexpected(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:

@@ -64,6 +64,7 @@ class Failure:
     delay_ms: int
     how: str
     outcome: str = UNKNOWN
+    ok_t: float = 0.0
 
 
 @dataclass(slots=True)
@@ -207,7 +208,8 @@ class History:
     def _failed(self, event: Event) -> None:
         same = [failure for failure in self._life(event).failures if failure.count == event["count"]]
         if event["outcome"] != UNKNOWN:
-            _latest_of(same, event["c"]).outcome = event["outcome"]
+            found = _latest_of(same, event["c"])
+            found.outcome, found.ok_t = event["outcome"], event["t"]
 
     def _committed(self, event: Event) -> None:
         commit = self.commits.setdefault(event["tx"], Commit())
