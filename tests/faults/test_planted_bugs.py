@@ -34,6 +34,11 @@ def test_a_delivery_count_that_a_restart_forgets_is_found_as_a_fall(tmp_path: Pa
 
 
 @pytest.mark.plain
+def test_a_failed_message_that_is_not_kept_is_found_as_a_loss(tmp_path: Path) -> None:
+    assert _found(tmp_path, "failed_not_kept", Kind.LOST)
+
+
+@pytest.mark.plain
 def test_a_dead_letter_left_in_its_queue_is_found_in_two_queues(tmp_path: Path) -> None:
     found = _found(tmp_path, "dead_letter_left", Kind.IN_TWO_QUEUES)
     assert found
