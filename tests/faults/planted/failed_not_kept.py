@@ -1,4 +1,4 @@
-"""A broker with a planted fault: what fails and is not durable stays in memory. ``python -m tests.faults.planted.failed_not_kept serve …``"""
+"""A broker with a planted fault: what fails stays in memory. ``python -m tests.faults.planted.failed_not_kept serve …``"""
 
 from __future__ import annotations
 
