@@ -5,6 +5,7 @@ Commits, crashes, lost connections and the clock are steps like any other. A fai
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -467,7 +468,10 @@ class ShortModel(PagedModel):
 
 
 _SETTINGS = settings(
-    max_examples=200, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=int(os.environ.get("HOMING_LIVES", 100)),
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 TestBrokerModel = BrokerModel.TestCase
 TestBrokerModel.settings = _SETTINGS
