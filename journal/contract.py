@@ -234,6 +234,8 @@ class QueueRecord(NamedTuple):
     options: QueueOptions
     created_at_ms: int
     deleted_at_ms: int | None = None
+    #: The policy that held for it last, where that is not sure to be found out again in time (broker/core/patterns.py).
+    policy: str | None = None
 
 
 class AddressRecord(NamedTuple):

@@ -27,7 +27,8 @@ CREATE TABLE queue (
   paused        INTEGER NOT NULL,
   options_blob  BLOB NOT NULL,             -- map: what the queue was declared with
   created_at_ms INTEGER NOT NULL,
-  deleted_at_ms INTEGER
+  deleted_at_ms INTEGER,
+  policy        TEXT                       -- that held for it last, where its pattern may take too long
 ) STRICT;
 CREATE UNIQUE INDEX queue_live_name ON queue (name) WHERE deleted_at_ms IS NULL;
 

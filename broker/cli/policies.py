@@ -59,10 +59,13 @@ def list_policies(wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = Fa
         print_json(found)
         return
     ranks = {"virtual host": 2, "policy": 0, "pattern": 0, "apply to": 1, "priority": 3, "definition": 0, "from": 4}
+    if any(each.get("slow") for each in found):
+        ranks[""] = 0
     rows = []
     for each in found:
         shown = [each["virtual_host"], each["name"], each["pattern"], each["apply_to"], str(each["priority"])]
-        rows.append(list(map(escape, [*shown, json.dumps(each["definition"]), each["source"]])))
+        slow = "[yellow]slow[/]" if each.get("slow") else ""
+        rows.append([*map(escape, [*shown, json.dumps(each["definition"]), each["source"]]), slow][: len(ranks)])
     print_table(Listing([Column(heading, rank) for heading, rank in ranks.items()], rows), wide)
 
 

@@ -99,4 +99,6 @@ def _here(found: dict[str, Any]) -> list[tuple[str, str]]:
         )
     if found["queues_staying"]:
         rows.append(("", f"[red]{counted(found['queues_staying'], 'queue')}[/] that ended, there for what is parked in them"))
+    if found.get("slow_policies"):
+        rows.append(("", f"[red]slow patterns[/] of policies: {escape(', '.join(found['slow_policies']))} (homing policy list)"))
     return rows

@@ -54,6 +54,11 @@ class Pattern:
             self._compiled = _bounded(written)
 
     @property
+    def bounded(self) -> bool:
+        """It runs with a limit, and may run out of time."""
+        return not self._linear
+
+    @property
     def slow(self) -> bool:
         """There was a text on which it ran out of time."""
         return self._slow > 0

@@ -170,6 +170,11 @@ class Queue:
         self._turn = self._cost = self._suspects_asked = 0
 
     @property
+    def last_policy(self) -> str | None:
+        """What is told to the journal of its policy: its name, where it is not sure to be found out again in time."""
+        return self.policy.name if self.policy is not None and self.policy.pattern.bounded else None
+
+    @property
     def priority_bounds(self) -> tuple[int, int]:
         """The lowest and the highest priority."""
         return self.lowest_priority, self.highest_priority

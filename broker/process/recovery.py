@@ -57,6 +57,8 @@ def recover(broker: Engine, recovered: Recovered) -> None:
 
 
 def _queue(broker: Engine, record: QueueRecord) -> None:
+    if record.policy is not None:
+        broker.policies.held_last(record.name, record.policy)
     settings, policy = broker.state.settings.resolve(record.address), broker.policies.for_queue(record.name)
     read = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
     options = cast(QueueOptions, read)

@@ -332,6 +332,7 @@ class Server:
             **held.describe(),
             "events": self.broker.events.describe(),
             "queues_staying": self.broker.figures().queues_staying,
+            "slow_policies": self.broker.policies.slow(),
         }
 
     async def reload(self) -> list[Change]:

@@ -92,6 +92,7 @@ class Recorder:
                     queue.options,
                     queue.created_at_ms,
                     deleted_at_ms,
+                    queue.last_policy,
                 )
             )
 

@@ -64,6 +64,8 @@ class InForce:
             policy, held = found[queue]
             if held is not queue.settings or policy is not queue.policy:
                 changed.append((queue, queue.settings.expires_ms))
-                queue.policy, queue.settings = policy, held
+                last, queue.policy, queue.settings = queue.last_policy, policy, held
+                if queue.last_policy != last:
+                    self._state.recorder.queue_changed(queue)
         self._state.settings = settings
         return changed

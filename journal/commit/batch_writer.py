@@ -73,7 +73,7 @@ SET_QUEUE = (
     "INSERT INTO queue VALUES {values} ON CONFLICT (queue_id) DO UPDATE SET name = excluded.name, address = excluded.address,"
     " routing_type = excluded.routing_type, selector = excluded.selector, durable = excluded.durable, auto_created = excluded.auto_created,"
     " paused = excluded.paused, options_blob = excluded.options_blob, created_at_ms = excluded.created_at_ms,"
-    " deleted_at_ms = excluded.deleted_at_ms"
+    " deleted_at_ms = excluded.deleted_at_ms, policy = excluded.policy"
 )
 SET_ADDRESS = "INSERT OR REPLACE INTO address VALUES {values}"
 DELETE_ADDRESS = "DELETE FROM address WHERE name IN (VALUES {values})"
@@ -245,7 +245,7 @@ def _write_declarations(connection: sqlite3.Connection, batch: WriteBatch, state
     if batch.queues:
         # Deleted ones first: a name may have gone to a new queue in the same batch.
         ordered = sorted(batch.queues.values(), key=lambda record: record.deleted_at_ms is None)
-        run_values(connection, SET_QUEUE, 11, [value for record in ordered for value in _queue_row(record)])
+        run_values(connection, SET_QUEUE, 12, [value for record in ordered for value in _queue_row(record)])
         newest = max(batch.queues)
         if newest >= state.next_queue_id:
             state.next_queue_id = newest + 1
@@ -260,7 +260,7 @@ def _write_declarations(connection: sqlite3.Connection, batch: WriteBatch, state
 
 
 def _queue_row(record: QueueRecord) -> tuple[Any, ...]:
-    return (*record[:8], pack(record.options), record.created_at_ms, record.deleted_at_ms)
+    return (*record[:8], pack(record.options), record.created_at_ms, record.deleted_at_ms, record.policy)
 
 
 def _write_references(connection: sqlite3.Connection, batch: WriteBatch, written: Written, deletes: set[int], state: WriterState) -> None:

@@ -19,3 +19,5 @@ CREATE TABLE spilled (
   checksum INTEGER NOT NULL,               -- of all three
   PRIMARY KEY (queue_id, block)
 ) STRICT, WITHOUT ROWID;
+-- The policy that held for a queue last, where its pattern may take too long.
+ALTER TABLE queue ADD COLUMN policy TEXT;

@@ -284,7 +284,7 @@ class JournalReader:
         with self._snapshot() as connection:
             found = []
             for row in connection.execute("SELECT * FROM queue WHERE deleted_at_ms IS NULL ORDER BY name").fetchall():
-                queue_id, name, address, routing_type, selector, durable, auto_created, paused, options, created_at_ms, _ = row
+                queue_id, name, address, routing_type, selector, durable, auto_created, paused, options, created_at_ms, *_ = row
                 sums = connection.execute(f"SELECT {totals} FROM minute WHERE queue_id = ?", (queue_id,)).fetchone()
                 found.append(
                     {

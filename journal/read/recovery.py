@@ -241,7 +241,7 @@ def _on_disk(connection: sqlite3.Connection, counted: dict[tuple[int, int], int]
 def _queues(connection: sqlite3.Connection) -> list[QueueRecord]:
     found = []
     for row in rows(connection, "SELECT * FROM queue WHERE deleted_at_ms IS NULL ORDER BY queue_id"):
-        queue_id, name, address, routing_type, selector, durable, auto_created, paused, options, created_at_ms, deleted_at_ms = row
+        queue_id, name, address, routing_type, selector, durable, auto_created, paused, options, created_at_ms, deleted_at_ms, policy = row
         try:
             unpacked = unpack(options)
         except Damaged as error:
@@ -259,6 +259,7 @@ def _queues(connection: sqlite3.Connection) -> list[QueueRecord]:
                 unpacked,
                 created_at_ms,
                 deleted_at_ms,
+                policy,
             )
         )
     return found

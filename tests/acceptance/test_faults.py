@@ -148,6 +148,7 @@ def test_what_died_under_an_older_version_is_found_by_its_fault(tmp_path: Path) 
             journal.execute("UPDATE reference SET cause = NULL")
             for table in ("fault", "fault_text", "fault_count"):
                 journal.execute(f"DELETE FROM {table}")
+            journal.execute("ALTER TABLE queue DROP COLUMN policy")
             for table in ("edit", "event", "spilled"):
                 journal.execute(f"DROP TABLE {table}")
             journal.execute("PRAGMA user_version = 11")

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from homing.journal.store.packing import pack, unpack
 from tests.amqp_support import AMQP, PERSISTENT, channel, connection, count, get, wait_for_count
 from tests.process import HomingCommand, Server, wait_until
 
@@ -173,8 +175,39 @@ def test_a_pattern_that_takes_too_long_is_refused_and_harms_nobody(broker: Serve
         ch.queue_declare(f"slower.{'a' * 200}{number}")
         ch.queue_delete(f"slower.{'a' * 200}{number}")
     assert [each["name"] for each in homing.json("policy", "list") if each.get("slow")] == ["slow"]
-    broker.logged("policy-slow: policy slow does not hold where its pattern takes too long, as for queues slower.")
+    broker.logged(
+        "policy-slow: policy slow does not hold where its pattern takes too long and it did not hold before, as for queues slower."
+    )
     assert homing("policy", "clear", "slow").returncode == 0
+
+
+def test_a_queue_keeps_what_a_policy_gave_it_whose_pattern_is_slow_at_a_start(tmp_path: Path) -> None:
+    """As one that an older broker took is, which asked for no time."""
+    server, homing = Server(tmp_path / "slow", AMQP).start(), HomingCommand(tmp_path)
+    try:
+        homing.url = server.url
+        kept, other = (f"slow.{'a' * 200}{end}" for end in (1, 2))
+        assert homing("policy", "set", "old", "^(?!amq)slow.*1", '{"max-length": 7}').returncode == 0
+        with connection(server) as opened:
+            for name in (kept, other):
+                opened.channel().queue_declare(name, durable=True)
+        server.stop()
+        with sqlite3.connect(server.directory / "data" / "homing.db") as journal:
+            ((blob,),) = journal.execute("SELECT content_blob FROM declaration WHERE kind = 'policy'").fetchall()
+            content = unpack(blob) | {"pattern": "^(?!amq)slow.(a|aa)+$"}
+            journal.execute("UPDATE declaration SET content_blob = ? WHERE kind = 'policy'", (pack(content),))
+        journal.close()
+        server.start()
+        homing.url = server.url
+        assert effective(homing, kept) == ("old", {"max-length": 7})
+        assert effective(homing, other) == (None, {})
+        assert homing.json("status")["slow_policies"] == ["old"]
+        assert "slow patterns of policies: old" in homing("status").stdout
+        assert [each.get("slow") for each in homing.json("policy", "list")] == [True]
+        assert homing("policy", "list").stdout.splitlines()[1].endswith("slow")
+        server.logged("policy-slow: policy old does not hold where")
+    finally:
+        server.close()
 
 
 def test_priority_and_virtual_host(broker: Server, ch: BlockingChannel, homing: HomingCommand) -> None:

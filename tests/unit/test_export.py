@@ -58,7 +58,7 @@ def journal(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection.execute("INSERT INTO meta VALUES ('broker_id', 'b-1'), ('clock_ms', ?)", (T0,))
     for queue_id, name in ((ORDERS, "orders"), (DLQ, "DLQ.orders"), (GRAVEYARD, "graveyard")):
         connection.execute(
-            "INSERT INTO queue VALUES (?, ?, ?, 'anycast', NULL, 1, 1, 0, ?, ?, NULL)",
+            "INSERT INTO queue VALUES (?, ?, ?, 'anycast', NULL, 1, 1, 0, ?, ?, NULL, NULL)",
             (queue_id, name, name, pack({"max_consumers": -1}), T0),
         )
     yield connection

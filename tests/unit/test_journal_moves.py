@@ -139,6 +139,7 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         detail = hop(3, message_id=3)[1]
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**detail, "sequence": 3}, {**detail, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
+        connection.execute("ALTER TABLE queue DROP COLUMN policy")
         for table in ("returned", "fault", "fault_text", "fault_count", "edit", "event", "spilled"):
             connection.execute(f"DROP TABLE {table}")
         for index in ("reference_dead", "reference_key"):

@@ -6,7 +6,6 @@ The pattern is searched for in the name, as with RabbitMQ; of those that match, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,14 +83,19 @@ def read_name(written: object) -> str:
     return written
 
 
-def best(policies: Iterable[Policy], virtual_host: str, name: str, kind: str) -> Policy | None:
+def best(policies: Iterable[Policy], virtual_host: str, name: str, kind: str, last: str | None = None) -> Policy | None:
     """The one that holds for the queue or exchange (``kind``) of that name; of equal priorities the first by name. One whose pattern runs
-    out of time on it does not (``Pattern.slow``)."""
+    out of time on it (``Pattern.slow``) holds only where it is called ``last``."""
     found: Policy | None = None
     for policy in policies:
-        with suppress(TooSlow):
-            if policy.before(found) and policy.matches(virtual_host, name, kind):
-                found = policy
+        if not policy.before(found):
+            continue
+        try:
+            matches = policy.matches(virtual_host, name, kind)
+        except TooSlow:
+            matches = policy.name == last and policy.virtual_host == virtual_host
+        if matches:
+            found = policy
     return found
 
 

@@ -53,6 +53,12 @@ class Policies:
         self._configured: dict[tuple[str, str], Policy] = {}
         self._known: Cache[tuple[str, str], Policy | None] = Cache(state.memory, _KNOWN_BYTES)
         self._told = set[Pattern]()
+        #: What held before the start for queues of which that may not be found out again, by their names.
+        self._last: dict[str, str] = {}
+
+    def held_last(self, queue: str, policy: str) -> None:
+        """Before the start."""
+        self._last[queue] = policy
 
     # -- asked -------------------------------------------------------------------------------------------------------
 
@@ -60,6 +66,10 @@ class Policies:
         """Each with whether it stands in broker.yaml, which goes before one of the same name that a command has set."""
         merged = {**self._set, **self._configured}
         return [(policy, key in self._configured) for key, policy in sorted(merged.items())]
+
+    def slow(self) -> list[str]:
+        """Those whose patterns ran out of time on some name, by their own."""
+        return sorted({policy.name for policy, _ in self.all() if policy.pattern.slow})
 
     def for_queue(self, name: str) -> Policy | None:
         """``name``: in full, with the prefix of its virtual host."""
@@ -82,11 +92,12 @@ class Policies:
         """Of these, the one that holds for what is called so."""
         kind, name = key
         policies = list(policies)
-        found = best(policies, virtual_host_of(name), split(name)[1], kind)
+        found = best(policies, virtual_host_of(name), split(name)[1], kind, self._last.get(name) if kind == QUEUES else None)
         for policy in policies:
             if policy.pattern.slow and policy.pattern not in self._told:
                 self._told.add(policy.pattern)
-                log.warning("policy-slow: policy %s does not hold where its pattern takes too long, as for %s %s", policy.name, kind, name)
+                said = "policy-slow: policy %s does not hold where its pattern takes too long and it did not hold before, as for %s %s"
+                log.warning(said, policy.name, kind, name)
         return found
 
     # -- changed: each is taken up by Engine.change_in_force -----------------------------------------------------------
