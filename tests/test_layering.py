@@ -109,7 +109,7 @@ ALLOWED: dict[str, set[str]] = {
         "broker/topology",
         "journal/contract",
     },
-    "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "codec"},
+    "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "broker/steps", "codec"},
     "broker/process": {
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/core", "broker/delivery", "broker/engine"),
         *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/management", "broker/protocols"),

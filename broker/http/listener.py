@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 import uvicorn
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, ProcessCollector, generate_latest
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -18,8 +19,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from ..errors import Refused
+from ..management.host import in_turns
 from ..protocols.codec_foreign import answer, describe
 from ..protocols.codec_spoken import spoken
+from ..steps import Steps
 from .health import Health
 from .monitor import Monitors
 
@@ -117,8 +120,8 @@ class HttpListener:
         self._health = health
         self._patience = patience
         self._guests: dict[_Http, None] = {}
-        self._registry = CollectorRegistry()
-        ProcessCollector(registry=self._registry)
+        self._figures: Callable[[], Steps[list[Metric]]] | None = None
+        self._process = ProcessCollector(registry=CollectorRegistry())
         self._state = ServerState()
         routes = {"/livez": self._live, "/readyz": self._ready, "/metrics": self._metrics}
         self._monitors: Monitors | None = None
@@ -137,9 +140,9 @@ class HttpListener:
         )
         self._config.load()
 
-    def show(self, collector: Collector, monitors: Monitors) -> None:
+    def show(self, figures: Callable[[], Steps[list[Metric]]], monitors: Monitors) -> None:
         """``monitors``: who may see it from elsewhere."""
-        self._registry.register(collector)
+        self._figures = figures
         self._monitors = monitors
 
     def make(self) -> asyncio.Protocol:
@@ -164,7 +167,25 @@ class HttpListener:
                 await self._monitors.check(request)
             except Refused as refusal:
                 return _refused(refusal)
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+        found = [*self._process.collect(), *(await in_turns(self._figures()) if self._figures is not None else ())]
+        # The text of very many takes its time, and needs nothing of the broker's.
+        return Response(await asyncio.to_thread(_text, found), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Collected(Collector):
+    """What was collected before."""
+
+    def __init__(self, found: list[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> list[Metric]:
+        return self._found
+
+
+def _text(found: list[Metric]) -> bytes:
+    registry = CollectorRegistry()
+    registry.register(_Collected(found))
+    return generate_latest(registry)
 
 
 def _is_local(request: Request) -> bool:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any, Final
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.registry import Collector
 
 from ..broker import Broker
-from ..core.counts import COUNTED, Figures, Histogram
+from ..core.counts import COUNTED, Figures, Histogram, none_yet
 from ..core.queue import Queue
 from ..management.statistics import Meter, states
+from ..steps import Steps
 
 #: Queues with figures of their own; those of all others stand together under the name ``""``, which no queue has.
 SHOWN_QUEUES: Final = 200
 _REST: Final = ""
+#: Queues looked at in one step, and such as are shown, with all of their figures.
+_A_STEP: Final = 500
+_SHOWN_A_STEP: Final = 20
 
 _MESSAGES: Final = {
     "sent": ("sent", "Messages that came from producers."),
@@ -57,8 +61,10 @@ _GAUGES: Final = {
 }
 
 
-class BrokerCollector(Collector):
-    """``statistics``: the server's, with the journal's figures. ``disk_low``: whether the disk's reserve is all that is left;
+class BrokerFigures:
+    """What is collected, in steps, for there may be very many queues: each as it is when its turn comes.
+
+    ``statistics``: the server's, with the journal's figures. ``disk_low``: whether the disk's reserve is all that is left;
     ``disk_waits_s``: how long it has not answered. ``loop_lag``: in seconds. ``refused``: how many logins were refused;
     ``certificate_ends_s``: seconds since 1970, None where there is none.
     """
@@ -86,12 +92,18 @@ class BrokerCollector(Collector):
         self._refused = refused
         self._certificate_ends_s = certificate_ends_s
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Steps[list[Metric]]:
+        queues = yield from self._queues()
+        messages = yield from self._meter.messages_in_steps()
+        next_ms = yield from self._next_on_disk()
+        return list(self._all(queues, messages, next_ms))
+
+    def _all(self, queues: list[Metric], messages: dict[str, Any], next_ms: int | None) -> Iterator[Metric]:
         yield _gauge("homing_build_info", "The version that runs.", 1, version=self._version)
-        messages, statistics, figures = self._meter.messages(), self._statistics(), self._broker.figures()
+        statistics, figures = self._statistics(), self._broker.figures()
         yield from self._messages(messages, figures)
-        yield from self._queues()
-        yield from self._times(messages, figures)
+        yield from queues
+        yield from self._times(messages, figures, next_ms)
         for name, number in self._meter.open().items():
             yield _gauge(f"homing_{name}", f"How many {name} there are.", number)
         yield _gauge("homing_queues_staying", "Queues that were to end and stay for what is parked in them.", figures.queues_staying)
@@ -114,37 +126,42 @@ class BrokerCollector(Collector):
             family.add_metric([reason], number)
         yield family
 
-    def _queues(self) -> Iterator[Metric]:
+    def _queues(self) -> Steps[list[Metric]]:
         """``dead``: dead letters, in whatever state; ``ready``: what else is."""
         queues = list(self._broker.post_office.queues.values())
-        shown = heapq.nlargest(SHOWN_QUEUES, queues, key=_busyness)
-        rest = set(queues).difference(shown)
-        groups = [(queue.name, [queue]) for queue in shown] + ([(_REST, list(rest))] if rest else [])
-        held_since = self._held_since()
+        shown = yield from _busiest(queues)
+        rest, held_since = list(set(queues).difference(shown)), self._held_since()
         messages = GaugeMetricFamily("homing_queue_messages", "Messages that stand in a queue.", labels=["queue", "state"])
         counts = CounterMetricFamily("homing_queue_events", "What has come of a queue's messages.", labels=["queue", "event"])
         consumers = GaugeMetricFamily("homing_queue_consumers", "Consumers of a queue.", labels=["queue"])
         ready = GaugeMetricFamily("homing_queue_oldest_ready_seconds", "Since when the first that is ready is there.", labels=["queue"])
         held = GaugeMetricFamily("homing_queue_oldest_held_seconds", "Since when a consumer has what it holds.", labels=["queue"])
-        now_ms = self._broker.now_ms()
-        for name, group in groups:
-            found = states(group)
-            found["dead"] = sum(queue.dead for queue in group)
-            found["ready"] = sum(max(0, queue.ready - queue.dead) for queue in group)
-            del found["pending"]
-            for state, number in found.items():
+
+        def add(name: str, group: _Group) -> None:
+            now_ms = self._broker.now_ms()
+            for state, number in group.states.items():
                 messages.add_metric([name, state], number)
-            for event, numbers in zip(COUNTED, zip(*[queue.counts for queue in group], strict=True), strict=True):
-                counts.add_metric([name, event], sum(numbers))
-            consumers.add_metric([name], sum(len(queue.consumers) for queue in group))
-            _add_age(ready, name, now_ms, [first.entered_at_ms for queue in group if (first := queue.pending.oldest()) is not None])
-            _add_age(held, name, now_ms, [held_since[queue] for queue in group if queue in held_since])
-        yield from (messages, counts, consumers, ready, held)
+            for event, number in zip(COUNTED, group.counts, strict=True):
+                counts.add_metric([name, event], number)
+            consumers.add_metric([name], group.consumers)
+            _add_age(ready, name, now_ms, group.ready_ms)
+            _add_age(held, name, now_ms, group.held_ms)
+
+        for number, queue in enumerate(shown, 1):
+            add(queue.name, _Group().with_all([queue], held_since))
+            if number % _SHOWN_A_STEP == 0:
+                yield
+        together = _Group()
+        for start in range(0, len(rest), _A_STEP):
+            together.with_all(rest[start : start + _A_STEP], held_since)
+            yield
+        if rest:
+            add(_REST, together)
         info = GaugeMetricFamily("homing_queue_info", "Whose a queue is, where its settings say so.", labels=["queue", "owner", "runbook"])
         for queue in shown:
             if queue.settings.whose:
                 info.add_metric([queue.name, queue.settings.owner or "", queue.settings.runbook or ""], 1)
-        yield info
+        return [messages, counts, consumers, ready, held, info]
 
     def _held_since(self) -> dict[Queue, int]:
         """When the oldest delivery that is not settled was made, of queues that have one."""
@@ -156,7 +173,16 @@ class BrokerCollector(Collector):
                     break
         return since
 
-    def _times(self, messages: dict[str, Any], figures: Figures) -> Iterator[Metric]:
+    def _next_on_disk(self) -> Steps[int | None]:
+        """When the first message is due of those that are only on disk."""
+        queues, times = list(self._broker.post_office.queues.values()), list[int]()
+        for start in range(0, len(queues), _A_STEP):
+            waiting = [queue for queue in queues[start : start + _A_STEP] if queue.due_on_disk > queue.on_hold_on_disk]
+            times += [queue.first_due_ms for queue in waiting if queue.first_due_ms is not None]
+            yield
+        return min(times, default=None)
+
+    def _times(self, messages: dict[str, Any], figures: Figures, on_disk_ms: int | None) -> Iterator[Metric]:
         attempts = figures.attempts
         # Those that succeeded at once are counted anyway.
         first_tries = messages["succeeded"] - sum(attempts.numbers)
@@ -164,9 +190,7 @@ class BrokerCollector(Collector):
         late = "How long after its due time a message was ready to go."
         yield _histogram("homing_due_lateness_seconds", late, figures.lateness_ms, factor=0.001)
         yield _histogram("homing_loop_lag_seconds", "How late the loop came to what was to be done at a time.", self._loop_lag)
-        queues = [queue for queue in self._broker.post_office.queues.values() if queue.due_on_disk > queue.on_hold_on_disk]
-        times = [queue.first_due_ms for queue in queues if queue.first_due_ms is not None]
-        if (next_ms := min((at for at in (figures.next_due_ms, *times) if at is not None), default=None)) is not None:
+        if (next_ms := min((at for at in (figures.next_due_ms, on_disk_ms) if at is not None), default=None)) is not None:
             yield _gauge(
                 "homing_next_due_seconds", "Until when the next scheduled message waits.", (next_ms - self._broker.now_ms()) / 1000
             )
@@ -210,9 +234,37 @@ def _journal(statistics: dict[str, Any]) -> Iterator[Metric]:
         yield _gauge(f"homing_{shown}", help_text, statistics[name])
 
 
-def _busyness(queue: Queue) -> tuple[int, int]:
-    """What has happened counts first: it only grows, so that queues seldom take turns in being shown."""
-    return sum(queue.counts), queue.count
+class _Group:
+    """Queues whose figures stand together."""
+
+    def __init__(self) -> None:
+        self.states = Counter[str]()
+        self.counts = none_yet()
+        self.consumers = 0
+        self.ready_ms: list[int] = []
+        self.held_ms: list[int] = []
+
+    def with_all(self, queues: list[Queue], held_since: dict[Queue, int]) -> _Group:
+        found = states(queues)
+        del found["pending"]
+        found["dead"] = sum([queue.dead for queue in queues])
+        found["ready"] = sum([max(0, queue.ready - queue.dead) for queue in queues])
+        self.states.update(found)
+        self.counts = [sum(numbers) for numbers in zip(self.counts, *[queue.counts for queue in queues], strict=True)]
+        self.consumers += sum([len(queue.consumers) for queue in queues])
+        self.ready_ms += [first.entered_at_ms for queue in queues if (first := queue.pending.oldest()) is not None]
+        self.held_ms += [held_since[queue] for queue in queues if queue in held_since]
+        return self
+
+
+def _busiest(queues: list[Queue]) -> Steps[list[Queue]]:
+    """As many as are shown. What has happened counts first: it only grows, so that queues seldom take turns in being shown."""
+    found: list[tuple[int, int, int, Queue]] = []
+    for start in range(0, len(queues), _A_STEP):
+        part = [(sum(queue.counts), queue.count, -number, queue) for number, queue in enumerate(queues[start : start + _A_STEP], start)]
+        found = heapq.nlargest(SHOWN_QUEUES, found + part)
+        yield
+    return [queue for *_, queue in found]
 
 
 def _add_age(family: GaugeMetricFamily, name: str, now_ms: int, since_ms: Iterable[int]) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..broker import Broker
 from ..core.counts import COUNTED, Figures, named, none_yet
 from ..core.queue import Queue
+from ..steps import Steps, at_once
 
 #: Each queue is looked at so often; rates are of what came since the last look but one.
 SAMPLE_MS: Final = 5_000
 #: Queues looked at in one turn.
 _AT_A_TIME: Final = 1_000
 _LEAST_MS: Final = 1_000
+#: Queues counted in one step.
+_A_STEP: Final = 500
 
 #: Limits of the whole broker, which hold everybody back.
 WHOLE: Final = ("memory-limit", "store-limit", "temp-limit", "disk-low")
@@ -92,14 +96,22 @@ class Meter:
 
     def messages(self) -> dict[str, Any]:
         """Of all queues: what stands in them now, and what became of messages ``since_ms``, with rates."""
-        queues, total = self._broker.post_office.queues.values(), self._total_now()
-        return {
-            **states(queues),
-            "dead": sum(queue.dead for queue in queues),
-            "since_ms": self.since_ms,
-            **named(total),
-            "rates": self._per_second(total, self._totals.before, self._totals.before_ms),
-        }
+        return at_once(self.messages_in_steps())
+
+    def messages_in_steps(self) -> Steps[dict[str, Any]]:
+        """As ``messages``, of queues as they are when their turn comes."""
+        total, looks, queues = list(self._total), dict(self._looks), list(self._broker.post_office.queues.values())
+        found = Counter({**states(()), "dead": 0})
+        for start in range(0, len(queues), _A_STEP):
+            part = queues[start : start + _A_STEP]
+            found.update(states(part), dead=sum([queue.dead for queue in part]))
+            for queue in part:
+                seen = looks[queue].counts if queue in looks else _NOTHING
+                if tuple(queue.counts) != seen:
+                    _add(total, queue.counts, seen)
+            yield
+        rates = self._per_second(total, self._totals.before, self._totals.before_ms)
+        return {**found, "since_ms": self.since_ms, **named(total), "rates": rates}
 
     def open(self) -> dict[str, int]:
         """How many queues there are, and who is connected to them."""

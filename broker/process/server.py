@@ -226,11 +226,11 @@ class Server:
         return listening
 
     def show_metrics(self, http: HttpListener) -> None:
-        from ..http.metrics import BrokerCollector
+        from ..http.metrics import BrokerFigures
         from ..http.monitor import Monitors
 
         http.show(
-            BrokerCollector(
+            BrokerFigures(
                 self.broker,
                 self._calls.meter,
                 __version__,
@@ -240,7 +240,7 @@ class Server:
                 loop_lag=self._loop_lag,
                 refused=lambda: self._logins.refused,
                 certificate_ends_s=lambda: None if self._certificate is None else self._certificate.ends_s,
-            ),
+            ).collect,
             Monitors(self._logins, self.broker.access, self.config.insecure),
         )
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from homing.broker.auth.access import Access
 from homing.broker.auth.logins import Logins
@@ -20,6 +18,7 @@ from homing.broker.core.rights import Grant
 from homing.broker.http.health import Health
 from homing.broker.http.listener import HttpListener
 from homing.broker.http.monitor import Monitors
+from homing.broker.steps import Steps
 
 HASHED = hash_password("right")
 USERS = [
@@ -29,9 +28,9 @@ USERS = [
 ELSEWHERE, HERE = "192.0.2.1", "127.0.0.1"
 
 
-class OneFigure(Collector):
-    def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily("homing_figure", "One.", 7)
+def one_figure() -> Steps[list[Metric]]:
+    yield
+    return [GaugeMetricFamily("homing_figure", "One.", 7)]
 
 
 async def ask(
@@ -47,7 +46,7 @@ async def ask(
     known.configure(users)
     logins = Logins(lambda: known.hashes, 1, 30_000)
     http = HttpListener(Health())
-    http.show(OneFigure(), Monitors(logins, Access(known), insecure))
+    http.show(one_figure, Monitors(logins, Access(known), insecure))
     headers = [] if login is None else [(b"authorization", b"Basic " + base64.b64encode(login.encode()))]
     scope = {
         "type": "http",
