@@ -95,7 +95,7 @@ def _from_journal(data: Path, message_id: int) -> _Life:
         raise CommandError(
             ExitCode.NOT_FOUND,
             f"the journal knows nothing of a message {message_id}",
-            "first-try successes and transient messages leave only counts, and history ends after history-retention; history: full keeps"
+            "first-try successes and what stayed transient leave only counts, and history ends after history-retention; history: full keeps"
             " everything that is durable",
             code="no-such-message",
         )

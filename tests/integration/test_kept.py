@@ -68,7 +68,7 @@ def test_a_quorum_queue_keeps_what_it_confirmed_whatever_its_delivery_mode(broke
             ch.queue_declare(f"passing.{number}", arguments=QUORUM)
             ch.queue_declare("", exclusive=True, durable=True, arguments=QUORUM)
         publish(ch, "passing.0", 2, MODES["nothing"])
-        assert count(ch, "dead") == 1
+        wait_for_count(ch, "dead", 1)
     broker.kill()
     broker.start()
     with channel(broker) as ch:

@@ -137,6 +137,11 @@ def test_what_is_put_back_is_written_once_it_stands_still_or_with_a_report() -> 
     assert limited.on_disk == 1
     unkept.put_back(5)
     assert unkept.on_disk is None
+    late = Round(**{"consumer-timeout": "1m"})
+    late.peer.call(1, "basic.get", 0, "q", False)
+    late.world.time_ms += 61_000
+    late.world.turn()
+    assert late.on_disk == 1, "nobody settled it in time"
 
 
 def test_no_failure_waits_for_a_full_disk() -> None:
