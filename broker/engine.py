@@ -139,6 +139,8 @@ class Engine:
         self.stopping = False
         self._next_second_ms = 0
         self._next_parked_ms = 0
+        #: All queues are being looked at.
+        self._sweeps = False
 
     def drain(self) -> int:
         """Dispatches every queue of the ready set, each within its budget. Returns when ``tick`` is wanted: 0 where it is now."""
@@ -239,15 +241,11 @@ class Engine:
                 for reference in self.settlement.time_out(consumer, now_ms):
                     connection.front_end.not_held(consumer, [reference.tag, reference.tag])
             self.transactions.time_out(connection, now_ms)
-        for queue in self.state.post_office.queues.values():
-            if not queue.references:
-                # The room of what was in it once is given back.
-                queue.references.clear()
-            if queue.suspects or queue.apart:
-                self.state.mark_ready(queue)
         for queue, outcome in list(self.office.parking.staying.items()):
             self._look_at_staying(queue, outcome)
-        self.resources.sweep()
+        if not self._sweeps:
+            self._sweeps = True
+            self.work.begin(self.resources.sweep(), self._swept, _raise)
         if self.journal.busy():
             # Broker time goes along with what is written anyway; an idle broker writes nothing.
             self.journal.batch.clock(now_ms)
@@ -267,6 +265,9 @@ class Engine:
         self.office.notes.came_back(self.state.returns)
         self.state.returns.clear()
         self.office.notes.look(now_ms)
+
+    def _swept(self, _: None) -> None:
+        self._sweeps = False
 
     def _look_at_staying(self, queue: Queue, outcome: str) -> None:
         """One that stays beyond its end ends as soon as nothing is parked in it, unless somebody uses it again."""

@@ -35,6 +35,8 @@ from .idle_queues import IdleQueues
 #: Other declarations: how many consumers, and whether only one connection may consume.
 QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
 _MAX_NAME: Final = 512
+#: Queues, or addresses, that one step of a sweep looks at.
+_SWEPT: Final = 1_000
 
 
 #: Every second looks at every queue, and a call lists them all.
@@ -316,27 +318,42 @@ class Resources:
         """Queues that nobody has used for as long as ``expires`` says: they are to end."""
         return self.idle.take_due(self._state.now_ms(), self._is_named)
 
-    def sweep(self) -> None:
-        """Removes auto-created queues and addresses that were idle for their delay."""
-        now_ms = self._state.now_ms()
-        for queue in list(self._state.post_office.queues.values()):
-            settings = queue.settings
-            if queue.consumers or queue.count or self._is_named(queue):
-                queue.idle_since_ms = None
-            elif queue.idle_since_ms is None:
-                queue.idle_since_ms = max(now_ms, queue.used_at_ms)
-            elif (
-                queue.auto_created and settings.auto_delete_queues and now_ms - queue.idle_since_ms >= settings.auto_delete_queues_delay_ms
-            ):
-                self.delete_queue(queue)
-        for address in list(self._state.post_office.addresses.values()):
-            idle_ms = now_ms - address.used_at_ms
-            if address.queues or address.name in self.named:
-                address.used_at_ms = now_ms
-                continue
-            settings = self._state.settings.resolve(address.name)
-            if address.auto_created and settings.auto_delete_addresses and idle_ms >= settings.auto_delete_queues_delay_ms:
-                self.remove_address(address)
+    def sweep(self) -> Steps[None]:
+        """Removes auto-created queues and addresses that were idle for their delay; all are looked at, some in each step."""
+        queues, addresses = self._state.post_office.queues, self._state.post_office.addresses
+        for number, queue in enumerate(list(queues.values()), 1):
+            if queues.get(queue.name) is queue:
+                self._sweep_queue(queue, self._state.now_ms())
+            if number % _SWEPT == 0:
+                yield
+        for number, address in enumerate(list(addresses.values()), 1):
+            if addresses.get(address.name) is address:
+                self._sweep_address(address, self._state.now_ms())
+            if number % _SWEPT == 0:
+                yield
+
+    def _sweep_queue(self, queue: Queue, now_ms: int) -> None:
+        settings = queue.settings
+        if not queue.references:
+            # The room of what was in it once is given back.
+            queue.references.clear()
+        if queue.suspects or queue.apart:
+            self._state.mark_ready(queue)
+        if queue.consumers or queue.count or self._is_named(queue):
+            queue.idle_since_ms = None
+        elif queue.idle_since_ms is None:
+            queue.idle_since_ms = max(now_ms, queue.used_at_ms)
+        elif queue.auto_created and settings.auto_delete_queues and now_ms - queue.idle_since_ms >= settings.auto_delete_queues_delay_ms:
+            self.delete_queue(queue)
+
+    def _sweep_address(self, address: Address, now_ms: int) -> None:
+        idle_ms = now_ms - address.used_at_ms
+        if address.queues or address.name in self.named:
+            address.used_at_ms = now_ms
+            return
+        settings = self._state.settings.resolve(address.name)
+        if address.auto_created and settings.auto_delete_addresses and idle_ms >= settings.auto_delete_queues_delay_ms:
+            self.remove_address(address)
 
     def remove_address(self, address: Address) -> None:
         """Nothing is bound to it; the duplicate ids that came to it go with it."""
