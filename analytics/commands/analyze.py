@@ -177,9 +177,12 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: 
         shared = Shared(export)
         try:
             tables = _write_tables(export, shared, output, wanted.tables, steps)
-            found = () if wanted.tables or export.archives_only else tuple(ranked(labelled(tables, export.brokers), source.name))
+            found: tuple[Finding, ...] = ()
             if not wanted.tables:
-                output.write_report(render(export, tables, found, source.name), [each.as_json() for each in found])
+                brokers = export.labels()
+                named = labelled(tables, brokers)
+                found = () if export.archives_only else tuple(ranked(named, source.name))
+                output.write_report(render(export, brokers, named, found, source.name), [each.as_json() for each in found])
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             again = source.without(error)
             if again is None:

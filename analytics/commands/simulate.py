@@ -79,7 +79,7 @@ def simulate(
                 until_us=export.manifest.exported_at_us,
             )
             table = frame.toArrow() if output is None else output.write_table("what_if", frame)
-            rows = _most_deaths_first(labelled({"what_if": table}, export.brokers)["what_if"])
+            rows = _most_deaths_first(labelled({"what_if": table}, export.labels())["what_if"])
             if output is not None:
                 text, names = Path(policy).read_text(encoding="utf-8"), ", ".join(each.rstrip("/").rsplit("/", 1)[-1] for each in dumps)
                 output.write_report(simulate_page(rows, headline=sentence(rows), dump=names, policy=text, seed=seed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,16 @@ class Export:
     until_us: int | None = None
     #: Dead letters that were removed, and nothing of what was sent or succeeded beside them.
     archives_only: bool = False
+
+    def labels(self) -> dict[str, str]:
+        """Broker -> what it is called: its name, else the beginning of its number where it has none, or not for itself."""
+        from pyspark.sql import functions as F
+
+        own = self.settings.where("pattern = '' AND setting = 'broker'").groupBy("broker_id")
+        named = own.agg(F.max_by(F.get_json_object("value_json", "$.name"), "from_at").alias("name")).collect()
+        names = {row["broker_id"]: row["name"] for row in named}
+        shared = Counter(names.values())
+        return {broker: names[broker] if shared[names.get(broker)] == 1 and names[broker] else broker[:8] for broker in self.brokers}
 
     def check_whole(self, what: str) -> None:
         """Raises AnalyticsError archives-only where there is no more than archives, of which ``what`` cannot be said."""

@@ -6,7 +6,7 @@ It shows bounded parts of them: the largest queues, the most frequent deaths, at
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from . import charts, findings
 from .ranking import Finding, headlines
 from .report_fates import fate_sections
 from .report_patterns import found_patterns
-from .tables import Results, Row, bare, epoch_s, first_rows, labelled, summed, total
+from .tables import Results, Row, bare, epoch_s, first_rows, summed, total
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,27 +36,31 @@ BIN_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 10_080, 43_200, 525
 LAST_ATTEMPT = 8
 
 
-def render(export: Export, results: Results, found: Sequence[Finding], dump: str) -> str:
-    environment, results = page_environment(), labelled(results, export.brokers)
-    return environment.get_template("report.html.j2").render(
-        dump=dump.rstrip("/").rsplit("/", 1)[-1],
-        brokers=export.brokers,
-        exports=export.exports,
-        skipped=export.skipped,
-        archives_only=export.archives_only,
-        what_to_add=ADD_AN_EXPORT,
-        begins=_begins(export),
-        until=None if export.until_us is None else datetime.fromtimestamp(export.until_us / 1_000_000, UTC),
-        exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
-        findings=headlines(found, FINDINGS),
-        findings_in_all=len(found),
-        **_overview(results["overview"]) | _removed(export, results["dead_letters"]),
-        attempts=_attempts(results["attempts_to_success"]),
-        deaths=_deaths(results["dead_letters"]),
-        load=_load(results["retry_load"], results["recent_load"]),
-        failed=_failed(results["failed_most"]),
-        **fate_sections(results),
-        **found_patterns(results),
+def render(export: Export, brokers: Mapping[str, str], results: Results, found: Sequence[Finding], dump: str) -> str:
+    """``results``: with the names of ``brokers`` (tables.labelled)."""
+    return (
+        page_environment()
+        .get_template("report.html.j2")
+        .render(
+            dump=dump.rstrip("/").rsplit("/", 1)[-1],
+            brokers=list(brokers.values()),
+            exports=export.exports,
+            skipped=export.skipped,
+            archives_only=export.archives_only,
+            what_to_add=ADD_AN_EXPORT,
+            begins=_begins(export),
+            until=None if export.until_us is None else datetime.fromtimestamp(export.until_us / 1_000_000, UTC),
+            exported_at=datetime.fromtimestamp(export.manifest.exported_at_us / 1_000_000, UTC),
+            findings=headlines(found, FINDINGS),
+            findings_in_all=len(found),
+            **_overview(results["overview"]) | _removed(export, results["dead_letters"]),
+            attempts=_attempts(results["attempts_to_success"]),
+            deaths=_deaths(results["dead_letters"]),
+            load=_load(results["retry_load"], results["recent_load"]),
+            failed=_failed(results["failed_most"]),
+            **fate_sections(results),
+            **found_patterns(results),
+        )
     )
 
 

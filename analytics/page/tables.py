@@ -23,19 +23,23 @@ def first_rows(table: Any, limit: int) -> list[Row]:
 _QUEUES = ("queue", "source", "target", "dead_letter_queue")
 
 
-def labelled(tables: Mapping[str, Any], brokers: Sequence[str]) -> dict[str, Any]:
-    """The tables with each queue named beside its broker, where there are several: queues of one name are not one queue."""
+def labelled(tables: Mapping[str, Any], brokers: Mapping[str, str]) -> dict[str, Any]:
+    """The tables with each queue named beside its broker, where there are several: queues of one name are not one queue.
+
+    ``brokers``: Export.labels.
+    """
     if len(brokers) < 2:
         return dict(tables)
-    return {name: _with_broker(table) for name, table in tables.items()}
+    return {name: _with_broker(table, brokers) for name, table in tables.items()}
 
 
-def _with_broker(table: Any) -> Any:
+def _with_broker(table: Any, brokers: Mapping[str, str]) -> Any:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     if "broker_id" not in table.column_names:
         return table
-    broker = pc.utf8_slice_codeunits(table["broker_id"], 0, 8)
+    broker = pa.array([brokers.get(each) for each in table["broker_id"].to_pylist()], pa.string())
     for name in set(_QUEUES) & set(table.column_names):
         label = pc.binary_join_element_wise(table[name], broker, " @ ")
         table = table.set_column(table.column_names.index(name), name, label)

@@ -32,9 +32,9 @@ def replicates_with_details(entries: int, replicates: int) -> int:
 
 
 def play_all(entries: DataFrame, placed: DataFrame, chances: DataFrame, seed: int, replicates: int) -> DataFrame:
-    """play, of all entries, with every attempt, and with ``order_key`` and ``before`` of placed_by_key."""
+    """play, of all entries, with every attempt, and with ``same``, and ``order_key`` and ``before`` of placed_by_key."""
     ordered = entries.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left")
-    return play(ordered, chances, seed, replicates, times=True, keep=("order_key", "before"))
+    return play(ordered, chances, seed, replicates, times=True, keep=("order_key", "before", "same"))
 
 
 def details_played(played: DataFrame, placed: DataFrame, seed: int, replicates: int) -> DataFrame:
@@ -42,7 +42,8 @@ def details_played(played: DataFrame, placed: DataFrame, seed: int, replicates: 
     from pyspark.sql import functions as F
 
     others = placed.where("NOT failed").withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
-    # That these messages failed, and those did not, was a throw of the dice too: a pair counts as often as one more throw has it.
+    # That these messages failed, and those did not, was a throw of the dice too: a pair counts as often as one more throw has it, but for
+    # what stays as it was.
     return _details(played, others, ["replicate"], _poisson(uniform(seed, "again", "replicate", *KEY)))
 
 
@@ -124,15 +125,15 @@ def _disorder(played: DataFrame, others: DataFrame, keys: Sequence[str], weight:
     from pyspark.sql import functions as F
 
     at_us = F.unix_micros("first_at") + F.round(F.col("success_ms") * 1000).cast("long")
-    names = [*keys, *KEY, "queue", "order_key", "before", "failed", "at_us"]
+    names = [*keys, *KEY, "queue", "order_key", "before", "failed", "at_us", "same"]
     placed = played.where("order_key IS NOT NULL").withColumns({"failed": F.lit(True), "at_us": at_us}).select(*names)
     one = Window.partitionBy(*keys, "broker_id", "queue", "order_key").orderBy("sequence")
     neighbours = F.lag("sequence").over(one) == F.col("before")
     overtaken = neighbours & (F.col("failed") | F.lag("failed").over(one)) & (F.col("at_us") < F.lag("at_us").over(one))
     of_queue = (
-        placed.unionByName(others.select(*names))
-        .withColumn("overtaken", overtaken)
+        placed.unionByName(others.withColumn("same", F.lit(True)).select(*names))
+        .withColumns({"overtaken": overtaken, "counts": F.when(F.col("same") & F.lag("same").over(one), 1).otherwise(weight)})
         .groupBy(*keys, *QUEUE)
-        .agg(F.sum(F.when(F.col("overtaken"), weight).otherwise(0)).alias("out_of_order"))
+        .agg(F.sum(F.when(F.col("overtaken"), F.col("counts")).otherwise(0)).alias("out_of_order"))
     )
     return and_all(of_queue).groupBy(*keys, *QUEUE).agg(F.sum("out_of_order").alias("out_of_order"))

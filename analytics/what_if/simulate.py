@@ -5,9 +5,11 @@ long as the new policy has the same delays as the one in force. From there on it
 every replicate in one of two ways of looking at trouble, for the record seldom tells which is true:
 
 - **time**: trouble lasts until some moment. Between a message's last failure and its success that moment is somewhere (drawn, and how
-  early is drawn anew for each replicate); for a dead letter it is later than its last attempt: how much later is taken from how fast
-  messages of the same queue and error class succeeded late in their lives, give or take a factor.
-- **attempt**: each attempt is a new throw of the dice, with the chance that the nth attempt had in the same queue and error class.
+  early is drawn anew for each replicate); for a dead letter it is later than its last attempt.
+- **attempt**: each attempt is a new throw of the dice.
+
+Either way a share of those that did not succeed never will; that share, the chances and how much later trouble passes are drawn from what
+became of messages of the same queue and error class (cure.py).
 
 Where the record shows **outages** (outages.py) both ways look at these: an attempt fails while one lasts, and succeeds otherwise; when
 exactly one began and ended, between the attempts that show it, is drawn for each replicate.
@@ -23,6 +25,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import AnalyticsError
+from .cure import LAST, drawn
 from .outages import FAULT
 from .policy import ENDLESS, MAX_DELAY_MS, Policies, in_force_policy
 
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
 REPLICATES = 40
 #: Failed entries of one queue that a replicate plays at most: of more it plays a share, another one each time, and reckons it up.
 PLAYED = 15_000
-#: Hazards are kept for the attempts up to this one; later ones count with it.
-LAST_HAZARD = 16
 KEY = ("broker_id", "sequence")
 QUEUE = ("broker_id", "queue")
 #: Ends that another policy might have changed. The others are verdicts of the application or of a rule, and deaths for want of room.
@@ -45,13 +46,6 @@ def uniform(seed: int, what: str, *columns: str | Column) -> Column:
     from pyspark.sql import functions as F
 
     return (F.shiftrightunsigned(F.xxhash64(F.lit(seed), F.lit(what), *columns), 11) + 0.5) / F.lit(float(1 << 53))
-
-
-def _normal(seed: int, what: str, *columns: str | Column) -> Column:
-    from pyspark.sql import functions as F
-
-    first, second = uniform(seed, what + "/1", *columns), uniform(seed, what + "/2", *columns)
-    return F.sqrt(-2 * F.log(first)) * F.cos(second * 6.283185307179586)
 
 
 def _early(seed: int) -> Column:
@@ -124,9 +118,9 @@ def failed_entries(messages: DataFrame, attempts: DataFrame, until_us: int | Non
 
 
 def hazards_of(entries: DataFrame) -> DataFrame:
-    """How the nth attempts ended, for each broker, queue and error class; and how fast trouble passed in the later half of lives.
+    """How the nth attempts ended, for each broker, queue and error class.
 
-    ``won``, ``risk``: arrays by attempt, from the second to LAST_HAZARD; ``late_per_ms``: successes a millisecond of waiting.
+    ``won`` of ``risk``, and for how long these had waited, ``gap_ms``: arrays by attempt, from the second to LAST.
     """
     from pyspark.sql import functions as F
 
@@ -137,27 +131,21 @@ def hazards_of(entries: DataFrame) -> DataFrame:
         .withColumn("n", F.explode(F.sequence(F.lit(2), F.size("times"))))
         .withColumn("gap_ms", F.element_at("times", F.col("n")) - F.element_at("times", F.col("n") - 1))
         .withColumn("won", F.col("success_ms").isNotNull() & (F.col("n") == F.size("times")))
-        .groupBy(*FAULT, F.least("n", F.lit(LAST_HAZARD)).alias("n"))
+        .groupBy(*FAULT, F.least("n", F.lit(LAST)).alias("n"))
         .agg(F.count_if("won").alias("won"), F.count(F.lit(1)).alias("risk"), F.sum("gap_ms").alias("gap_ms"))
     )
-    numbers = F.sequence(F.lit(2), F.lit(LAST_HAZARD))
+    numbers = F.sequence(F.lit(2), F.lit(LAST))
 
     def by_number(name: str) -> Column:
         found = F.map_from_entries(F.collect_list(F.struct("n", name)))
         return F.transform(numbers, lambda n: F.coalesce(F.element_at(found, n), F.lit(0)).cast("double"))
 
-    late = F.col("n") >= F.col("half")
-    halved = each.join(each.groupBy(*FAULT).agg(((F.max("n") + 2) / 2).alias("half")), list(FAULT))
-    return halved.groupBy(*FAULT).agg(
-        by_number("won").alias("won"),
-        by_number("risk").alias("risk"),
-        ((F.sum(F.when(late, F.col("won"))) + 0.5) / (F.sum(F.when(late, F.col("gap_ms"))) + 1.0)).alias("late_per_ms"),
-    )
+    return each.groupBy(*FAULT).agg(*(by_number(name).alias(name) for name in ("won", "risk", "gap_ms")))
 
 
 def chances_of(hazards: DataFrame, outages: DataFrame, seed: int, replicates: int) -> DataFrame:
-    """For each broker, queue, class and replicate: ``chance`` by attempt (the first entry is the second attempt), ``late_ms``, and where
-    time decided ``down``: from when to when (``from_us``, ``to_us``), drawn between the attempts that show it; null elsewhere.
+    """For each broker, queue, class and replicate: ``chance``, ``hopeless``, ``late_ms`` (cure.drawn), and where time decided ``down``:
+    from when to when (``from_us``, ``to_us``), drawn between the attempts that show it; null elsewhere.
     """
     from pyspark.sql import functions as F
 
@@ -171,30 +159,19 @@ def chances_of(hazards: DataFrame, outages: DataFrame, seed: int, replicates: in
         )
         return F.struct(begin.cast("long").alias("from_us"), end.cast("long").alias("to_us"))
 
-    every_won, every_risk = (F.aggregate(name, F.lit(0.0), lambda a, b: a + b) for name in ("won", "risk"))
-    whole = (every_won + 0.5) / (every_risk + 1)
-    # Attempts that nobody got to fare as the latest that some did.
-    last = F.greatest(F.size(F.filter("risk", lambda each: each >= 5)), F.lit(1))
-    tail = (F.element_at("won", last) + 2 * whole) / (F.element_at("risk", last) + 2)
-    index = F.sequence(F.lit(1), F.lit(LAST_HAZARD - 1))
-
-    def one(n: Column) -> Column:
-        won, risk = F.element_at("won", n), F.element_at("risk", n)
-        p = F.when(risk >= 5, (won + 2 * whole) / (risk + 2)).otherwise(F.col("tail"))
-        seen = F.when(risk >= 5, risk).otherwise(F.col("tail_risk"))
-        spread = F.sqrt(p * (1 - p) / (seen + 3))
-        unseen = F.when(risk >= 5, 0.0).otherwise(0.35 * _normal(seed, "unseen", *FAULT, "replicate"))
-        noisy = (p + spread * _normal(seed, "chance", *FAULT, "replicate", n)) * F.exp(unseen)
-        return F.greatest(F.lit(0.0), F.least(noisy, F.lit(1.0)))
-
+    classes = hazards.toArrow().to_pylist()
+    rows = [
+        {name: fault[name] for name in FAULT} | each
+        for fault in classes
+        for each in drawn(fault, repr([fault[name] for name in FAULT]), seed, replicates)
+    ]
+    of_class = ", ".join(f"{name} string" for name in FAULT)
+    fields = f"{of_class}, replicate int, chance array<double>, hopeless array<double>, late_ms double"
     return (
-        hazards.join(F.broadcast(outages), list(FAULT), "left")
-        .withColumns({"tail": tail, "tail_risk": F.element_at("risk", last)})
-        .withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
-        .withColumn("chance", F.transform(index, one))
-        .withColumn("late_ms", F.exp(0.7 * _normal(seed, "late", *FAULT, "replicate")) / F.col("late_per_ms"))
+        hazards.sparkSession.createDataFrame([tuple(row.values()) for row in rows], fields)
+        .join(F.broadcast(outages), list(FAULT), "left")
         .withColumn("down", F.transform("outages", down))
-        .select(*FAULT, "replicate", "chance", "late_ms", "down")
+        .drop("outages")
     )
 
 
@@ -263,11 +240,12 @@ def play(entries: DataFrame, chances: DataFrame, seed: int, replicates: int, *, 
         .join(F.broadcast(chances), [*FAULT, "replicate"], "left")
     )
     # A class of which no second attempt is on record: nothing is known of it, and half is as good a guess as any.
-    unknown = F.array_repeat(F.lit(0.5), LAST_HAZARD - 1)
+    unknown = F.array_repeat(F.lit(0.5), LAST - 1)
     last_ms, who = F.element_at("failures_ms", -1), ("replicate", *KEY)
-    passes_ms = F.when(
-        F.col("success_ms").isNull(), last_ms - F.log(uniform(seed, "passes", *who)) * F.coalesce("late_ms", F.lit(60_000.0))
-    ).otherwise(last_ms + (F.col("success_ms") - last_ms) * F.pow(uniform(seed, "gap", *who), _early(seed)))
+    hopeless = uniform(seed, "hopeless", *who) < F.element_at("hopeless", F.least("failed_attempts", F.lit(LAST)))
+    later_ms = last_ms - F.log(uniform(seed, "passes", *who)) * F.coalesce("late_ms", F.lit(60_000.0))
+    between_ms = (F.col("success_ms") - last_ms) * F.pow(uniform(seed, "gap", *who), _early(seed))
+    passes_ms = F.when(F.col("success_ms").isNull(), later_ms).otherwise(last_ms + between_ms)
     won = F.col("success_ms").isNotNull()
     ready = each.withColumns(
         {
@@ -275,6 +253,7 @@ def play(entries: DataFrame, chances: DataFrame, seed: int, replicates: int, *, 
             "chance": F.coalesce("chance", unknown),
             "by_time": F.col("replicate") % 2 == 0,
             "passes_ms": passes_ms,
+            "hopeless": F.coalesce(F.col("success_ms").isNull() & hopeless, F.lit(False)),
             "lag_ms": F.greatest(F.coalesce("typical_lag_ms", F.lit(0)).cast("double"), F.lit(0.0)),
             "last_ms": last_ms,
             "recorded_ms": F.when(won, F.array_append("failures_ms", F.col("success_ms"))).otherwise(F.col("failures_ms")),
@@ -344,7 +323,7 @@ def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) 
     sign = 2 * uniform(seed, "spread", *who, n) - 1  # sign and size in one: U(-1, 1) is ± U(0, 1)
     factor = F.when(F.col("first_exact") & (n == 2), 0.0).otherwise(F.col("factor"))
     delay = F.greatest(F.lit(0.0), F.least(drawn * (1 + factor * sign), F.col("cap_ms"), F.lit(float(MAX_DELAY_MS))))
-    by_chance = uniform(seed, "throw", *who, n) < F.element_at("chance", F.least(n - 1, F.lit(LAST_HAZARD - 1)))
+    by_chance = uniform(seed, "throw", *who, n) < F.element_at("chance", F.least(n - 1, F.lit(LAST - 1)))
     # Half are done sooner than is typical, and half later.
     lag = F.col("lag_ms") * -F.log2(uniform(seed, "lag", *who, n))
     # As long as nothing differs what happened happens again.
@@ -354,7 +333,7 @@ def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) 
 
     def ended(at_ms: Column) -> Column:
         observed = again | (at_ms <= F.col("last_ms")) | F.coalesce(at_ms >= F.col("success_ms"), F.lit(False))
-        by_itself = F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
+        by_itself = ~F.col("hopeless") & F.when(F.col("by_time"), at_ms >= F.col("passes_ms")).otherwise(by_chance)
         guessed = F.when(F.col("down").isNotNull(), ~F.col("doomed") & ~_is_down(at_ms)).otherwise(by_itself)
         won = ~F.col("verdict") & F.when(again, n > F.size("failures_ms")).otherwise(guessed)
         # One that would come too late is not made: the message ends as it is.

@@ -308,6 +308,8 @@ def _declare(world: World) -> None:
         declared = {"address": "DLA" if dead else queue, "routing_type": "multicast" if dead else "anycast"}
         flags = {"durable": True, "auto_created": True, "paused": False, "options_json": "{}", "created_at": world.start_us}
         world.add("queues", queue=queue, **declared, **flags, **states)
+    name = json.dumps({"name": f"shop-{world.broker_id[:4]}"})
+    world.add("settings", from_at=world.start_us, pattern="", setting="broker", value_json=name)
     for traffic in QUEUES:
         limits: dict[str, float] = {"max_delivery_attempts": traffic.max_attempts, "redelivery_delay_ms": traffic.delay_ms}
         limits["redelivery_delay_multiplier"] = traffic.multiplier

@@ -105,7 +105,42 @@ def repairs(rng: random.Random, messages: int) -> list[Trouble]:
     return found
 
 
-WORKLOADS: Mapping[str, Callable[[random.Random, int], list[Trouble]]] = {"outages": outages, "dice": dice, "repairs": repairs}
+def poison(rng: random.Random, messages: int) -> list[Trouble]:
+    """Some messages never succeed; of the others some fail for a moment, of another error."""
+    part = rng.uniform(0.05, 0.5)
+    found = []
+    for _ in range(messages):
+        sent_ms, never = rng.uniform(0, 1_800_000), rng.random() < part
+        until_ms = sent_ms + rng.choice([0, 0, 500])
+
+        def fails(at_ms: float, _: random.Random, never: bool = never, until_ms: float = until_ms) -> str | None:
+            return "ValidationError" if never else "TimedOut" if at_ms < until_ms else None
+
+        found.append(Trouble(sent_ms, fails))
+    return found
+
+
+def partial(rng: random.Random, messages: int) -> list[Trouble]:
+    """Some never succeed, and say the same as those of which each attempt fails with a chance."""
+    part, chance = rng.uniform(0.1, 0.5), rng.uniform(0.3, 0.6)
+    found = []
+    for _ in range(messages):
+        never = rng.random() < part
+
+        def fails(_: float, noise: random.Random, never: bool = never) -> str | None:
+            return "HandlerError" if never or noise.random() < chance else None
+
+        found.append(Trouble(rng.uniform(0, 1_800_000), fails))
+    return found
+
+
+WORKLOADS: Mapping[str, Callable[[random.Random, int], list[Trouble]]] = {
+    "outages": outages,
+    "dice": dice,
+    "repairs": repairs,
+    "poison": poison,
+    "partial": partial,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ def test_overlapping_exports_count_every_row_once(spark: SparkSession, whole: Pa
     found = read_export(spark, str(dumps))
     assert (found.exports, len(found.brokers)) == (4, 2)
     same(found, [whole, dumps / "other"])
+    assert found.labels() == {broker: f"shop-{broker[:4]}" for broker in found.brokers}
     totals = {(row["broker_id"], row["queue"]): row for row in overview(found.messages, found.deliveries_by_minute).collect()}
     alone = [overview(e.messages, e.deliveries_by_minute).collect() for e in (read_export(spark, str(p)) for p in (whole, dumps / "other"))]
     assert totals == {(row["broker_id"], row["queue"]): row for rows in alone for row in rows}

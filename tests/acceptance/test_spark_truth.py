@@ -21,7 +21,7 @@ from tests.truth.bounds import HOUR_US, MINUTE_US
 from tests.truth.compared import compared
 from tests.truth.expected import TABLES
 from tests.truth.play import Play
-from tests.truth.trouble import QUEUE, dice, outage, repairs, run
+from tests.truth.trouble import QUEUE, dice, outage, partial, poison, repairs, run
 from tests.truth.workload import Consume, Pause, QueueSettings, Quota, Send, Workload, drawn, telling
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -130,13 +130,13 @@ B = {"max-delivery-attempts": 8, "redelivery-delay": "1200ms"}
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_six_runs_under_another_policy(tmp_path: Path) -> None:
+def test_ten_runs_under_another_policy(tmp_path: Path) -> None:
     """Nine of ten truths lie where the what-if says."""
     came: dict[str, dict[str, dict[str, float]]] = {"A": {}, "B": {}}
     exports = []
     for name, policy in (("A", A), ("B", B)):
         (tmp_path / f"{name}.yaml").write_text(json.dumps({QUEUE: policy}))
-        for seed, trouble in enumerate((outage, dice, repairs)):
+        for seed, trouble in enumerate((outage, dice, repairs, poison, partial)):
             server, account = asyncio.run(run(tmp_path / f"{trouble.__name__} {name}", policy, trouble(seed)))
             server.close()
             exports.append((server.data, tmp_path / name / trouble.__name__))
@@ -158,7 +158,7 @@ def test_six_runs_under_another_policy(tmp_path: Path) -> None:
                 )
                 found.append((row["low"] <= truth <= row["high"], reported))
     print(*(("held  " if held else "MISSED") + f" {reported}" for held, reported in found), sep="\n")
-    assert len(found) == 24
+    assert len(found) == 40
     assert sum(held for held, _ in found) >= 0.9 * len(found), found
 
 

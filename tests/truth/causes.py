@@ -63,6 +63,8 @@ class Scene:
     #: what the finding has to name
     names: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    #: how many die of it if they are tried for longer than an hour; None: that is not known from the plan
+    dies_of_more: int | None = None
     amqp: bool = False
 
     def __post_init__(self) -> None:

@@ -399,9 +399,8 @@ def what_if(account: Account) -> Rows:
             figures["peak_per_s"] = _peak(failed)
             for name, value in figures.items():
                 rows[queue, name] = dict.fromkeys(("recorded", "expected", "low", "high"), value) | {"observed_share": observed}
-            # Which pairs there are is taken for a throw of the dice: only what was recorded is certain.
-            order: Row = dict.fromkeys(("expected", "low", "high", "observed_share"), OPEN)
-            rows[queue, "out_of_order"] = order | {"recorded": _overtaken(entries)}
+            overtaken = _overtaken(entries)
+            rows[queue, "out_of_order"] = dict.fromkeys(("recorded", "expected", "low", "high"), overtaken) | {"observed_share": OPEN}
     return rows
 
 

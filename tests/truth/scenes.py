@@ -144,15 +144,25 @@ async def redriven_in_vain(world: World, scene: Scene) -> None:
 async def poison(world: World, scene: Scene) -> None:
     """Some customers' orders never succeed."""
     begin, end = span(scene.rng)
-    keys = set(scene.rng.sample(range(20), scene.rng.randint(1, 4)))
+    keys, messages = set(scene.rng.sample(range(20), scene.rng.randint(1, 4))), scene.rng.randint(200, 400)
+    scene.dies_of_more = sum(number % 20 in keys for number in range(messages))
 
     def fails(order: Order, program: Program) -> Exception | None:
         return ValueError(f"order {order.number} has no price") if order.key in keys else slips(scene, 0.02)(order, program)
 
     await world.until(begin)
     async with world.working(scene, fleet(scene.rng, least=1), fails):
-        await world.traffic(scene, begin, end, scene.rng.randint(200, 400))
+        await world.traffic(scene, begin, end, messages)
         await world.until(end + 2)
+
+
+async def ten(world: World, scene: Scene) -> None:
+    """Ten messages, of which none ever succeeds."""
+    scene.dies_of_more = 10
+    await world.until(30)
+    async with world.working(scene, fleet(scene.rng), lambda order, _: ValueError(f"order {order.number} has no price")):
+        await world.send(scene, 0, 10)
+        await world.until(34)
 
 
 async def outage(world: World, scene: Scene) -> None:
@@ -219,8 +229,9 @@ async def new_fault(world: World, scene: Scene) -> None:
 
 
 async def too_early(world: World, scene: Scene) -> None:
-    """What each message waits for takes longer than the settings try, for a part of them."""
+    """What each message waits for takes longer than the settings try, for a part of them, and half an hour at most."""
     begin, end = span(scene.rng)
+    scene.dies_of_more = 0
 
     def fails(order: Order, program: Program) -> Exception | None:
         ready_h = begin + (end - begin) * order.number / 300 + scene.luck(order.number) * 0.5
@@ -232,6 +243,7 @@ async def too_early(world: World, scene: Scene) -> None:
         await world.until(end + 2)
 
 
+TEN = {"redelivery-delay": "2m", "redelivery-delay-multiplier": 2, "max-delivery-attempts": 3}
 #: name -> what is played, the answer, and the queue's settings
 KINDS: dict[str, tuple[Play, frozenset[str], dict[str, object]]] = {
     "healthy": (healthy, frozenset(), RETRIES),
@@ -248,6 +260,8 @@ KINDS: dict[str, tuple[Play, frozenset[str], dict[str, object]]] = {
     "new-fault": (new_fault, frozenset({"new-fault"}), RETRIES),
     "too-early": (too_early, frozenset({"longer"}), {"redelivery-delay": "4m", "max-delivery-attempts": 8}),
 }
+#: Beside those that are drawn.
+TEN_MESSAGES = Scene(0, "ten", POISON, settings=TEN), ten
 #: Outages that all survive, and those that kill.
 OUTAGES = ({"redelivery-delay": "4m", "max-delivery-attempts": -1}, {"redelivery-delay": "2m", "max-delivery-attempts": 3})
 

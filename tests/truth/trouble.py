@@ -51,6 +51,27 @@ def repairs(seed: int) -> Fails:
     return fails
 
 
+def poison(seed: int) -> Fails:
+    """Every fifth message never succeeds; of the others some fail once, with another error."""
+
+    def fails(message: int, attempt: int, at_ms: float) -> Exception | None:
+        if message % 5 == seed % 5:
+            return ValueError(f"order {message} has no price")
+        return TimeoutError("no answer in time") if attempt == 1 and Random(f"{seed} {message}").random() < 0.4 else None
+
+    return fails
+
+
+def partial(seed: int) -> Fails:
+    """A fifth never succeeds, and says the same as the others, of which each attempt fails with the same chance."""
+
+    def fails(message: int, attempt: int, at_ms: float) -> Exception | None:
+        never, chance = Random(f"{seed} {message}").random() < 0.2, Random(f"{seed} {message} {attempt}").random()
+        return KeyError(f"customer {message}") if never or chance < 0.5 else None
+
+    return fails
+
+
 @dataclass
 class Came:
     """What it came to, of the messages that failed."""
