@@ -30,6 +30,10 @@ def _count(name: str) -> Callable[[Any], float]:
     return lambda table: _sum(table, name)
 
 
+def _suspect(kind: str) -> Callable[[Any], float]:
+    return lambda table: sum(row["suspect"] and row["kind"] == kind for row in table.to_pylist())
+
+
 #: figure -> (the table it is of, how it is read from it, what it is)
 FIGURES: dict[str, tuple[str, Callable[[Any], float], str]] = {
     "dead_letter_rate": ("overview", _share("died"), "messages that were dead-lettered among those that came to an end, 0 to 1"),
@@ -41,6 +45,8 @@ FIGURES: dict[str, tuple[str, Callable[[Any], float], str]] = {
     "retries": ("retry_load", _count("retries"), "deliveries after the first"),
     "wasted_retries": ("retry_load", _count("wasted"), "retries of messages that were dead-lettered"),
     "poison_faults": ("poison_clusters", _count("poison"), "faults that kill most of what meets them"),
+    "new_faults": ("poison_clusters", lambda t: t["seen"].to_pylist().count("new"), "faults that are met since lately only, by queue"),
+    "suspect_releases": ("releases", _suspect("version"), "versions that fail far more often than others at the same time"),
     "outages": ("outages", lambda t: t.num_rows, "times in which hardly a delivery of a queue succeeded"),
     "retry_storms": ("retry_storms", lambda t: t.num_rows, "stretches of time in which most of a queue's work was retries"),
     "growing_queues": ("dead_letter_trend", lambda t: t["verdict"].to_pylist().count("growing"), "queues in which deaths grow"),

@@ -31,7 +31,7 @@ def analyze(
     memory: SparkMemory = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only what happened from then on, such as 2026-11-21T08:30, UTC; of --compare the second period."),
+        typer.Option("--since", help="Only what happened since, such as 24h or 2026-11-21T08:30, UTC; of --compare the second period."),
     ] = None,
     until: Annotated[str | None, typer.Option("--until", help="Only what happened before; of --compare the first period.")] = None,
     compare: Annotated[bool, typer.Option("--compare", help="Of two periods: what got better, what worse.")] = False,

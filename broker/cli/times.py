@@ -34,8 +34,9 @@ def time_to_come(text: str | int) -> int:
 
 
 def in_utc(text: str) -> str:
-    """The last ``01:30`` of the reader's zone as a date and time of UTC; whatever else as it is."""
-    at = datetime.fromtimestamp(time_given(text) / 1000, UTC) if _CLOCK.fullmatch(text) else None
+    """The last ``01:30`` of the reader's zone, or ``24h`` ago, as a date and time of UTC; whatever else as it is."""
+    is_near = _CLOCK.fullmatch(text) or _DURATION.fullmatch(text)
+    at = datetime.fromtimestamp(time_given(text) / 1000, UTC) if is_near else None
     return text if at is None else f"{at:%Y-%m-%dT%H:%M:%S}"
 
 

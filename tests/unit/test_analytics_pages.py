@@ -328,6 +328,16 @@ def test_limits(text: str, reported: str | None) -> None:
     assert parse_limit(text).broken({"overview": pa.Table.from_pylist([row])}) == reported
 
 
+def test_limits_on_what_is_new_and_who_is_suspect() -> None:
+    rows = [SUSPECT, SUSPECT | {"kind": "host"}, SUSPECT | {"suspect": False}]
+    assert (
+        parse_limit("suspect_releases > 0").broken({"releases": pa.Table.from_pylist(rows)})
+        == "suspect_releases > 0 (suspect_releases is 1)"
+    )
+    seen = [FAULT | {"seen": each} for each in ("new", "back", None, "new")]
+    assert parse_limit("new_faults >= 2").broken({"poison_clusters": pa.Table.from_pylist(seen)}) == "new_faults >= 2 (new_faults is 2)"
+
+
 @pytest.mark.parametrize(("text", "fix"), [("dead_leter_rate > 1", "Did you mean dead_letter_rate?"), ("dead_letters", "Write a figure")])
 def test_limits_that_say_nothing(text: str, fix: str) -> None:
     with pytest.raises(AnalyticsError) as raised:

@@ -31,6 +31,7 @@ def test_durations_dates_and_what_is_neither() -> None:
     assert abs(time_to_come("2h") - (now_ms + 2 * HOUR_MS)) < 60_000
     assert time_given("1970-01-02T00:00+00:00") == time_to_come("1970-01-02T00:00+00:00") == 24 * HOUR_MS
     assert in_utc("2026-11-21T08:30") == "2026-11-21T08:30"
+    assert 0 <= datetime.now(UTC).timestamp() - datetime.fromisoformat(in_utc("24h") + "Z").timestamp() - 24 * 3_600 < 60
     for text in ("25:00", "1:30", "soon", "2 hours"):
         with pytest.raises(typer.BadParameter, match=r"01:30|unit|duration"):
             time_given(text)
