@@ -10,6 +10,7 @@ EXAMPLES: Final = {
     "reload": ["homing reload"],
     "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
+    "doctor": ["homing doctor orders", "homing doctor --json | jq '.[] | {queue, consumer, advice}'"],
     "instrument": [
         "homing instrument python worker.py",
         "homing instrument --program-version 2.4 celery -A shop worker",
