@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -40,9 +41,13 @@ def parse_url(url: str) -> BrokerUrl:
     if not isinstance(url, str):
         raise UsageError("invalid-url", f"the connection string is {url!r}", fix)
     try:
-        parts = urlsplit(url)
+        scheme, _, rest = url.partition("://")
+        authority = re.split("[/?#]", rest, maxsplit=1)[0]
+        login, at, places = authority.rpartition("@")
+        user, colon, password = login.partition(":")
+        # Several hosts are not urlsplit's: brackets anywhere but at the beginning it refuses.
+        parts = urlsplit(f"{scheme}://{rest.removeprefix(authority)}")
         port = DEFAULT_TLS_PORT if parts.scheme == "homings" else DEFAULT_PORT
-        places = parts.netloc.rpartition("@")[2]
         each = [urlsplit(f"//{text}") for text in places.split(",")]
         hosts = tuple((one.hostname or "", port if one.port is None else one.port) for one in each)
     except ValueError as error:
@@ -51,8 +56,8 @@ def parse_url(url: str) -> BrokerUrl:
         raise UsageError("invalid-url", "the connection string is not of the form homing://host:port", fix)
     return BrokerUrl(
         hosts=hosts,
-        user=None if parts.username is None else unquote(parts.username),
-        password=None if parts.password is None else unquote(parts.password),
+        user=unquote(user) if at else None,
+        password=unquote(password) if colon else None,
         options=parse(parts.query, CONNECTION, CONSUMER, PRODUCER),
         tls=parts.scheme == "homings",
     )

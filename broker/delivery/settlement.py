@@ -245,7 +245,11 @@ class Settlement:
         queue.counts[FAILED] += len(members)
         description = state.recorder.failed(consumer, terms, at_once, outcome, now_ms)
         if members and outcome != CLOSED:
+            before = [each.cause for each in round_again]
             state.faults.failed(queue.name, members, description, consumer.client, now_ms, later=not at_once)
+            if changed := [each for each, was in zip(round_again, before, strict=True) if each.durable and each.cause != was]:
+                # They wait for another fault from here on, and are written with that.
+                state.going_round.written(changed)
 
     @staticmethod
     def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:

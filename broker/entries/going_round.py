@@ -38,6 +38,10 @@ class GoingRound:
         for reference in returned:
             if unwritten:
                 unwritten.pop(reference, None)
+            if reference.durable and not reference.cause:
+                # That it waits is counted with what its row says of it.
+                now.append(reference)
+                continue
             if not reference.durable:
                 queue = reference.queue
                 if reference.failed >= _KEPT_AT or not queue.durable or not queue.settings.keep_failed:

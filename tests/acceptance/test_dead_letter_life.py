@@ -15,7 +15,7 @@ from tests.acceptance.semantics_support import history, holds, name, receive, se
 from tests.process import HomingCommand, Server
 
 SETTINGS: dict[str, Any] = {
-    "#": {"max-delivery-attempts": 1},
+    "#": {"max-delivery-attempts": 1, "keep-failed": False},
     "few.#": {"dead-letter-quota": 3, "owner": "team-few", "runbook": "https://wiki.example/few"},
     "short.#": {"dead-letter-retention": 1, "dead-letter-archive": False},
     "kept.#": {"dead-letter-retention": 1},

@@ -26,6 +26,7 @@ from tests.process import ROOT, HomingCommand, Server, wait_until
 SETTINGS = {
     "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 2, "redelivery-delay": "20ms"},
     "later.#": {"redelivery-delay": "1h"},
+    "fades": {"keep-failed": False},
 }
 
 #: What is beyond so many is only on disk.

@@ -372,7 +372,13 @@ class AmqpSession(AmqpConnection):
             self._ended = True
             self._output.leave()
 
-        self.broker.settling.when_over(self.connection.name, lambda: self.broker.journal.when_safe(closed))
+        def settled() -> None:
+            self.broker.journal.when_safe(closed)
+
+        if self._expected == 0:
+            self.broker.settling.when_over(self.connection.name, settled)
+        else:  # it never was open
+            settled()
 
     def _let_go(self, lost: bool, counts: bool) -> None:
         """The broker forgets the connection: what it held goes back (``counts``: see Broker.disconnect), its own queues end."""

@@ -96,8 +96,9 @@ class Policies:
         for policy in policies:
             if policy.pattern.slow and policy.pattern not in self._told:
                 self._told.add(policy.pattern)
-                said = "policy-slow: policy %s does not hold where its pattern takes too long and it did not hold before, as for %s %s"
-                log.warning(said, policy.name, kind, name)
+                log.warning(
+                    "policy-slow: policy %s holds where its pattern takes too long only if before, as for %s %s", policy.name, kind, name
+                )
         return found
 
     # -- changed: each is taken up by Engine.change_in_force -----------------------------------------------------------
