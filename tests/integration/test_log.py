@@ -42,6 +42,7 @@ def test_the_log_tells_the_story(tmp_path: Path) -> None:
     server = Server(tmp_path / "broker", {**AMQP, "address-settings": {"#": {"redelivery-delay": 0}}}).start()
     try:
         _story(server)
+        wait_until("the last line is written", lambda: len(said(server, "ready")) == 2)
     finally:
         server.close()
     assert _SECRET not in server.log_path.read_text()
