@@ -61,6 +61,15 @@ class Settlement:
         parts = (tags[at : at + SETTLE_STEP] for at in range(0, len(tags), SETTLE_STEP))
         self._settling.begin(consumer.connection, ((len(part) // lighter, partial(some, part)) for part in parts))
 
+    def _come_back(
+        self, consumer: Consumer, references: list[MessageReference], settle: Callable[[list[MessageReference]], list[MessageReference]]
+    ) -> None:
+        """They end in one step where they are few. ``settle`` returns those that are still to be taken back."""
+        if len(references) > MOST_AT_ONCE:
+            self._in_steps(consumer, references, settle)
+        elif again := settle(references):
+            self._state.take_back(consumer, again)
+
     def acknowledge(self, consumer: Consumer, references: list[MessageReference], alone: bool = True) -> None:
         """These are done, but for what a transaction holds. They leave for good; the window has room again. ``alone``: not as a part of a
         transaction."""
@@ -75,10 +84,7 @@ class Settlement:
 
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
         """Unread or unusable: back to their places, nothing counted."""
-        if len(references) > MOST_AT_ONCE:
-            self._in_steps(consumer, references, partial(self._give_back, consumer))
-        else:
-            self._state.take_back(consumer, self._give_back(consumer, references))
+        self._come_back(consumer, references, partial(self._give_back, consumer))
 
     def _give_back(self, consumer: Consumer, references: list[MessageReference]) -> list[MessageReference]:
         """But for their places."""
@@ -97,10 +103,7 @@ class Settlement:
 
     def client_saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> None:
         """Ack type 6. Believed only for what really expires about now; anything else goes back uncounted."""
-        if len(references) > MOST_AT_ONCE:
-            self._in_steps(consumer, references, partial(self._saw_expire, consumer))
-        else:
-            self._state.take_back(consumer, self._saw_expire(consumer, references))
+        self._come_back(consumer, references, partial(self._saw_expire, consumer))
 
     def _saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> list[MessageReference]:
         horizon_ms = self._state.now_ms() + _CLOCK_SLACK_MS
@@ -153,14 +156,7 @@ class Settlement:
         apply_limit: bool = True,
     ) -> None:
         """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
-        if len(references) > MOST_AT_ONCE:
-            self._in_steps(
-                consumer, references, lambda some: self.fail_but_for_places(consumer, some, failure, outcome, report, apply_limit)
-            )
-        else:
-            again = self.fail_but_for_places(consumer, references, failure, outcome, report, apply_limit)
-            if again:
-                self._state.take_back(consumer, again)
+        self._come_back(consumer, references, lambda some: self.fail_but_for_places(consumer, some, failure, outcome, report, apply_limit))
 
     def fail_but_for_places(
         self,

@@ -357,14 +357,14 @@ class Channel(Confirming):
 
     def refuse_each(self, tags: list[int], requeue: bool, method: int) -> None:
         """One after the other, each by itself, all with ``basic.nack`` or all with ``basic.reject``."""
-        pop = self._unacked.pop
+        pop = self._unacked.holders.pop
         taken: list[Unacked] = []
         try:
             for tag in tags:
-                entry = pop(tag)
-                if entry is None:
+                holder = pop(tag, None)
+                if holder is None:
                     raise unknown_tag(tag)
-                taken.append(entry)
+                taken.append((holder[0], tag + holder[1], tag))
         finally:
             self._settle(taken, REJECTED if not requeue else "reject" if method == _REJECT else "nack")
             self.session.settle_first()

@@ -40,7 +40,8 @@ class UnackedDeliveries:
 
     def take(self, tags: Iterable[int]) -> list[Unacked]:
         """Those of these tags that are there, and are not any more."""
-        return [found for tag in tags if (found := self.pop(tag)) is not None]
+        pop = self.holders.pop
+        return [(found[0], tag + found[1], tag) for tag in tags if (found := pop(tag, None)) is not None]
 
     def put_back(self, entries: Iterable[Unacked]) -> None:
         self.holders.update({tag: (consumer, own - tag) for consumer, own, tag in entries})
