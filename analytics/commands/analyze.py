@@ -19,7 +19,7 @@ from ..input.export import ADD_AN_EXPORT
 from ..input.source import Source
 from ..input.window import Window
 from ..reports.fates import Shared, in_order
-from .limits import Limit, did_you_mean, parse_limit
+from .limits import LYING, Judged, Limit, Period, did_you_mean, parse_limit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,17 +37,8 @@ PARALLEL_REPORTS = 4
 #: Every table that is written, the one that takes longest first.
 TABLES = (
     *("poison_clusters", "survival", "overview", "attempts_to_success", "time_to_success", "retry_load", "recent_load"),
-    *(
-        "retry_storms",
-        "thundering_herds",
-        "outages",
-        "dead_letters",
-        "dead_letter_groups",
-        "dead_letter_growth",
-        "dead_letter_trend",
-        "failed_most",
-    ),
-    *("settings_in_force", "advice", "consumers", "releases", "due_error", "flow", "journeys"),
+    *("retry_storms", "thundering_herds", "outages", "dead_letters", "dead_letter_groups", "dead_letter_growth"),
+    *("dead_letter_trend", "failed_most", "settings_in_force", "advice", "consumers", "releases", "due_error", "flow", "journeys"),
 )
 #: table -> what it takes beside Spark.
 LIBRARIES = {
@@ -72,10 +63,19 @@ class AnalysisSummary:
     skipped: tuple[Skipped, ...] = ()
     #: What is wrong, the costliest first; also in findings.json. Empty where only some tables were asked for.
     findings: tuple[Finding, ...] = ()
-    #: The limits of ``fail_if`` that do not hold, each with what it came to.
-    broken: tuple[str, ...] = ()
+    #: What the limits of ``fail_if`` came to.
+    limits: tuple[Judged, ...] = ()
     #: What there was besides is not known (Export.archives_only).
     archives_only: bool = False
+
+    @property
+    def broken(self) -> bool:
+        return any(each.broken for each in self.limits)
+
+    @property
+    def not_judged(self) -> list[str]:
+        """The limits of which the input says nothing."""
+        return [each.limit.text for each in self.limits if not each.known]
 
 
 def analyze(
@@ -106,7 +106,7 @@ def analyze(
     from ..spark.session import spark_session, suited_to
 
     dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
-    wanted, window = Wanted.of(only, fail_if), Window.parse(since, until)
+    wanted, window = Wanted.of(only, fail_if, since), Window.parse(since, until)
     steps = _Steps(progress, len(wanted.tables) or len(TABLES))
     small = is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
@@ -149,13 +149,17 @@ class Wanted:
     limits: tuple[Limit, ...]
 
     @classmethod
-    def of(cls, only: Sequence[str], fail_if: Sequence[str]) -> Wanted:
+    def of(cls, only: Sequence[str], fail_if: Sequence[str], since: str | None = None) -> Wanted:
         """Raises AnalyticsError no-table, bad-limit."""
         limits = tuple(parse_limit(each) for each in fail_if)
+        for limit in limits:
+            if limit.usual and since is None:
+                fix = "Add --since, such as --since 24h: the record until then tells what is usual."
+                raise AnalyticsError("bad-limit", f"{limit.text!r} is held against the usual.", fix)
         for name in only:
             if name not in TABLES:
                 raise AnalyticsError("no-table", f"There is no table {name}.", did_you_mean(name, TABLES))
-        return cls(frozenset([*only, *(limit.table for limit in limits)]) if only else frozenset(), limits)
+        return cls(frozenset([*only, *(limit.table for limit in limits if limit.table != LYING)]) if only else frozenset(), limits)
 
 
 def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: Wanted, steps: _Steps) -> AnalysisSummary:
@@ -183,6 +187,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: 
                 named = labelled(tables, brokers)
                 found = () if export.archives_only else tuple(ranked(named, source.name))
                 output.write_report(render(export, brokers, named, found, source.name), [each.as_json() for each in found])
+            limits = _judged(wanted.limits, source, export, tables)
         except (PySparkException, Py4JError, ConnectionError) as error:  # the last: Java has ended
             again = source.without(error)
             if again is None:
@@ -195,10 +200,35 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: 
                 shared.release()
         steps.done("read the tables" if wanted.tables else "wrote the page")
         rows = {name: table.num_rows for name, table in tables.items()}
-        broken = tuple(text for limit in wanted.limits if (text := limit.broken(tables)) is not None)
         return AnalysisSummary(
-            out, None if wanted.tables else output.report_path, rows, export.skipped, found, broken, export.archives_only
+            out, None if wanted.tables else output.report_path, rows, export.skipped, found, limits, export.archives_only
         )
+
+
+def _judged(limits: Sequence[Limit], source: Source, export: Export, tables: dict[str, Any]) -> tuple[Judged, ...]:
+    if any(limit.table == LYING for limit in limits):
+        tables = tables | {LYING: export.lying().toArrow()}
+    against = {limit.table for limit in limits if limit.usual}
+    before = _before(source, against) if against else None
+    ended_us = export.until_us or export.manifest.exported_at_us
+    period = Period(tables, ended_us, ended_us - before.ended_us if before is not None else 0)
+    return tuple(limit.judge(period, before) for limit in limits)
+
+
+def _before(source: Source, names: set[str]) -> Period:
+    """These tables of the time before the window."""
+    from pyspark.sql import functions as F
+
+    export = source.before()
+    shared = Shared(export)
+    try:
+        (began,) = export.deliveries_by_minute.agg(F.unix_micros(F.min("minute"))).first() or (None,)
+        frames = reports(export, shared) | {LYING: export.lying}
+        tables = {name: frames[name]().toArrow() for name in names}
+    finally:
+        shared.release()
+    assert export.until_us is not None
+    return Period(tables, export.until_us, 0 if began is None else export.until_us - began)
 
 
 def _write_tables(export: Export, shared: Shared, output: Output, only: frozenset[str], steps: _Steps) -> dict[str, Any]:
@@ -334,6 +364,12 @@ def shown_progress() -> Iterator[Progress]:
         yield lambda what, done, total: bar.update(task, completed=done, total=total, description=what)
 
 
+def limit_lines(summary: AnalysisSummary) -> list[str]:
+    """Of the limits that do not hold, or of which nothing is known."""
+    broken = [f"limit: {each}" for each in summary.limits if each.broken]
+    return broken + [f"limit: {text}: there is nothing to judge it by" for text in summary.not_judged]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line. Returns 0 done, 1 failed, 2 usage, 7 a limit of --fail-if does not hold."""
     parser = argparse.ArgumentParser(prog="homing analyze", description="Reports on an export of the journal.")
@@ -344,7 +380,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--store", help="keep what was merged here, and read only new exports the next time")
     parser.add_argument("--memory", help="for Spark's Java here, or for each executor of a cluster, such as 4g")
     parser.add_argument("--only", action="append", default=[], help="only this table, and no page; may be given again")
-    parser.add_argument("--fail-if", action="append", default=[], help="such as 'dead_letter_rate > 0.01': exit code 7; may be given again")
+    parser.add_argument(
+        "--fail-if", action="append", default=[], help="such as 'dead_letter_rate(orders) > 1%%': exit code 7; may be given again"
+    )
     parser.add_argument("--since", help="only what happened from then on, such as 2026-11-21T08:30, UTC")
     parser.add_argument("--until", help="only what happened before")
     parser.add_argument("--ui", action="store_true", help="Spark's own pages while it runs")
@@ -361,8 +399,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"left out: {each.path} ({each.code}): {each.message}", file=sys.stderr)
     if summary.archives_only:
         print(f"archives alone: they hold what was removed, and nothing else. {ADD_AN_EXPORT}", file=sys.stderr)
-    for text in summary.broken:
-        print(f"limit: {text}", file=sys.stderr)
+    for line in limit_lines(summary):
+        print(line, file=sys.stderr)
     print(summary.report or summary.out)
     return FAILED_LIMIT if summary.broken else 0
 

@@ -64,10 +64,19 @@ class Export:
     #: broker -> where its window begins, of those where that is not with the broker (window.py), and the counts before that.
     begins: dict[str, int] = field(default_factory=dict)
     before: DataFrame | None = None
+    #: All that died until its end, also before it began; None: those in ``dead_letters``.
+    ever_died: DataFrame | None = None
     #: Where all of it ends before it was exported (window.py).
     until_us: int | None = None
     #: Dead letters that were removed, and nothing of what was sent or succeeded beside them.
     archives_only: bool = False
+
+    def lying(self) -> DataFrame:
+        """One row for each broker and queue of which dead letters lie somewhere, whenever they died: ``oldest_died_at``."""
+        from pyspark.sql import functions as F
+
+        died = self.dead_letters if self.ever_died is None else self.ever_died
+        return died.where("size(lies_in) > 0").groupBy("broker_id", "queue").agg(F.min("died_at").alias("oldest_died_at"))
 
     def labels(self) -> dict[str, str]:
         """Broker -> what it is called: its name, else the beginning of its number where it has none, or not for itself."""

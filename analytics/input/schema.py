@@ -23,11 +23,15 @@ VERSIONS: dict[int, dict[str, dict[str, str]]] = {
     },
     SCHEMA_VERSION: {},
 }
+_COUNTED = "sent moved_in delivered succeeded first_try failed dead_lettered expired dropped purged moved_out".split()
+#: Counts of messages that were not durable.
+_TRANSIENT = (*(f"transient_{name}" for name in _COUNTED), "kept", "lost")
 #: table -> columns that came later within a version: files without them are read as if they held null.
 ADDED: dict[str, set[str]] = {
     "messages": {"message_key", "amqp_message_id", "app_id"},
     "attempts": {"message_key", "bases", "exit_status", "rule"},
     "edits": {"first_id"},
+    "deliveries_by_minute": set(_TRANSIENT),
 }
 MANIFEST_NAME = "_homing_export.json"
 
@@ -49,9 +53,8 @@ _COLUMNS = {
     "paused:bool options_json:string created_at:time deleted_at:time ready:int64 scheduled:int64 parked:int64",
     "settings": f"{_SHARED} from_at:time pattern:string setting:string value_json:string",
     "policies": f"{_SHARED} policy:string from_at:time settings_json:string",
-    "deliveries_by_minute": f"{_SHARED} queue_id:int64 queue:string minute:time sent:int64 moved_in:int64 delivered:int64 succeeded:int64 "
-    "first_try:int64 failed:int64 dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64 "
-    "failed_first:int64 failed_ms:int64",
+    "deliveries_by_minute": f"{_SHARED} queue_id:int64 queue:string minute:time {' '.join(f'{name}:int64' for name in _COUNTED)} "
+    f"failed_first:int64 failed_ms:int64 {' '.join(f'{name}:int64' for name in _TRANSIENT)}",
     "deliveries_by_consumer": f"{_SHARED} queue_id:int64 queue:string hour:time consumer:string {_CLIENT} succeeded:int64 held_ms:int64 "
     "failed:int64 failed_ms:int64 first_at:time last_at:time",
     "edits": f"{_SHARED} message_id:int64 original_id:int64 first_id:int64 queue_id:int64 queue:string at:time",

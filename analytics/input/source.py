@@ -42,6 +42,13 @@ class Source:
             return f"opened {text}"
         return f"merged {text} into the store; {number(len(self._found) - len(self._read))} were in it already"
 
+    def before(self) -> Export:
+        """What was before the window, of the exports that ``open`` has found."""
+        window = Window(None, self._window.since_us)
+        if self._store is not None:
+            return self._kept().open(self._skipped, window)
+        return open_exports(self._spark, self._found, self._skipped, window)
+
     @property
     def name(self) -> str:
         return ", ".join(self._dumps)

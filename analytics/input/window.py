@@ -178,6 +178,7 @@ def _since(export: Export, begins: Mapping[str, int]) -> Export:
         deliveries_by_minute=since(minutes, "minute"),
         deliveries_by_consumer=export.deliveries_by_consumer.where(F.unix_micros("hour") >= whole_hour),
         edits=since(export.edits, "at"),
+        ever_died=export.dead_letters,
         before=minutes.where(F.unix_micros("minute") < begin),
         begins=dict(begins),
     )

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from ..spark.session import in_one_piece
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 COUNTS = (
     *("sent", "moved_in", "delivered", "succeeded", "first_try", "failed"),
     *("dead_lettered", "expired", "dropped", "purged", "moved_out"),
 )
+ENDS = ("succeeded", "dead_lettered", "expired", "dropped", "purged", "moved_out")
+#: What is counted of messages that were not durable, and could be lost or become durable.
+PASSING = ("transient_sent", "lost", "transient_here")
 HERE = ("ready", "scheduled", "parked")
 ROWS = ("guests", "guests_succeeded", "waiting", "back", "died", "ran_out", "won_later")
 
@@ -21,7 +24,8 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
     """One row for each broker and queue in which anything was or happened, most sent first: the sums of ``deliveries_by_minute``, and
 
     - ``here_before``: messages that were here when the window began, from the counts ``before`` it; 0 where it began with the queue;
-    - ``ready``, ``scheduled``, ``parked``, ``here``: messages still here;
+    - ``transient_sent``: of those sent, messages that were not durable; ``lost``: those that a crash took;
+    - ``ready``, ``scheduled``, ``parked``, ``here``: messages still here; transient ones, which have no row, are ``ready``;
     - ``succeeded_later``: succeeded after failing at least once;
     - ``difference``: sent + moved_in less everything that became of them; 0 unless the export is wrong. Where the window is ``cut`` before
       the export it is 0, for what is here is reckoned so: who succeeded at once later has no row;
@@ -32,7 +36,8 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
     """
     from pyspark.sql import functions as F
 
-    counts = deliveries_by_minute.groupBy("broker_id", "queue").agg(*(F.sum(name).alias(name) for name in COUNTS))
+    counted = deliveries_by_minute.withColumn("transient_here", _transient_here())
+    counts = counted.groupBy("broker_id", "queue").agg(*(F.sum(name).alias(name) for name in (*COUNTS, *PASSING)))
     at_home = F.col("home_queue") == F.col("queue")
     # Who came from another queue, or is back, has a row, also where it succeeded at once. What became of a message is told by the last.
     of_message = messages.groupBy("broker_id", "queue", "message_id", at_home.alias("at_home")).agg(
@@ -59,22 +64,20 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
         own = own.withColumn("here_before", F.lit(None).cast("long"))
     else:
         own = in_one_piece(own.join(_here_before(before), ["broker_id", "queue"], "full"))
-    joined = own.fillna(0, [*COUNTS, *HERE, *ROWS, "here_before"])
+    joined = own.fillna(0, [*COUNTS, *PASSING, *HERE, *ROWS, "here_before"])
     ended = F.col("succeeded") + F.col("dead_lettered") + F.col("expired") + F.col("dropped") + F.col("purged")
-    if cut:
-        counted = F.col("here_before") + F.col("sent") + F.col("moved_in") - ended - F.col("moved_out")
-        without_row = counted - F.col("ready") - F.col("scheduled") - F.col("parked")
-        joined = joined.withColumns({"ready": F.col("ready") + without_row, "waiting": F.col("waiting") + without_row})
+    without_row = _came_less_gone() if cut else F.col("transient_here")
+    joined = joined.withColumns({"ready": F.col("ready") + without_row, "waiting": F.col("waiting") + without_row})
     here = F.col("ready") + F.col("scheduled") + F.col("parked")
     came_home = F.col("succeeded") - F.col("guests_succeeded")
     came = F.col("here_before") + F.col("sent") + F.col("moved_in")
     return (
         joined.where(came > 0)
         .select(
-            *("broker_id", "queue", *COUNTS, "here_before", *HERE),
+            *("broker_id", "queue", *COUNTS, "transient_sent", "lost", "here_before", *HERE),
             here.alias("here"),
             (F.col("succeeded") - F.col("first_try")).alias("succeeded_later"),
-            (came - ended - F.col("moved_out") - here).alias("difference"),
+            (came - ended - F.col("moved_out") - F.col("lost") - here).alias("difference"),
             came_home.alias("came_home"),
             (came_home - F.col("won_later")).alias("at_once"),
             "waiting",
@@ -91,5 +94,21 @@ def _here_before(counts: DataFrame) -> DataFrame:
     """Broker and queue -> ``here_before``: of ``counts``, what came and did not leave."""
     from pyspark.sql import functions as F
 
-    left = sum((F.col(name) for name in ("succeeded", "dead_lettered", "expired", "dropped", "purged", "moved_out")), F.lit(0))
+    left = sum((F.col(name) for name in ENDS), F.coalesce("lost", F.lit(0)))
     return counts.groupBy("broker_id", "queue").agg(F.sum(F.col("sent") + F.col("moved_in") - left).alias("here_before"))
+
+
+def _came_less_gone() -> Column:
+    """What must be here, less what has a row and is."""
+    from pyspark.sql import functions as F
+
+    came = F.col("here_before") + F.col("sent") + F.col("moved_in")
+    return came - sum((F.col(name) for name in (*ENDS, *HERE)), F.col("lost"))
+
+
+def _transient_here() -> Column:
+    """Messages that were not durable, came, and did not leave; none are counted in exports that do not tell."""
+    from pyspark.sql import functions as F
+
+    gone = sum((F.col(f"transient_{name}") for name in ENDS), F.col("kept") + F.col("lost"))
+    return F.col("transient_sent") + F.col("transient_moved_in") - gone

@@ -62,20 +62,8 @@ def settings_in_force(fates: DataFrame, periods: DataFrame) -> DataFrame:
     return (
         judged.withColumn("verdict", verdict)
         .select(
-            *(
-                *_QUEUE,
-                "policy",
-                F.nullif("rule", F.lit("")).alias("rule"),
-                "pattern",
-                "from_at",
-                "until",
-                "current",
-                *DECIDING,
-                "failed",
-                "succeeded",
-                "died",
-                "died_share",
-            ),
+            *(*_QUEUE, "policy", F.nullif("rule", F.lit("")).alias("rule"), "pattern", "from_at", "until", "current", *DECIDING),
+            *("failed", "succeeded", "died", "died_share"),
             *("within_ms", "gives_up_ms", "retries", "wasted", "verdict", "settings_json"),
         )
         .orderBy("queue", "from_at", "until", "policy", "broker_id")

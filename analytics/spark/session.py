@@ -28,6 +28,8 @@ _SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.ui.explainMode": "simple",
+    # One pass of the optimizer makes the plan that is run; those after it mostly find that there is no more to do.
+    "spark.sql.optimizer.maxIterations": "1",
     # Checks of what the optimizer does, and where a column was written down: for those who work on Spark.
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
@@ -35,6 +37,8 @@ _SMALL = {
     "spark.sql.execution.topKSortFallbackThreshold": "0",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",
 }
+#: For what of a small input is much work, where it is planned.
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 #: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
 _LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}
 #: With the first compiler alone Java takes a fifth of the usual room for what it compiled, and Spark ends where that is full.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..spark.kept import kept
+from ..spark.session import COMPILED, settled, with_settings
 from .details import ALL, DETAILS, and_all, details_played, details_recorded, placed_by_key, play_all, replicates_with_details
 from .outages import outages
 from .policy import Policies
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOW, HIGH = 0.05, 0.95
+#: Plays of which so many are over before what would play them is compiled.
+INTERPRETED = 15_000
 BLIND = 0.05
 SUMS = ("deliveries", "dead_letters", "succeeded", "time_to_success_ms")
 #: figure -> what it is
@@ -55,11 +58,13 @@ def what_if(
     if details:
         placed = kept(placed_by_key(messages, entries), small=small)
         record = record.join(details_recorded(entries, placed), list(QUEUE), "left")
-        fewer = replicates_with_details(entries.count(), replicates)
-        every = kept(play_all(entries, placed, chances, seed, fewer), small=small)
-        # Where every attempt of every replicate is kept anyway, the sums need no play of their own.
-        sums = _sums(every if fewer == replicates else play(entries, chances, seed, replicates))
-        played = sums.join(details_played(every, placed, seed, fewer), [*QUEUE, "replicate"], "left")
+        failed = entries.count()
+        fewer = replicates_with_details(failed, replicates)
+        with with_settings(entries.sparkSession, COMPILED if small and failed * fewer > INTERPRETED else {}):
+            every = kept(play_all(entries, placed, chances, seed, fewer), small=small)
+            # Where every attempt of every replicate is kept anyway, the sums need no play of their own.
+            sums = _sums(every if fewer == replicates else play(entries, chances, seed, replicates))
+            played = settled(sums.join(details_played(every, placed, seed, fewer), [*QUEUE, "replicate"], "left"))
     else:
         played = _sums(play(entries, chances, seed, replicates))
     names = [name for name in FIGURES if details or name not in DETAILS]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .output import ExitCode, Json, SparkMaster, SparkMemory, escape, note, print_json, progress_bar, stdout, write_privately
 from .times import in_utc
+
+if TYPE_CHECKING:
+    from homing.analytics.commands.analyze import AnalysisSummary
 
 
 class OnDamage(Enum):
@@ -21,7 +24,7 @@ def analyze(
     out: Annotated[str, typer.Option("--out", "-o", help="The directory for the report.")],
     only: Annotated[list[str] | None, typer.Option("--only", help="Only this table, and no page; may be given again.")] = None,
     fail_if: Annotated[
-        list[str] | None, typer.Option("--fail-if", help="Such as 'dead_letter_rate > 0.01': exit code 7. May be given again.")
+        list[str] | None, typer.Option("--fail-if", help="Such as 'dead_letter_rate(orders) > 1%': exit code 7. May be given again.")
     ] = None,
     master: SparkMaster = None,
     on_damage: Annotated[
@@ -42,7 +45,6 @@ def analyze(
     from homing.analytics.commands.analyze import analyze as run_analysis
     from homing.analytics.commands.analyze import shown_progress
     from homing.analytics.commands.compare import compare_periods
-    from homing.analytics.input.export import ADD_AN_EXPORT
 
     write_privately()
     since, until = (text and in_utc(text) for text in (since, until))
@@ -70,18 +72,31 @@ def analyze(
             since=since,
             until=until,
         )
+    _show(summary, as_json)
+    if summary.broken:
+        raise typer.Exit(ExitCode.LIMIT)
+
+
+def _show(summary: AnalysisSummary, as_json: bool) -> None:
+    from homing.analytics.commands.analyze import limit_lines
+    from homing.analytics.input.export import ADD_AN_EXPORT
+
     if as_json:
         skipped = [{"path": each.path, "code": each.code, "message": each.message} for each in summary.skipped]
         found = [each.as_json() for each in summary.findings]
-        document = {"out": summary.out, "report": summary.report, "rows": summary.rows, "findings": found, "limits_broken": summary.broken}
+        document = {
+            "out": summary.out,
+            "report": summary.report,
+            "rows": summary.rows,
+            "findings": found,
+            "limits": [each.as_json() for each in summary.limits],
+        }
         print_json(document | {"skipped": skipped, "archives_only": summary.archives_only})
     else:
         for each in summary.skipped:
             note(f"left out: {each.path}: {each.message}")
         if summary.archives_only:
             note(f"archives alone: they hold what was removed, and nothing else. {ADD_AN_EXPORT}")
-        for limit in summary.broken:
-            note(f"limit: {limit}")
+        for line in limit_lines(summary):
+            note(line)
         stdout.print(f"report: [bold]{escape(summary.report or summary.out)}[/]")
-    if summary.broken:
-        raise typer.Exit(ExitCode.LIMIT)

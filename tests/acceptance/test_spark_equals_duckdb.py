@@ -18,7 +18,7 @@ from homing.analytics.commands.analyze import analyze
 from homing.analytics.input.schema import MANIFEST_NAME
 from tests.acceptance.spark_support import session, table
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.timeout(180)]
 
 
 def test_equal_to_the_row_and_what_was_planted_is_found(tmp_path: Path) -> None:

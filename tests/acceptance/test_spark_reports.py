@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,8 @@ def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> A
         patch.setattr(sample, "QUEUES", (first, *sample.QUEUES[1:]))
         sample.write_sample(directory / "dump", seed=5, messages=2_500, hours=3)
     steps: list[tuple[str, int, int]] = []
-    summary = analyze(directory / "dump", directory / "out", progress=lambda *step: steps.append(step))
+    limits = ["dead_letters > 1", "poison_faults > 1000", f"p99_to_success({first.queue}) > 9d", "success_rate(nobody) < 99%"]
+    summary = analyze(directory / "dump", directory / "out", progress=lambda *step: steps.append(step), fail_if=limits)
     return Analysed(directory / "dump", directory / "out", summary, steps)
 
 
@@ -135,15 +136,33 @@ def test_progress_counts_up_to_its_end(analysed: Analysed) -> None:
     assert reported == [(number, len(reported)) for number in range(1, len(reported) + 1)]
 
 
-def test_findings_and_a_limit(analysed: Analysed, tmp_path: Path) -> None:
+def test_findings_and_limits(analysed: Analysed) -> None:
     found = json.loads((analysed.out / "findings.json").read_text())
     assert found == [each.as_json() for each in analysed.summary.findings]
     assert found[0]["messages"] == max(each["messages"] for each in found) > 10
-    summary = analyze(analysed.dump, tmp_path / "out", only=["overview"], fail_if=["dead_letters > 1", "poison_faults > 1000"])
-    assert summary.rows.keys() == {"overview", "poison_clusters"}
+    assert [each.as_json()["holds"] for each in analysed.summary.limits] == [False, True, True, None]
+    assert analysed.summary.not_judged == ["success_rate(nobody) < 99%"]
+
+
+def test_limits_against_the_usual_of_one_table(analysed: Analysed, tmp_path: Path) -> None:
+    queue, other = sorted({row["queue"] for row in analysed.read("messages") if row["failed_attempts"] > 1})[:2]
+    since = analysed.exported_at.replace(second=0, microsecond=0, tzinfo=None) - timedelta(hours=1)
+    limits = [f"retries({queue}) > usual * 0.1", f"retries({other}) > usual * 9", "oldest_dead_letter > 1s"]
+    summary = analyze(analysed.dump, tmp_path / "out", only=["overview"], fail_if=limits, since=since.isoformat())
+    assert summary.rows.keys() == {"overview", "retry_load"}
     assert summary.report is None
-    dead = sum(row["died"] for row in analysed.result("overview"))
-    assert summary.broken == (f"dead_letters > 1 (dead_letters is {dead})",)
+    assert [each.as_json()["holds"] for each in summary.limits] == [False, True, False]
+    retried = {True: 0, False: 0}
+    minutes = [row for row in analysed.read("deliveries_by_minute") if row["queue"] == queue]
+    for row in minutes:
+        at_first = row["first_try"] + row["failed_first"]
+        retried[row["minute"].replace(tzinfo=None) >= since] += row["succeeded"] + row["failed"] - at_first
+    began = min(row["minute"].replace(tzinfo=None) for row in analysed.read("deliveries_by_minute"))
+    ends = analysed.exported_at.replace(tzinfo=None)
+    assert summary.limits[0].value == retried[True]
+    assert summary.limits[0].bound == pytest.approx(0.1 * retried[False] * ((ends - since) / (since - began)))
+    left = [row["died_at"] for row in analysed.read("dead_letters") if row["lies_in"]]
+    assert summary.limits[2].value == pytest.approx((analysed.exported_at - min(left)).total_seconds())
     with pytest.raises(AnalyticsError, match="Did you mean overview"):
         analyze(analysed.dump, tmp_path / "out", only=["overwiev"])
 
@@ -261,7 +280,7 @@ def test_a_lost_part_file(spark: SparkSession, dump: Path) -> None:
 
 def test_a_damaged_file(spark: SparkSession, dump: Path) -> None:
     part = dump / "deliveries_by_minute" / "part-00000.parquet"
-    part.write_bytes(part.read_bytes()[: part.stat().st_size // 2])
+    part.write_bytes(part.read_bytes()[: part.stat().st_size // 2] + bytes(8))
     error = refused(spark, dump)
     assert error.code == "export-damaged"
     assert "part-00000.parquet is not a Parquet file" in error.message

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from homing.analytics.commands.simulate import simulate
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.journal.export.export import export
 from tests.truth.bounds import HOUR_US, MINUTE_US
-from tests.truth.compared import compared
+from tests.truth.compared import Figure, compared
 from tests.truth.expected import TABLES
 from tests.truth.play import Play
 from tests.truth.trouble import QUEUE, dice, outage, partial, poison, repairs, run
@@ -66,12 +67,14 @@ def differing(workloads: list[Workload], directory: Path, of_part: Sequence[str]
         of_one += each.exports
     sources = [*(dump for of_one in dumps for dump in of_one), *(archive for each in plays for archive in each.archives)]
     report = directory / "report"
-    analyze(sources, report)
+    queues = sorted({queue for each in workloads for queue in each.queues})
+    limits = analyze(sources, report, fail_if=[f"dead_letter_rate({queue}) > 1" for queue in queues]).limits
     (directory / "in_force.yaml").write_text('{"#": {}}')
     simulate(sources, directory / "in_force.yaml", report / "simulated", replicates=2)
     (report / "simulated" / "parquet" / "what_if").rename(report / "parquet" / "what_if")
     assert {each.name for each in (report / "parquet").iterdir()} == TABLES.keys(), "every table is held against the account"
     figures = compared(accounts, dumps, report)
+    figures += [dead_letter_rate(queue, figures, judged.value) for queue, judged in zip(queues, limits, strict=True)]
     # Of what takes hours, the second of its three times.
     since_us, until_us = ((time.time_ns() // 1000 - hours * HOUR_US) // MINUTE_US * MINUTE_US for hours in (8, 2))
     since, until = (datetime.fromtimestamp(at_us / 1e6, UTC).isoformat() for at_us in (since_us, until_us))
@@ -82,6 +85,16 @@ def differing(workloads: list[Workload], directory: Path, of_part: Sequence[str]
         if not figure.agrees:
             found[figure.broker].append(str(figure))
     return [line for number, wrong in found.items() for line in ("all" if number is None else str(workloads[number]), *wrong)]
+
+
+def dead_letter_rate(queue: str, figures: list[Figure], value: float | None) -> Figure:
+    """Of the queues of that name in all brokers together, as a limit has it."""
+    known: Counter[str] = Counter()
+    for each in figures:
+        if each.table == "overview" and each.row == (queue,) and each.name in ("died", "came_home", "given_up"):
+            known[each.name] += each.true
+    over = known["came_home"] + known["given_up"]
+    return Figure(None, "limits", (queue,), "dead_letter_rate", known["died"] / over if over else None, value)
 
 
 #: An earlier export knows of each message that was removed what the latest one only counts, by the hour.
@@ -100,12 +113,18 @@ COUNTED_BY_THE_HOUR = Workload(
 CUT = ("overview", "dead_letters", "survival", "failed_most", "retry_load")
 
 
-def test_six_workloads(tmp_path: Path) -> None:
+def test_five_workloads(tmp_path: Path) -> None:
     """Of eighteen that are drawn those with most kinds of things in them, one that was told wrong, and the one of the example, which has
     all that goes wrong.
     """
-    found = differing([*telling(drawn(18, 24), 4), COUNTED_BY_THE_HOUR, workload(80)], tmp_path, CUT)
+    chosen = drawn(18, 24)
+    both, durable = ([each for each in chosen if each.both_kinds is kinds] for kinds in (True, False))
+    workloads = [*telling(durable, 2), *telling(both, 1), COUNTED_BY_THE_HOUR, workload(80)]
+    found = differing(workloads, tmp_path, CUT)
     assert not found, "\n".join(found)
+    page = (tmp_path / "report" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert "2 messages that were not durable were lost at a crash, or at a stop that did not keep them." in page
+    assert re.search(r"messages sent, to [^<]*; \d+ of them not durable", page)
 
 
 @pytest.mark.campaign

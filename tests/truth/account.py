@@ -114,6 +114,8 @@ class Account:
     history_us: int = 0
     #: message -> the queue that it was sent to
     homes: dict[int, str] = field(default_factory=dict)
+    #: messages that are not durable
+    passing: set[int] = field(default_factory=set)
     #: queue -> the delay after a failure, in milliseconds
     delays: dict[str, int] = field(default_factory=dict)
     #: of all brokers of a report: when anything happened first, and when the last export was taken, as it says itself
@@ -175,7 +177,7 @@ def within(account: Account, since_us: int, until_us: int, fine_us: int) -> Acco
     then on the broker keeps counts by the minute.
     """
     limits = {queue: [load for load in loads if load[1].low < until_us] for queue, loads in account.limits.items()}
-    found = Account(ids=account.ids, homes=account.homes, limits=limits, delays=account.delays)
+    found = Account(ids=account.ids, homes=account.homes, limits=limits, delays=account.delays, passing=account.passing)
     for entry in account.entries:
         if entry.entered.low >= until_us or (entry.ended is not None and entry.ended.low < since_us):
             continue

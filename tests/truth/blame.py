@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from statsmodels.stats.contingency_tables import StratifiedTable
 
 from tests.truth.account import Account, Between, Failure, Program, QueueEntry, times_of
 from tests.truth.bounds import HOUR_US, MINUTE_US, OPEN, SECOND_US, Counts, first, last, moment, near, part_of
@@ -207,6 +206,8 @@ def _of_kind(kind: str, messages: list[list[Failure]], given: dict[int, Counter[
 
 def _compared(row: Row, tables: list[list[list[int]]]) -> Row:
     """By Mantel and Haenszel, as statsmodels has it. ``errors``: by how many the name is above the others."""
+    from statsmodels.stats.contingency_tables import StratifiedTable  # two seconds, which whoever only collects tests saves
+
     whole: Any = StratifiedTable(np.array(tables, float).transpose(1, 2, 0))
     with np.errstate(divide="ignore", invalid="ignore"):
         lift = float(whole.riskratio_pooled) if row["others_failed"] else None

@@ -27,7 +27,7 @@ from tests.truth.over_time import (
 )
 from tests.truth.second_opinion import incidence
 
-ENDED = {"succeeded": "succeeded", "dead-lettered": "dead_lettered", "expired": "expired", "dropped": "dropped"}
+ENDED = {"succeeded": "succeeded", "dead-lettered": "dead_lettered", "expired": "expired", "dropped": "dropped", "lost": "lost"}
 ENDED |= dict.fromkeys(BY_HAND, "moved_out") | {"rejected": "dead_lettered"}
 
 
@@ -55,7 +55,9 @@ def overview(account: Account) -> Rows:
             "died": sum(life.end.outcome == "dead-lettered" for life in own),
             "ran_out": sum(life.end.outcome == "expired" for life in own),
         }
-        row["success_share"] = ratio(row["succeeded"], sum(ended.values()) - row["moved_out"])
+        row["success_share"] = ratio(row["succeeded"], sum(ended.values()) - row["moved_out"] - row["lost"])
+        passing = [entry for entry in entries if entry.message in account.passing]
+        row["transient_sent"] = sum(entry.came == "sent" and not entry.came_before for entry in passing)
         rows[queue,] = row | {"purged": 0, "difference": 0, "succeeded_later": row["succeeded"] - row["first_try"]}
     return rows
 

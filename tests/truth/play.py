@@ -45,6 +45,8 @@ from tests.truth.workload import (
 #: What holds for dead-letter queues: their messages are drained long before the limit.
 DEAD_LETTERS = QueueSettings(limit=10, delay_ms=5, records=10, dead="park")
 LONG_MS = 3_600_000
+#: A queue that nobody consumes, of a workload with messages that are not durable.
+LEFT = "left"
 
 
 @contextmanager
@@ -63,7 +65,12 @@ class Play:
         self.workload = workload
         self._begins_us = iter(begins_us if workload.takes_hours else (0,))
         settings = {name: queue.as_yaml() for name, queue in workload.queues.items()}
-        everywhere = {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "redelivery-delay": "5ms"}
+        everywhere = {
+            "dead-letter-address": "DLA",
+            "auto-create-dead-letter-resources": True,
+            "redelivery-delay": "5ms",
+            "keep-at-stop": False,
+        }
         config = {**amqp_support.AMQP, "address-settings": {"#": everywhere, **settings}}
         if workload.history_hours:
             config["journal"] = {"history-retention": f"{workload.history_hours}h"}
@@ -112,10 +119,23 @@ class Play:
                 case Pause():
                     await self._pause(step)
                 case Restart():
-                    self.server.kill() if step.kill else self.server.stop()
+                    self.server.kill() if step.kill else self._stop()
                     self.server.start()
+        if self.workload.both_kinds:
+            self._settings[LEFT] = DEAD_LETTERS
+            await self._send(Send(LEFT, ("",) * 4))
         await self._look()
+        # What is counted of messages that are not durable is written at the latest now.
+        self._stop()
         return self.account
+
+    def _stop(self) -> None:
+        """What is not durable then, and has not failed, is gone."""
+        began = now_us()
+        self.server.stop()
+        for entry in self.account.entries:
+            if entry.outcome is None and entry.came == "sent" and not entry.failures and entry.message in self.account.passing:
+                self.account.end(entry, "lost", Between.since(began))
 
     def _set_clock(self) -> None:
         AHEAD_US.set(ahead_us := next(self._begins_us))
@@ -124,7 +144,7 @@ class Play:
     async def _pause(self, step: Pause) -> None:
         if step.export:
             self.exports.append(self._export())
-        self.server.kill() if step.kill else self.server.stop()
+        self.server.kill() if step.kill else self._stop()
         self._set_clock()
         began, logged = now_us(), len(self.server.log_path.read_text())
         self.server.start()
@@ -155,11 +175,12 @@ class Play:
         return sorted((self.server.data / "archive").glob("*"))
 
     def _connect(self) -> Connection:
-        return client.connect(self.server.url)
+        return client.connect(self.server.url, heartbeat_ms=0)
 
     async def _send(self, step: Send) -> None:
         numbers = range(len(self._left), len(self._left) + len(step.plans))
         self._left.update(zip(numbers, step.plans, strict=True))
+        self.account.passing |= {number for number in numbers if self.workload.both_kinds and number % 2}
         self._mortal |= set(numbers) if step.ttl_ms else set()
         if step.by.startswith("amqp"):
             times = self._publish(step, numbers)
@@ -193,7 +214,7 @@ class Play:
                 await session.rollback()
             for number in numbers:
                 began = now_us()
-                await producer.send(b"%d" % number, ttl_ms=step.ttl_ms)
+                await producer.send(b"%d" % number, ttl_ms=step.ttl_ms, durable=number not in self.account.passing)
                 times.append(Between.since(began))
             if step.by == "transacted":
                 await session.commit()
@@ -216,7 +237,8 @@ class Play:
                 channel.confirm_delivery()
             for number in numbers:
                 began = now_us()
-                channel.basic_publish("", step.queue, b"%d" % number, lasting)
+                kept = number not in self.account.passing
+                channel.basic_publish("", step.queue, b"%d" % number, lasting if kept else None)
                 times.append(Between.since(began))
             if transacted:
                 channel.tx_commit()

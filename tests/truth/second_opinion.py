@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sksurv.nonparametric import cumulative_incidence_competing_risks, kaplan_meier_estimator
 
 
 def incidence(ends: Mapping[float, tuple[int, int, int]]) -> dict[float, tuple[int, float, float]]:
     """Time -> (succeeded, died, censored) at it. Returns time -> (at risk before it, part that succeeded by then, part that is dead)."""
+    # It takes seconds to import, in each process that collects tests.
+    from sksurv.nonparametric import cumulative_incidence_competing_risks, kaplan_meier_estimator
+
     counts: Any = np.array([ends[at] for at in sorted(ends)])
     times: Any = np.repeat(np.array(sorted(ends), dtype=float), counts.sum(axis=1))
     events: Any = np.concatenate([np.repeat([1, 2, 0], each) for each in counts])

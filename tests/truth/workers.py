@@ -72,7 +72,8 @@ class Native:
     async def open(self, queue: str) -> Native:
         url = await self._line.open()
         name, version = self.program.client, self.program.version
-        self.connection = await client.connect(url, reconnect=False, client_id=name, program_version=version)
+        # Two workloads share a loop, which waits for the other's processes: so long nobody answers.
+        self.connection = await client.connect(url, reconnect=False, client_id=name, program_version=version, heartbeat_ms=0)
         self.session = self.connection.session(self.mode)
         self.consumer = self.session.consumer(queue, prefetch=self.together)
         return self

@@ -187,6 +187,11 @@ class Workload:
     def takes_hours(self) -> bool:
         return any(isinstance(step, Pause) for step in self.steps)
 
+    @property
+    def both_kinds(self) -> bool:
+        """Every other message is not durable: where the broker is killed, nobody knows what that takes of the last minute."""
+        return not any(step.broker if isinstance(step, Kill) else isinstance(step, Restart | Pause) and step.kill for step in self.steps)
+
 
 PLANS = st.text(alphabet="TTTTTVVKK" + FINAL + WAIT + HOLD + "".join(RULED), max_size=6)
 QUEUE_SETTINGS = st.builds(

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from homing.analytics.commands.limits import parse_limit
+from homing.analytics.commands.limits import Period, parse_limit
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.page.advice_words import attempts_for, sentence, spacing
 from homing.analytics.page.flow_chart import drawn_flow
@@ -325,20 +325,56 @@ def test_the_page_shows_one_finding_of_each_kind_and_queue() -> None:
 def test_limits(text: str, reported: str | None) -> None:
     """Of messages: of 100 that were sent 94 succeeded; one that died came from elsewhere."""
     row = {"came_home": 94, "given_up": 6, "died": 5, "dead_lettered": 6, "ran_out": 1, "dropped": 0, "failed": 20, "delivered": 200}
-    assert parse_limit(text).broken({"overview": pa.Table.from_pylist([row])}) == reported
+    judged = parse_limit(text).judge(Period({"overview": pa.Table.from_pylist([row])}, 0))
+    assert (str(judged) if judged.broken else None) == reported
 
 
 def test_limits_on_what_is_new_and_who_is_suspect() -> None:
     rows = [SUSPECT, SUSPECT | {"kind": "host"}, SUSPECT | {"suspect": False}]
-    assert (
-        parse_limit("suspect_releases > 0").broken({"releases": pa.Table.from_pylist(rows)})
-        == "suspect_releases > 0 (suspect_releases is 1)"
-    )
+    assert parse_limit("suspect_releases > 0").judge(Period({"releases": pa.Table.from_pylist(rows)}, 0)).value == 1
     seen = [FAULT | {"seen": each} for each in ("new", "back", None, "new")]
-    assert parse_limit("new_faults >= 2").broken({"poison_clusters": pa.Table.from_pylist(seen)}) == "new_faults >= 2 (new_faults is 2)"
+    assert str(parse_limit("new_faults >= 2").judge(Period({"poison_clusters": pa.Table.from_pylist(seen)}, 0))) == (
+        "new_faults >= 2 (new_faults is 2)"
+    )
 
 
-@pytest.mark.parametrize(("text", "fix"), [("dead_leter_rate > 1", "Did you mean dead_letter_rate?"), ("dead_letters", "Write a figure")])
+def test_limits_of_one_queue_of_times_and_against_the_usual() -> None:
+    def told(text: str, now: list[Any], before: tuple[Any, ...] = ()) -> tuple[bool | None, str]:
+        limit = parse_limit(text)
+        periods = (
+            Period({limit.table: pa.Table.from_pylist(rows)}, 3_600_000_000, hours * 3_600_000_000)
+            for rows, hours in ((now, 1), (before, 4))
+        )
+        judged = limit.judge(*periods)
+        return judged.as_json()["holds"], str(judged)
+
+    pay, orders = {"queue": "pay", "died": 8, "came_home": 2, "given_up": 8}, {"queue": "orders", "died": 0, "came_home": 90, "given_up": 0}
+    assert told("dead_letter_rate(pay) > 1%", [pay, orders]) == (False, "dead_letter_rate(pay) > 1% (dead_letter_rate is 0.8)")
+    assert told("dead_letter_rate(orders) > 1%", [pay, orders])[0] is True
+    assert told("dead_letter_rate(nobody) > 1%", [pay, orders]) == (None, "dead_letter_rate(nobody) > 1% (dead_letter_rate is not known)")
+    # Four hours had eight, so an hour has two.
+    assert told("dead_letters > usual * 3", [pay], (pay,)) == (False, "dead_letters > usual * 3 (dead_letters is 8, usual is 2)")
+    assert told("dead_letters > usual * 4", [pay], (pay,))[0] is True
+    assert told("dead_letters > usual * 0", [pay], (pay,)) == (False, "dead_letters > usual * 0 (dead_letters is 8, usual is 2)")
+    assert told("dead_letter_rate > usual", [pay], (pay,))[0] is True
+    died = {"queue": "pay", "oldest_died_at": datetime.fromtimestamp(0, UTC)}
+    assert told("oldest_dead_letter > 59min", [died, died | {"oldest_died_at": datetime.fromtimestamp(3_000, UTC)}]) == (
+        False,
+        "oldest_dead_letter > 59min (oldest_dead_letter is 1 h)",
+    )
+    waits = [{"queue": each, "error_class": None, "p99_ms": ms} for each, ms in ((None, 5_000), ("pay", 9_000), ("orders", 1_000))]
+    assert [told(f"p99_to_success{each} > 6s", waits)[0] for each in ("", "(pay)", "(orders)")] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("dead_leter_rate > 1", "Did you mean dead_letter_rate?"),
+        ("dead_letters", "Write a figure"),
+        ("p99_to_success > 5", "Give it a unit: ms, s, min, h, d; such as 5h."),
+        ("dead_letters > 5min", "Leave out 'min'."),
+    ],
+)
 def test_limits_that_say_nothing(text: str, fix: str) -> None:
     with pytest.raises(AnalyticsError) as raised:
         parse_limit(text)
