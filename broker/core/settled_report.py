@@ -9,12 +9,11 @@ from .message import Message
 
 
 class SettledReport(NamedTuple):
-    """``message``: what failed; ``whole`` where the program has sent all of it along. ``story``: what the attempts of one task have in
-    common, empty where that is not known. ``again``: the program tries it again, by a message of its own.
+    """``message``: what failed; ``whole`` where the program has sent all of it along. ``again``: the program tries it again, by a message
+    of its own.
     """
 
     report: FailureReport
     message: Message
     whole: bool = False
-    story: str = ""
     again: bool = False

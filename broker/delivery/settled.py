@@ -11,14 +11,12 @@ from typing import Final
 from ..core.consumer import Consumer
 from ..core.counts import FAILED
 from ..core.fault import ACKNOWLEDGED, FailureReport
-from ..core.message import DELIVERING, Message, MessageReference
+from ..core.message import Message, MessageReference
 from ..core.redelivery import Action, Decision, Failure, Terms
 from ..core.settled_report import SettledReport
 from ..entries.state import BrokerState
 from .settlement import Settlement
 
-#: Tasks of which it is remembered which number their attempts have.
-_REMEMBERED: Final = 10_000
 _NOT_AGAIN: Final = Failure(retryable=False)
 _GONE: Final = Decision(Action.DROP, reason=ACKNOWLEDGED)
 
@@ -27,14 +25,13 @@ class SettledReports:
     def __init__(self, state: BrokerState, settlement: Settlement) -> None:
         self._state = state
         self._settlement = settlement
-        #: (queue, story) -> the number of its message, and how often it failed.
-        self._stories: dict[tuple[str, str], tuple[int, int]] = {}
+        self._stories = settlement.stories
 
     def take(self, consumer: Consumer, told: SettledReport, may_keep: bool) -> None:
         """``consumer``: one of its queue that holds nothing. ``may_keep``: a dead letter may be made of it."""
         queue, message = consumer.queue, told.message
         message.kept = True
-        message.message_id, failed = self._go_on(queue.name, told)
+        message.message_id, failed = self._stories.next_try(queue, told.report.get("story", ""), told.again)
         if may_keep and told.whole and not told.again and queue.settings.keep_settled_failures:
             self._dead_letter(consumer, message, failed, told.report)
             return
@@ -54,23 +51,5 @@ class SettledReports:
 
     def _dead_letter(self, consumer: Consumer, message: Message, failed: int, report: FailureReport) -> None:
         """It enters its queue, is with the consumer and fails, all in one step."""
-        queue, now_ms = consumer.queue, self._state.now_ms()
-        (reference,) = self._state.references.enter(message, (queue,), now_ms)
-        reference.delivery_count = reference.failed = failed
-        queue.append(reference)
-        queue.withdraw(reference, DELIVERING)
-        queue.delivering += 1
-        consumer.dispatch((reference,), now_ms)
+        reference = self._stories.held(consumer, message, failed)
         self._settlement.fail(consumer, [reference], _NOT_AGAIN, ACKNOWLEDGED, report)
-
-    def _go_on(self, queue: str, told: SettledReport) -> tuple[int, int]:
-        """Number and failures so far."""
-        if not told.story:
-            return self._state.journal.next_id(), 0
-        key = queue, told.story
-        number, failed = self._stories.pop(key) if key in self._stories else (self._state.journal.next_id(), 0)
-        if told.again:
-            self._stories[key] = number, failed + 1
-            if len(self._stories) > _REMEMBERED:
-                del self._stories[next(iter(self._stories))]
-        return number, failed

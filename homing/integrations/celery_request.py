@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from billiard.exceptions import Terminated
-from celery.exceptions import Ignore, Reject, Retry
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.worker.request import Request
 
 from . import kombu
@@ -18,21 +18,23 @@ _CHAINED = re.compile(r"\n\n(?:During handling of|The above exception was)[^\n]*
 _CELERYS = re.compile(r'  File "[^"\n]*[/\\]celery[/\\]app[/\\](?:autoretry|task|trace)\.py", .*\n(?:    .*\n)*')
 
 
+#: The end of a traceback, behind its frames: what was raised, and its text.
+_RAISED = re.compile(r"^(?!Traceback \()([^\s:]+)(?:: (.*))?\Z", re.MULTILINE | re.DOTALL)
+
+
 class Reporting(Request):  # type: ignore[misc]  # Celery says nothing of its types
     def on_failure(self, exc_info: Any, *arguments: Any, **named: Any) -> Any:
-        error = _unwrapped(exc_info.exception)
-        if isinstance(error, Reject) and isinstance(error.reason, Exception):
-            error = error.reason
-        if not isinstance(error, (Ignore, Retry, Terminated, SystemExit, KeyboardInterrupt)):
+        raised = _unwrapped(exc_info.exception)
+        if not isinstance(raised, (Ignore, Retry, Terminated, SystemExit, KeyboardInterrupt)):
             with quietly():
-                self._tell(_of_exc_info(error, str(exc_info.traceback or "")))
+                error = raised.reason if isinstance(raised, Reject) and isinstance(raised.reason, Exception) else raised
+                self._tell(_of_exc_info(error, str(exc_info.traceback or "")), ended_by=_ended_by(self.task, raised, self._tries))
         return super().on_failure(exc_info, *arguments, **named)
 
     def on_retry(self, exc_info: Any) -> Any:
         with quietly():
             retry, told = _unwrapped(exc_info.exception), _CHAINED.split(str(exc_info.traceback or ""))
-            error = retry if retry.exc is None else retry.exc
-            self._tell({**_of_exc_info(error, told[0] if len(told) == 1 else told[-2]), "again": True})
+            self._tell(_of_retry(retry, told[0] if len(told) == 1 else told[-2]), again=True)
         return super().on_retry(exc_info)
 
     def on_timeout(self, soft: bool, timeout: float) -> Any:
@@ -42,19 +44,22 @@ class Reporting(Request):  # type: ignore[misc]  # Celery says nothing of its ty
                 self._tell({"error_type": "celery.exceptions.TimeLimitExceeded", "bases": ["Exception"], "error_text": said})
         return super().on_timeout(soft, timeout)
 
-    def _tell(self, said: dict[str, Any]) -> None:
+    @property
+    def _tries(self) -> int:
+        return int(getattr(self._context, "retries", 0) or 0) + 1
+
+    def _tell(self, said: dict[str, Any], again: bool = False, ended_by: str = "") -> None:
         """Whether it is acknowledged already, or will be, or goes back."""
         message = self.message
         channel, info = message.channel, message.delivery_info
         if not kombu.takes_reports(channel):
             return
-        tries = int(getattr(self._context, "retries", 0) or 0)
-        ids = {"id": self.id, "root": self.root_id, "parent": self.parent_id, "try": tries + 1}
-        about = task_headers(info["delivery_tag"], info.get("consumer_tag", ""), self.name, self.id, ids)
+        ids = {"id": self.id, "root": self.root_id, "parent": self.parent_id, "try": self._tries}
+        about = task_headers(info["delivery_tag"], info.get("consumer_tag", ""), self.name, self.id, ids, again, ended_by)
         own = message.headers or {}
         way = {"exchange": info.get("exchange", ""), "routing_key": info.get("routing_key", ""), "message_headers": own}
         room = room_beside(own, channel.connection.frame_max or 131_072)
-        if said.get("again") or not room:
+        if again or not room:
             kombu.send(channel, {**about, **fitted(said, channel.connection.frame_max)})
             return
         properties = {name: message.properties[name] for name in PROPERTIES if message.properties.get(name) is not None}
@@ -72,6 +77,27 @@ def _of_exc_info(error: Any, traceback: str) -> dict[str, Any]:
     said = of_error(error, traceback=_CELERYS.sub("", traceback))
     if hasattr(error, "exc_cls_name"):  # it could not be pickled
         said.update(error_type=f"{error.exc_module}.{error.exc_cls_name}", bases=["Exception"])
-    if isinstance(error, Reject):
-        said["retryable"] = bool(error.requeue)
     return said
+
+
+def _of_retry(retry: Any, traceback: str) -> dict[str, Any]:
+    """An older Celery hands over what was raised as text alone; the traceback says it, too."""
+    said = _of_exc_info(retry if retry.exc is None else retry.exc, traceback)
+    raised = _RAISED.search(traceback.rstrip()) if retry.exc is None and retry.excs else None
+    if raised:
+        said.update(error_type=raised[1].removeprefix("__main__."), bases=["Exception"], error_text=raised[2] or "")
+    return said
+
+
+def _ended_by(task: Any, raised: Any, tries: int) -> str:
+    """What says that there is no further try: nothing where the task goes back, or could not say what it raised."""
+    if isinstance(raised, Reject):
+        return "" if raised.requeue else "Reject"
+    if isinstance(raised, (WorkerLostError, TimeLimitExceeded)) or hasattr(raised, "exc_cls_name"):
+        return ""
+    if isinstance(raised, tuple(task.throws or ())):
+        return "throws"
+    if isinstance(raised, MaxRetriesExceededError) or (tries > 1 and task.max_retries is not None and tries > task.max_retries):
+        return "max_retries"
+    retried = tuple(getattr(task, "autoretry_for", ()))
+    return "autoretry_for" if retried and not isinstance(raised, retried) else ""

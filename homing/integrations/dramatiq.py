@@ -1,9 +1,10 @@
 """dramatiq: what an actor raised, whether its message is retried by another one or is a dead letter. No middleware gets the channel, so the
-consumer's methods that settle are replaced.
+consumer's methods that settle are replaced; a middleware notes which try it is, before the library counts on.
 """
 
 from __future__ import annotations
 
+import importlib
 from functools import partial
 from types import ModuleType
 from typing import Any, Callable
@@ -12,39 +13,72 @@ from . import pika
 from .report import at_least, is_homing, of_error, quietly, task_headers, wrap
 
 OLDEST = (1, 14)
+#: At a message: its actor, whether the broker retries what raises, and which try it is.
+_NOTE = "_homing"
 
 
-def install(module: ModuleType) -> None:
-    """Of ``dramatiq.brokers.rabbitmq``."""
+def install(given: ModuleType | None = None) -> None:
+    """Of ``dramatiq.brokers.rabbitmq``, which is imported by hand where it is not given."""
     at_least("dramatiq", OLDEST)
-    wrap(module._RabbitmqConsumer, "ack", partial(_settling, again=True))
-    wrap(module._RabbitmqConsumer, "nack", partial(_settling, again=False))
+    module: Any = given or importlib.import_module("dramatiq.brokers.rabbitmq")
+    wrap(module.RabbitmqBroker, "__init__", _starting)
+    wrap(module._RabbitmqConsumer, "ack", _settling)
+    wrap(module._RabbitmqConsumer, "nack", _settling)
 
 
-def _settling(original: Callable[..., Any], again: bool) -> Callable[..., Any]:
-    """``again``: what raised and is acknowledged has been sent anew."""
+def _starting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def init(self: Any, *arguments: Any, **named: Any) -> None:
+        original(self, *arguments, **named)
+        with quietly():
+            self.add_middleware(_middleware())
 
+    return init
+
+
+def _middleware() -> Any:
+    from dramatiq.middleware import Middleware, Retries
+
+    class Noting(Middleware):  # type: ignore[misc]  # dramatiq is not there where types are checked
+        def before_process_message(self, broker: Any, message: Any) -> None:
+            with quietly():
+                retries = any(isinstance(each, Retries) for each in broker.middleware)
+                setattr(message, _NOTE, (broker.get_actor(message.actor_name), retries, message.options.get("retries", 0) + 1))
+
+    return Noting()
+
+
+def _settling(original: Callable[..., Any]) -> Callable[..., Any]:
     def settle(self: Any, message: Any) -> Any:
         error = getattr(message, "_exception", None)
         if isinstance(error, Exception) and message._tag in self.known_tags:
             with quietly():
-                _tell(self, message, error, again)
+                _tell(self, message, error)
         return original(self, message)
 
     return settle
 
 
-def _tell(consumer: Any, message: Any, error: Exception, again: bool) -> None:
+def _tell(consumer: Any, message: Any, error: Exception) -> None:
     channel = consumer.channel._impl
     if not is_homing(channel.connection.server_properties):
         return
-    ids = {"id": message.message_id, "try": message.options.get("retries", 0) + (0 if again else 1)}
-    about = task_headers(
-        message._tag, channel.consumer_tags[0] if channel.consumer_tags else "", message.actor_name, message.message_id, ids
-    )
-    headers = {**about, **of_error(error, channel.connection.params.frame_max), **({"again": True} if again else {})}
+    actor, retries, number = getattr(message, _NOTE, (None, False, 0))
+    # What is not dead was sent anew.
+    again = retries and not message.failed
+    ended_by = _ended_by(actor, message, error) if retries and message.failed else ""
+    ids = {"id": message.message_id, "try": number}
+    consumer_tag = channel.consumer_tags[0] if channel.consumer_tags else ""
+    about = task_headers(message._tag, consumer_tag, message.actor_name, message.message_id, ids, again, ended_by)
+    headers = {**about, **of_error(error, channel.connection.params.frame_max)}
     # Its connection lives in another thread, which settles behind this.
     consumer.connection.add_callback_threadsafe(partial(_send, channel, headers))
+
+
+def _ended_by(actor: Any, message: Any, error: Exception) -> str:
+    throws = message.options.get("throws") or actor.options.get("throws")
+    if throws and isinstance(error, throws):
+        return "throws"
+    return "max_retries" if actor.options.get("retry_when") is None else "retry_when"
 
 
 def _send(channel: Any, headers: dict[str, Any]) -> None:

@@ -1,14 +1,21 @@
-"""pika: what a callback raises, and what is in flight where a delivery is refused. It has no places for hooks, so methods are replaced."""
+"""pika: what a callback raises, what is in flight where a delivery is refused, and what ends a program in a loop over ``consume()``.
+It has no places for hooks, so methods are replaced.
+"""
 
 from __future__ import annotations
 
 import functools
+import sys
+import weakref
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Callable
 
 from .report import EXCHANGE, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, wrap
 
 OLDEST = (1, 0)
+#: By channel, the delivery that ``consume()`` gave last.
+_given: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 def report(channel: Any, delivery_tag: int, error: BaseException, **more: Any) -> None:
@@ -24,6 +31,8 @@ def install(module: ModuleType) -> None:
     at_least("pika", OLDEST)
     if hasattr(module, "BlockingChannel"):
         wrap(module.BlockingChannel, "basic_consume", _consuming)
+        wrap(module.BlockingChannel, "consume", _iterating)
+        sys.excepthook = _ending(sys.excepthook)
         return
     wrap(module.Channel, "basic_consume", _consuming)
     wrap(module.Channel, "basic_nack", _refusing)
@@ -61,12 +70,38 @@ def _watched(channel: Any, callback: Any) -> Any:
             return callback(given, method, properties, body)
         except Exception as error:
             with quietly():
-                _tell(channel, method.delivery_tag, error)
-                # The program may end here, and what is not written goes with it.
-                channel.connection._transport._on_socket_writable()
+                _tell_at_once(channel, method.delivery_tag, error)
             raise
 
     return on_message
+
+
+def _iterating(original: Callable[..., Any]) -> Callable[..., Any]:
+    def consume(self: Any, *arguments: Any, **named: Any) -> Iterator[Any]:
+        for given in original(self, *arguments, **named):
+            # Nothing came in time, where it is none.
+            if given[0] is not None:
+                _given[self._impl] = given[0].delivery_tag
+            yield given
+
+    return consume
+
+
+def _ending(original: Callable[..., Any]) -> Callable[..., Any]:
+    def excepthook(kind: type[BaseException], error: BaseException, place: Any) -> None:
+        if isinstance(error, Exception):
+            for channel, tag in list(_given.items()):
+                with quietly():
+                    _tell_at_once(channel, tag, error)
+        original(kind, error, place)
+
+    return excepthook
+
+
+def _tell_at_once(channel: Any, tag: int, error: BaseException) -> None:
+    """The program may end here, and what is not written goes with it."""
+    _tell(channel, tag, error)
+    channel.connection._transport._on_socket_writable()
 
 
 def _tell(channel: Any, tag: int, error: BaseException) -> None:

@@ -65,13 +65,17 @@ def of_error(error: BaseException, frame_max: int = 131_072, **more: Any) -> dic
     return fitted({"error_type": name, "bases": bases, "error_text": _text(error), "traceback": _traceback(error), **more}, frame_max)
 
 
-def task_headers(tag: int, consumer_tag: str, task: str, story: str, ids: Mapping[str, Any]) -> dict[str, Any]:
+def task_headers(
+    tag: int, consumer_tag: str, task: str, story: str, ids: Mapping[str, Any], again: bool = False, ended_by: str = ""
+) -> dict[str, Any]:
     """Which task of which delivery: the report counts whether the library acknowledges what failed or gives it back. ``story``: what all
-    tries of the task have in common.
+    tries of the task have in common. ``again``: the library has sent the next one; ``ended_by``: what of the library's or the task's says
+    that there is none. Neither: it does not say.
     """
-    reason = ", ".join(f"{name} {value}" for name, value in ids.items() if value)
+    reason = ", ".join(f"{name} {value}" for name, value in {**ids, "not again by": ended_by}.items() if value)
     which = {"delivery_tag": tag, "consumer_tag": consumer_tag, "task": task, "story": story, "reason": reason}
-    return {**which, "quiet": True, "also_acknowledged": True}
+    said = {"again": True, "retryable": True} if again else {"retryable": False} if ended_by else {}
+    return {**which, "quiet": True, "also_acknowledged": True, **said}
 
 
 def fitted(headers: dict[str, Any], frame_max: int = 131_072) -> dict[str, Any]:

@@ -5,6 +5,7 @@ receiver's callback, which has it, is replaced, and a middleware tells it of err
 from __future__ import annotations
 
 import contextvars
+import importlib
 from types import ModuleType
 from typing import Any, Callable
 
@@ -12,12 +13,22 @@ from . import aio_pika
 from .report import at_least, quietly, task_headers, wrap
 
 OLDEST = (0, 11)
-_failed: contextvars.ContextVar[list[tuple[Any, Any, BaseException]] | None] = contextvars.ContextVar("failed", default=None)
 
 
-def install(module: ModuleType) -> None:
-    """Of ``taskiq.receiver.receiver``."""
+class _Run:
+    """Of one task: which try it is, and its message, its result and what it raised."""
+
+    number = 1
+    failed: tuple[Any, Any, BaseException] | None = None
+
+
+_run: contextvars.ContextVar[_Run] = contextvars.ContextVar("run")
+
+
+def install(given: ModuleType | None = None) -> None:
+    """Of ``taskiq.receiver.receiver``, which is imported by hand where it is not given."""
     at_least("taskiq", OLDEST)
+    module: Any = given or importlib.import_module("taskiq.receiver.receiver")
     wrap(module.Receiver, "__init__", _starting)
     wrap(module.Receiver, "callback", _receiving)
 
@@ -35,36 +46,41 @@ def _middleware() -> Any:
     from taskiq import TaskiqMiddleware
 
     class Noting(TaskiqMiddleware):  # type: ignore[misc]  # Taskiq is not there where types are checked
+        def pre_execute(self, message: Any) -> Any:
+            # The library counts on where it retries.
+            with quietly():
+                _run.get().number = int(message.labels.get("_retries", 0)) + 1
+            return message
+
         def on_error(self, message: Any, result: Any, exception: BaseException) -> None:
-            noted = _failed.get()
-            if noted is not None:
-                noted.append((message, result, exception))
+            with quietly():
+                _run.get().failed = message, result, exception
 
     return Noting()
 
 
 def _receiving(original: Callable[..., Any]) -> Callable[..., Any]:
     async def callback(self: Any, message: Any, *arguments: Any, **named: Any) -> Any:
-        noted: list[tuple[Any, Any, BaseException]] = []
-        token = _failed.set(noted)
+        run = _Run()
+        token = _run.set(run)
         try:
             return await original(self, message, *arguments, **named)
         finally:
-            _failed.reset(token)
-            for task, result, error in noted[-1:]:
+            _run.reset(token)
+            if run.failed is not None:
                 # Behind the acknowledgement: by then it is known whether a retry was sent.
                 with quietly():
-                    await _tell(message, task, result, error)
+                    await _tell(message, *run.failed, run.number)
 
     return callback
 
 
-async def _tell(received: Any, task: Any, result: Any, error: BaseException) -> None:
+async def _tell(received: Any, task: Any, result: Any, error: BaseException, number: int) -> None:
     # Of aio-pika's message.
     incoming = getattr(getattr(received, "ack", None), "__self__", None)
     if incoming is None or not aio_pika.takes_reports(incoming):
         return
     again = type(result.error).__name__ == "NoResultError"
-    ids = {"id": task.task_id, "try": int(task.labels.get("_retries", 0)) + 1}
-    about = task_headers(incoming.delivery_tag, incoming.consumer_tag, task.task_name, task.task_id, ids)
-    await aio_pika.tell(incoming, {**about, **({"again": True} if again else {})}, error)
+    ids = {"id": task.task_id, "try": number}
+    about = task_headers(incoming.delivery_tag, incoming.consumer_tag, task.task_name, task.task_id, ids, again)
+    await aio_pika.tell(incoming, about, error)

@@ -42,7 +42,7 @@ def ch(broker: Server) -> Iterator[BlockingChannel]:
         yield opened
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def native(broker: Server) -> Iterator[blocking.Connection]:
     with blocking.connect(broker.url) as opened:
         yield opened
@@ -267,14 +267,49 @@ def test_a_dead_letter_is_made_of_it_where_the_settings_say_so(ch: BlockingChann
     assert "error_type" not in came.headers
 
 
-def test_tries_of_one_task_are_one_story(ch: BlockingChannel, native: blocking.Connection) -> None:
+def test_tries_of_one_task_are_one_story_and_a_broker_that_is_killed_knows_it(broker: Server) -> None:
     for number in range(3):
-        name, tag = consumed(ch, "kept.tried")
-        report(ch, tag, consumer_tag=name, error_type=f"Try{number}", story="task 7", again=number < 2, routing_key="kept.tried")
-    wait_for_count(ch, "DLQ.kept.tried", 1)
-    (message_id,) = faults(native, "kept.tried")["Try2"]["message_ids"]
-    tries = native.call("history", message_id=message_id)["attempts"]
+        if number:
+            broker.kill()
+            broker.start()
+        with channel(broker) as ch:
+            ch.confirm_delivery()
+            name, tag = consumed(ch, "kept.tried")
+            report(ch, tag, consumer_tag=name, error_type=f"Try{number}", story="task 7", again=number < 2, routing_key="kept.tried")
+    with blocking.connect(broker.url) as native:
+        wait_until("it is dead", lambda: faults(native, "kept.tried")["Try2"]["dead"] == 1)
+        (message_id,) = faults(native, "kept.tried")["Try2"]["message_ids"]
+        tries = native.call("history", message_id=message_id)["attempts"]
     assert [(each["attempt"], each["fault"]["error_type"]) for each in tries] == [(1, "Try0"), (2, "Try1"), (3, "Try2")]
+
+
+def test_a_last_try_that_is_given_back_for_good_is_of_the_same_story(ch: BlockingChannel, native: blocking.Connection) -> None:
+    name, tag = consumed(ch, "given-back")
+    report(ch, tag, consumer_tag=name, error_type="Try0", story="actor 7", again=True)
+    ch.basic_publish("", "given-back", b"second", pika.BasicProperties(delivery_mode=2, headers={"retries": 1}, expiration="600000"))
+    ch.basic_publish("", "given-back", b"beside", pika.BasicProperties(delivery_mode=2))
+    tags: list[int] = []
+    name = consume(ch, "given-back", 2, lambda method, _, __: tags.append(method.delivery_tag))
+    for number in tags:
+        story = "actor 7" if number == tags[0] else "actor 8"
+        report(ch, number, consumer_tag=name, error_type=f"Of {story}", story=story, retryable=False, also_acknowledged=True)
+        ch.basic_nack(number, requeue=False)
+    wait_for_count(ch, "DLQ.given-back", 2)
+    message_id, beside = (faults(native, "given-back")[f"Of actor {number}"]["message_ids"][0] for number in (7, 8))
+    tries = native.call("history", message_id=message_id)["attempts"]
+    assert [(each["attempt"], each["outcome"], each["fault"]["error_type"]) for each in tries] == [
+        (1, "acknowledged", "Try0"),
+        (2, "rejected", "Of actor 7"),
+    ]
+    assert [each["attempt"] for each in native.call("history", message_id=beside)["attempts"]] == [1]
+    queue = native.call("queue", queue="given-back")
+    counts = [queue[name] for name in ("messages", "delivering", "sent", "succeeded", "dead_lettered")]
+    assert counts == [0, 0, 3, 1, 2], queue
+    _, came, body = get(ch, "DLQ.given-back")
+    assert (body, came.headers["retries"], came.headers["x-death"][0]["reason"]) == (b"second", 1, "rejected")
+    assert (came.headers["x-death"][0]["count"], came.headers["x-death"][0]["original-expiration"]) == (1, "600000")
+    assert came.expiration is None
+    assert get(ch, "DLQ.given-back")[2] == b"beside"
 
 
 def test_what_a_program_says_of_itself_is_told_of_its_consumers(broker: Server, native: blocking.Connection) -> None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery
 
+from homing.broker.protocols.native.codec import Op
 from homing.client import blocking
 from tests.amqp_support import AMQP, amqp_url, connection
-from tests.instrumented.story import PROGRAMS, RELEASE, TASKS, Worker, play
+from tests.faults.hostile import Raw
+from tests.instrumented.libraries import IN_SUITE, LIBRARIES, SETTINGS, publisher, send
+from tests.instrumented.story import IN_JSON, PATH, PROGRAMS, RELEASE, Worker, play, play_tries
 from tests.process import HomingCommand, Server, wait_until
 
-SETTINGS: dict[str, Any] = {"#": {"redelivery-delay": 0}, "story-celery": {"keep-settled-failures": True}}
 PYTHON = [sys.executable, "-W", "ignore"]
-CELERY = ["-m", "celery", "-A", "with_celery", "worker", "-c", "1", "--without-gossip", "--without-mingle", "--without-heartbeat"]
 
 
 @pytest.fixture(scope="module")
@@ -27,62 +29,85 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.close()
 
 
-@pytest.mark.parametrize("library", ["pika", "aio_pika", "kombu"])
+def worker_of(library: str, broker: Server, directory: Path, queue: str, program: str = "") -> Worker:
+    # kombu, once imported, puts a module without a spec in its place.
+    if library not in sys.modules and importlib.util.find_spec(library) is None:
+        pytest.skip(f"no {library} here; enable: scripts/setup")
+    command = [program] if program else IN_SUITE.get(library) or LIBRARIES[library].command
+    return Worker(directory, amqp_url(broker), queue, [*PYTHON, *command])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_the_story_of_twenty_tasks(library: str, broker: Server, tmp_path: Path) -> None:
-    queue = f"story-{library}"
-    command = [*PYTHON, str(PROGRAMS / f"with_{library}.py")]
-    play(Worker(tmp_path, amqp_url(broker), queue, command), broker, queue, by_command=library == "pika")
+    queue, said = f"story-{library}", LIBRARIES[library]
+    worker = worker_of(library, broker, tmp_path, queue)
+    publish, by_command = publisher(sys.executable, library, worker), library == "pika"
+    play(worker, broker, queue, publish, task=said.shown, by_command=by_command, acknowledges_early=said.acknowledges_early)
 
 
-def send_tasks(server: Server, queue: str) -> None:
-    app = Celery(broker=amqp_url(server))
-    with app.connection_for_write() as connection:
-        for task in TASKS:
-            app.send_task("shop.book", task, queue=queue, connection=connection)
+@pytest.mark.parametrize("library", [name for name, each in LIBRARIES.items() if each.ends is not None])
+def test_the_tries_of_a_task_are_one_story_that_says_what_ended_it(library: str, broker: Server, tmp_path: Path) -> None:
+    queue, said = f"tries-{library}", LIBRARIES[library]
+    worker = worker_of(library, broker, tmp_path, queue)
+    play_tries(worker, broker, queue, lambda task: send(sys.executable, library, worker, task), said.ends or {}, said.last)
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_story_with_celery_as_it_comes(broker: Server, tmp_path: Path) -> None:
-    worker = Worker(tmp_path, amqp_url(broker), "story-celery", [*PYTHON, *CELERY])
-    play(worker, broker, "story-celery", send_tasks, task="shop.book", acknowledges_early=True)
+#: By what is acknowledged how: the error that is told, how often, and how many dead letters there are then.
+ACKNOWLEDGED: dict[str, tuple[str, int, int]] = {
+    "ACK_FIRST": ("KeyError", 1, 1),
+    "ACK": ("KeyError", 1, 1),
+    "REJECT_ON_ERROR": ("KeyError", 1, 1),
+    "NACK_ON_ERROR": ("KeyError", 1, 0),
+    "MANUAL": ("KeyError", 1, 1),
+    "NackMessage": ("KeyError", 1, 0),
+    "RejectMessage": ("KeyError", 1, 1),
+    "bare": ("faststream.exceptions.RejectMessage", 1, 1),
+}
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_the_tries_of_a_celery_task_are_one_story(broker: Server, tmp_path: Path) -> None:
-    queue = "story-celery"
-    worker = Worker(tmp_path, amqp_url(broker), queue, [*PYTHON, *CELERY])
-    app = Celery(broker=worker.environment["TEST_BROKER_URL"])
+def test_faststreams_ways_to_acknowledge_each_tell_what_was_raised(broker: Server, tmp_path: Path) -> None:
+    worker = worker_of("faststream", broker, tmp_path, "ways", "acknowledging_faststream.py")
+    with connection(broker) as opened:
+        channel = opened.channel()
+        for name in (*ACKNOWLEDGED, "AckMessage"):
+            channel.queue_declare(f"ways.{name}", durable=True)
+            channel.basic_publish("", f"ways.{name}", json.dumps(name), IN_JSON)
+
+    def told(name: str) -> list[tuple[str, int, int]]:
+        return [(each["error_class"], each["failures"], each["dead"]) for each in native.call("faults", queue=f"ways.{name}")["items"]]
+
     try:
         worker.start()
-        app.send_task("shop.retried", queue=queue)
-        worker.wait_for("tried", 3)
         with blocking.connect(broker.url) as native:
-            wait_until("it is dead", lambda: any("shop.retried" in each["text"] and each["dead"] for each in faults(native, queue)))
-            (group,) = [each for each in faults(native, queue) if "shop.retried" in each["text"]]
-            (message_id,) = group["message_ids"]
-            tries = native.call("history", message_id=message_id)["attempts"]
+            # What came back to its queue succeeds there.
+            for name in ("NACK_ON_ERROR", "NackMessage"):
+                worker.wait_for(f"done {name}")
+            wait_until(
+                "each has ended",
+                lambda: all(native.call("queue", queue=f"ways.{name}")["succeeded"] for name in ("ACK_FIRST", "ACK", "AckMessage")),
+            )
+            wait_until("each is told", lambda: {name: told(name) for name in ACKNOWLEDGED} == {n: [t] for n, t in ACKNOWLEDGED.items()})
+            assert told("AckMessage") == []
     finally:
         worker.kill()
-    assert (group["error_class"], group["failures"], group["dead"]) == ("KeyError", 3, 1)
-    assert [(each["attempt"], each["outcome"], each["fault"]["error_text"]) for each in tries] == [
-        (number, "acknowledged", "'never'") for number in (1, 2, 3)
-    ]
-    assert ["try 3" in each["fault"]["reason"] for each in tries] == [False, False, True]
-
-
-def faults(native: blocking.Connection, queue: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = native.call("faults", queue=queue)["items"]
-    return found
 
 
 def test_doctor_says_of_each_consumer_what_is_not_told(broker: Server, tmp_path: Path) -> None:
     queue, homing = "examined", HomingCommand(tmp_path / "commands")
     homing.url = broker.url
     homing.directory.mkdir()
+    assert homing("instrument", "--print-path").stdout == f"{PATH}\n"
     worker = Worker(tmp_path / "worker", amqp_url(broker), queue, [*PYTHON, str(PROGRAMS / "with_pika.py")])
+
+    def examined() -> list[dict[str, Any]]:
+        """Consumers of the tests before may still be there."""
+        return [*homing.json("doctor", queue), *homing.json("doctor", "quorum")]
+
     with connection(broker) as plain:
         channel = plain.channel()
         channel.queue_declare(queue, durable=True)
+        channel.queue_declare("quorum", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.basic_consume("quorum", lambda *_: None)
         channel.basic_consume(queue, lambda *_: None, auto_ack=True, consumer_tag="at once")
         limited = plain.channel()
         limited.basic_qos(prefetch_count=7)
@@ -90,8 +115,18 @@ def test_doctor_says_of_each_consumer_what_is_not_told(broker: Server, tmp_path:
         try:
             worker.start()
             wait_until("three consume", lambda: len(homing.json("consumers", queue)) == 3)
-            at_once, by_hand, instrumented = homing.json("doctor", queue)
+            sends = {each["sends"] for each in examined()}
+            for name in (queue, "quorum"):
+                plain.channel().basic_publish("", name, b"not persistent")
+            wait_until("they are there", lambda: [each["sends"] for each in examined()] == ["transient"] * 4)
+            at_once, by_hand, instrumented, kept = examined()
             text = homing("doctor", queue).stdout
+            for name in (queue, "quorum"):
+                with Raw(broker.url) as raw:
+                    raw.producer(name)
+                    raw.send(Op.SEND, 1, 1, [[b"persistent"], [b"not persistent", None, 4, False]])
+                    raw.until(Op.CONFIRM)
+            both = {each["sends"] for each in examined()}
         finally:
             worker.kill()
     assert [at_once["acknowledges"], by_hand["acknowledges"]] == ["when it is given a message", "as its program says"]
@@ -104,3 +139,5 @@ def test_doctor_says_of_each_consumer_what_is_not_told(broker: Server, tmp_path:
     assert [any(unseen in advice for advice in each["advice"]) for each in (at_once, by_hand, instrumented)] == [True, True, False]
     assert all(any("end of attempts" in advice for advice in each["advice"]) for each in (by_hand, instrumented))
     assert text.count(unseen) == 2, text
+    not_kept = ["delivery_mode 2" in " ".join(each["advice"]) for each in (at_once, by_hand, instrumented, kept)]
+    assert (sends, both, not_kept) == ({None}, {"both"}, [True, True, True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,6 +83,17 @@ def run(command: list[str], directory: Path, what: str) -> str:
     if done.returncode:
         raise Failed(f"{what} ended with {done.returncode}: {(done.stderr or done.stdout)[-2000:]}")
     return done.stdout
+
+
+def python_with(directory: Path, name: str, *packages: str) -> Path:
+    """A Python of its own that has them. Raises Unavailable."""
+    run([sys.executable, "-m", "venv", name], directory, "venv")
+    python = directory / name / "bin" / "python"
+    try:
+        run([str(python), "-m", "pip", "-q", "install", *packages], directory, "pip")
+    except Failed as error:
+        raise Unavailable(f"{' and '.join(packages)} cannot be had ({error}); enable: reach a package index") from None
+    return python
 
 
 def said(text: str) -> Any:

@@ -14,10 +14,11 @@ import pika
 
 from tests.conformance import rabbitmq
 from tests.conformance.rabbitmq import RabbitMQ
-from tests.instrumented.story import IN_JSON, PROGRAMS, Worker
+from tests.instrumented.libraries import LIBRARIES, Library
+from tests.instrumented.story import AS_IT_IS, IN_JSON, INSTRUMENTED, PROGRAMS, Worker
 from tests.process import wait_until
 from tests.system.check import CHECKS, Check, Failed, Place, Unavailable
-from tests.system.instrumented_clients import LIBRARIES, QUEUE, Library, environment
+from tests.system.instrumented_clients import QUEUE, environment
 from tests.system.recorded import Recorder
 
 TASKS: Final = [(0, "plain"), (1, "no rate"), (2, "plain"), (3, "no amount"), (4, "plain")]
@@ -49,7 +50,7 @@ def _sent(directory: Path, python: str, name: str, library: Library, plain: bool
                 )
                 _send(python, name, library, f"amqp://guest:guest@127.0.0.1:{server.port}/")
                 try:
-                    worker.start(by_command=not plain, plain=plain)
+                    worker.start(AS_IT_IS if plain else INSTRUMENTED, by_command=not plain)
                     worker.wait_for("booked", BOOKED)
                     wait_until("it has said all", lambda: recorder.quiet_for(2.0), 30)
                     return recorder.frames()

@@ -4,77 +4,23 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from tests.amqp_support import AMQP, amqp_url
-from tests.instrumented.story import PROGRAMS, TASKS, Worker, play, publish_json
+from tests.instrumented.libraries import IN_SUITE, LIBRARIES, SETTINGS, Library, publisher, send
+from tests.instrumented.story import Worker, play, play_tries
+from tests.instrumented.table import PAGE, in_the_page, table, write
 from tests.process import Server
-from tests.system.check import CHECKS, Check, Failed, Place, Unavailable, run
+from tests.system.check import CHECKS, Check, Failed, Place, Unavailable, check, run
 
 QUEUE: Final = "story"
-SETTINGS: Final[dict[str, Any]] = {"#": {"redelivery-delay": 0}, QUEUE: {"keep-settled-failures": True}}
-
-
-class Library(NamedTuple):
-    """``oldest``: what is installed beside the newest, and the Python that it runs on. ``command``: behind the environment's ``python``."""
-
-    newest: list[str]
-    oldest: list[str]
-    oldest_python: str
-    command: list[str]
-    #: The name of the actor or task, where the library sends them itself.
-    task: str = ""
-    #: By which faults name it.
-    shown: str = ""
-    #: Its messages are not sent back to where they died, or are lost with a worker.
-    acknowledges_early: bool = False
-
-
-LIBRARIES: Final = {
-    "pika": Library(["pika"], ["pika==1.0.0"], "3.9", ["with_pika.py"]),
-    "aio_pika": Library(["aio-pika"], ["aio-pika==9.0.0"], "3.9", ["with_aio_pika.py"]),
-    "kombu": Library(["kombu"], ["kombu==5.0.2"], "3.9", ["with_kombu.py"]),
-    "celery": Library(
-        ["celery"],
-        ["celery==5.0.5"],
-        "3.9",
-        ["-m", "celery", "-A", "with_celery", "worker", "-c", "1", "--without-gossip", "--without-mingle", "--without-heartbeat"],
-        "book_order",
-        "shop.book",
-        True,
-    ),
-    "dramatiq": Library(
-        ["dramatiq[rabbitmq]"],
-        ["dramatiq[rabbitmq]==1.14"],
-        "3.9",
-        ["-m", "dramatiq", "with_dramatiq", "-p", "1", "-t", "1"],
-        "book_order",
-        "book_order",
-    ),
-    "faststream": Library(
-        ["faststream[rabbit,cli]"],
-        ["faststream[rabbit,cli]==0.6", "pydantic<2"],
-        "3.10",
-        ["-m", "faststream", "run", "with_faststream:app"],
-        "",
-        "book_order",
-    ),
-    "taskiq": Library(
-        ["taskiq", "taskiq-aio-pika"],
-        ["taskiq==0.11.0", "taskiq-aio-pika==0.4.1"],
-        "3.10",
-        ["-m", "taskiq", "worker", "with_taskiq:broker", "-w", "1", "--max-async-tasks", "1"],
-        "book_order",
-        "shop.book",
-    ),
-}
+TRIES: Final = "tries"
 
 
 def environment(directory: Path, python: str, packages: list[str]) -> str:
@@ -101,29 +47,30 @@ def _interpreter(name: str) -> str:
     raise Unavailable(f"no {name}; enable: install it, on the PATH or by pyenv")
 
 
-def _sent_by(python: str, library: str, task: str, worker: Worker) -> Callable[[Server, str], None]:
-    def publish(server: Server, queue: str) -> None:
-        command = [python, "sending.py", library, task, json.dumps(TASKS)]
-        subprocess.run(command, cwd=PROGRAMS, env=worker.environment, check=True, timeout=60)
-
-    return publish
-
-
 def _story(name: str, library: Library, python: str, packages: list[str]) -> Callable[[Place], str]:
     def story(place: Place) -> str:
         ours = environment(place.directory / "environment", python, packages)
         server = Server(place.directory / "broker", {**AMQP, "address-settings": SETTINGS}).start()
         try:
-            worker = Worker(place.directory / "worker", amqp_url(server), QUEUE, [ours, "-W", "ignore", *library.command])
-            publish = _sent_by(ours, name, library.task, worker) if library.task else publish_json
-            play(worker, server, QUEUE, publish, task=library.shown, by_command=True, acknowledges_early=library.acknowledges_early)
+            _played(name, ours, place, server)
         except AssertionError as error:
             raise Failed(str(error)) from error
         finally:
             server.close()
-        return f"{' '.join(packages)} on {python}: two faults with tracebacks, and what failed was sent back"
+        tries = "" if library.ends is None else ", and its tries are one story"
+        return f"{' '.join(packages)} on {python}: two faults with tracebacks, and what failed was sent back{tries}"
 
     return story
+
+
+def _played(name: str, python: str, place: Place, server: Server) -> None:
+    library, command = LIBRARIES[name], [python, "-W", "ignore", *LIBRARIES[name].command]
+    worker = Worker(place.directory / "worker", amqp_url(server), QUEUE, command)
+    publish, early = publisher(python, name, worker), library.acknowledges_early
+    play(worker, server, QUEUE, publish, task=library.shown, by_command=True, acknowledges_early=early)
+    if library.ends is not None:
+        worker = Worker(place.directory / "tries", amqp_url(server), TRIES, command)
+        play_tries(worker, server, TRIES, lambda task: send(python, name, worker, task), library.ends, library.last)
 
 
 for _name, _library in LIBRARIES.items():
@@ -131,3 +78,14 @@ for _name, _library in LIBRARIES.items():
     CHECKS.append(Check(f"clients-{_name}-newest".replace("_", "-"), _story(_name, _library, _newest, _library.newest)))
     _oldest = f"python{_library.oldest_python}"
     CHECKS.append(Check(f"clients-{_name}-oldest".replace("_", "-"), _story(_name, _library, _oldest, _library.oldest)))
+
+
+@check
+def failures_table(place: Place) -> str:
+    """All of them in one environment, that of the suite."""
+    made = table(place.directory, {name: IN_SUITE.get(name) or each.command for name, each in LIBRARIES.items()}, sys.executable)
+    if os.environ.get("HOMING_APPROVE"):
+        write(made)
+    if made != in_the_page():
+        raise Failed("\n".join([f"{PAGE.name} has another table than what was seen (HOMING_APPROVE=1 writes it):", *made]))
+    return f"what one sees of the failures of {len(LIBRARIES)} libraries' programs is as {PAGE.name} says"

@@ -20,7 +20,7 @@ from typing import Any, Final
 import homing
 from homing import AckMode
 from tests.process import Server
-from tests.system.check import HERE, MOST_S, Failed, Place, Unavailable, check, expect, run, tool
+from tests.system.check import HERE, MOST_S, Failed, Place, Unavailable, check, expect, python_with, run, tool
 
 _BUCKET: Final = "homing"
 _KEY: Final = "local"
@@ -40,7 +40,7 @@ for path in pathlib.Path(directory).rglob("*"):
 @check
 def object_store_report(place: Place) -> str:
     directory = place.directory
-    jars, python = _connector(directory), _moto(directory)
+    jars, python = _connector(directory), python_with(directory, "moto", "moto[server]", "boto3")
     export = directory / "export"
     server = Server(directory / "broker", _SETTINGS).start()
     try:
@@ -75,17 +75,6 @@ def _connector(directory: Path) -> str:
     except Failed as error:
         raise Unavailable(f"Hadoop's connector cannot be had ({error}); enable: reach a Maven repository") from None
     return ",".join(map(str, (directory / "s3" / "lib").glob("*.jar")))
-
-
-def _moto(directory: Path) -> Path:
-    """A Python with moto in it."""
-    run([sys.executable, "-m", "venv", "moto"], directory, "venv")
-    python = directory / "moto" / "bin" / "python"
-    try:
-        run([str(python), "-m", "pip", "-q", "install", "moto[server]", "boto3"], directory, "pip")
-    except Failed as error:
-        raise Unavailable(f"moto cannot be had ({error}); enable: reach a package index") from None
-    return python
 
 
 async def _fail_some(url: str) -> None:

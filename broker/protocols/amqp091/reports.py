@@ -145,9 +145,12 @@ def _read(headers: dict[str, Any]) -> tuple[int, FailureReport]:
     if type(tag) is not int:
         raise precondition_failed(f"a failure report names its delivery in the header {_TAG}, a whole number", _PUBLISH)
     try:
-        return tag, checked_report({name: _text(headers[name]) for name in KINDS if name in headers})
+        report = checked_report({name: _text(headers[name]) for name in KINDS if name in headers})
     except ValueError as error:
         raise precondition_failed(f"the failure report {error}", _PUBLISH) from None
+    if isinstance(story := headers.get("story"), str) and story:
+        report["story"] = story
+    return tag, report
 
 
 def _text(value: Any) -> Any:

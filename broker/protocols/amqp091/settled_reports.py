@@ -46,8 +46,7 @@ class ConsumerQueues:
         if queue is None:
             return
         whole = "routing_key" in headers and settled.event.body is not None
-        story, again = str(headers.get("story", "")), headers.get("again") is True
-        told = SettledReport(settled.report, _message(session, settled), whole, story, again)
+        told = SettledReport(settled.report, _message(session, settled), whole, headers.get("again") is True)
         session.broker.report_settled(session.connection, session.next_consumer(), queue, told)
 
 

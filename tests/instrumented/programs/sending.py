@@ -20,5 +20,5 @@ if library == "taskiq":
     asyncio.run(kick())
 else:
     for each in arguments:
-        send = getattr(program, "send", None) or getattr(program, task).send
-        send(*each)
+        called = getattr(program, task)
+        called.apply_async(each) if library == "celery" else called.send(*each)

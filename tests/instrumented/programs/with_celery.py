@@ -1,7 +1,8 @@
 """``celery -A with_celery worker``: acknowledged early, as Celery comes."""
 
-from booking import QUEUE, URL, book, note
+from booking import QUEUE, URL, NoAmount, book, note
 from celery import Celery
+from celery.exceptions import Reject
 
 app = Celery("shop", broker=URL)
 app.conf.update(task_default_queue=QUEUE, worker_prefetch_multiplier=1, broker_connection_retry_on_startup=True)
@@ -18,5 +19,16 @@ def retried():
     raise KeyError("never")
 
 
-def send(*task):
-    book_order.apply_async(task)
+@app.task(name="shop.expected", throws=(NoAmount,))
+def expected():
+    raise NoAmount("as expected")
+
+
+@app.task(name="shop.unfit", autoretry_for=(KeyError,))
+def unfit():
+    raise NoAmount("not one of these")
+
+
+@app.task(name="shop.rejected", acks_late=True)
+def rejected():
+    raise Reject(NoAmount("by hand"), requeue=False)

@@ -1,7 +1,7 @@
 """``dramatiq with_dramatiq``."""
 
 import dramatiq
-from booking import QUEUE, URL, book, note
+from booking import QUEUE, URL, NoAmount, book, note
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 
 dramatiq.set_broker(RabbitmqBroker(url=URL))
@@ -16,3 +16,8 @@ def book_order(number, kind):
 def retried():
     note("tried")
     raise KeyError("never")
+
+
+@dramatiq.actor(queue_name=QUEUE, max_retries=2, throws=NoAmount)
+def expected():
+    raise NoAmount("as expected")

@@ -9,7 +9,7 @@ if hasattr(taskiq_aio_pika, "Queue"):
     queues = [taskiq_aio_pika.Queue(name=QUEUE, durable=True)]
     broker = AioPikaBroker(URL, exchange=taskiq_aio_pika.Exchange(name=QUEUE), task_queues=queues)
 else:  # before 0.6
-    broker = AioPikaBroker(URL, queue_name=QUEUE, exchange_name=QUEUE)
+    broker = AioPikaBroker(URL, queue_name=QUEUE, exchange_name=QUEUE, declare_queues_kwargs={"durable": True})
 broker.add_middlewares(SimpleRetryMiddleware(default_retry_count=3))
 
 
