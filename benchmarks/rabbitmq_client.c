@@ -2,8 +2,10 @@
  * written and read many at a time, which is what makes it as fast as a client can be. Every message still has its own
  * basic.publish, every acknowledgement its own basic.ack.
  *
- *   setup    queue= kind=quorum|classic queues= delivery-limit= dead-letter= exchange= (fanout, bound to all queues) durable=
- *   produce  queue= exchange= queues= count= window= confirm= durable= rate= body= connections=
+ *   setup    queue= kind=quorum|classic queues= delivery-limit= dead-letter= exchange= (bound to all queues) durable=
+ *            type=fanout|topic|headers bindings= (of each queue: a.b00000.* and so on, or the header "of")
+ *   produce  queue= exchange= queues= count= window= confirm= durable= rate= body= connections= bindings= (each key, and each pair of
+ *            headers, is new and meets one of so many)
  *   consume  queue= queues= count= prefetch= ack=each|none|reject stamp= connections=
  *   depth    queue=
  *   idle     connections=   (holds them until a second line comes)
@@ -38,13 +40,13 @@ typedef struct {
   long target, sent, confirmed, refused, oldest;
   int64_t *sent_ns; /* a ring; 0: confirmed. RabbitMQ may confirm out of order, oldest is the first that is not. */
   unsigned char *publish; /* a whole basic.publish with header and an empty body, made once */
-  size_t publish_bytes, body_at;
+  size_t publish_bytes, body_at, key_at, headers_at;
   /* consume */
   bool body_is_next, closed;
   Latencies latencies;
 } Link;
 
-static long body_bytes, window_size, interval_ns, ring_size;
+static long body_bytes, window_size, interval_ns, ring_size, bindings;
 static size_t frame_bytes, buffer_bytes;
 static int64_t go_ns, deadline_ns;
 static int64_t first_ns, last_ns;
@@ -143,14 +145,36 @@ static void queue_answer(Link *link, uint64_t tag, bool reject) {
   link->out_end = (size_t)(put8(at, FRAME_END) - link->outbox);
 }
 
+/* What a message with a new key looks like; the digits are written over. Microseconds since the go begin the count: no run repeats one. */
+#define KEY "a.b00000.0000000000000000"
+#define HEADERS "\2ofS\0\0\0\6b00000\2noS\0\0\0\0200000000000000000"
+enum { HEADERS_BYTES = sizeof HEADERS - 1 };
+
+static void write_key(unsigned char *publish, const Link *link) {
+  char key[sizeof KEY + 40];
+  long number = go_ns / 1000 + link->sent;
+  snprintf(key, sizeof key, "a.b%05ld.%016ld", number % bindings, number);
+  put(publish + link->key_at, key, sizeof KEY - 1);
+  put(publish + link->headers_at + 8, key + 2, 6);
+  put(publish + link->headers_at + HEADERS_BYTES - 16, key + 9, 16);
+}
+
 static void make_publish(Link *link) {
   const char *exchange = option_text("exchange", "");
   link->publish = malloc((size_t)body_bytes + 1024);
-  unsigned char *at = frame_head(link->publish, METHOD, 4 + 2 + 1 + strlen(exchange) + 1 + strlen(link->queue) + 1);
-  at = put_short_text(put_short_text(put16(put32(at, (60u << 16) | 40), 0), exchange), link->queue);
+  const char *key = bindings ? KEY : link->queue;
+  size_t headers = bindings ? 4 + HEADERS_BYTES : 0;
+  unsigned char *at = frame_head(link->publish, METHOD, 4 + 2 + 1 + strlen(exchange) + 1 + strlen(key) + 1);
+  at = put_short_text(put_short_text(put16(put32(at, (60u << 16) | 40), 0), exchange), key);
+  link->key_at = (size_t)(at - link->publish) - strlen(key);
   at = put8(put8(at, 0), FRAME_END);
-  at = put64(put16(put16(frame_head(at, HEADER, 15), 60), 0), (uint64_t)body_bytes);
-  at = put8(put8(put16(at, 0x1000), option_number("durable", 1) ? 2 : 1), FRAME_END); /* one property: delivery-mode */
+  at = put64(put16(put16(frame_head(at, HEADER, 15 + headers), 60), 0), (uint64_t)body_bytes);
+  at = put16(at, bindings ? 0x3000 : 0x1000); /* the properties: headers where there are some, and delivery-mode */
+  if (bindings) {
+    link->headers_at = (size_t)(put32(at, HEADERS_BYTES) - link->publish);
+    at = put(put32(at, HEADERS_BYTES), HEADERS, HEADERS_BYTES);
+  }
+  at = put8(put8(at, option_number("durable", 1) ? 2 : 1), FRAME_END);
   at = frame_head(at, BODY, (size_t)body_bytes);
   link->body_at = (size_t)(at - link->publish);
   put8(at + body_bytes, FRAME_END);
@@ -160,6 +184,7 @@ static void make_publish(Link *link) {
 static void queue_publish(Link *link, int64_t stamp_ns) {
   if (link->out_end + link->publish_bytes > buffer_bytes) flush(link);
   unsigned char *at = put(link->outbox + link->out_end, link->publish, link->body_at);
+  if (bindings) write_key(at - link->body_at, link);
   memcpy(at, body_at(link->sent * 7 + link->number), (size_t)body_bytes);
   memcpy(at, &stamp_ns, STAMP_BYTES);
   at[body_bytes] = FRAME_END;
@@ -348,21 +373,28 @@ static void declare(const char *queue, amqp_connection_state_t amqp) {
   check(amqp_get_rpc_reply(amqp), "queue.declare");
 }
 
+static void bind_queue(amqp_connection_state_t amqp, const char *queue, const char *exchange, long number) {
+  char pattern[48] = "", of[32];
+  snprintf(of, sizeof of, "b%05ld", number);
+  if (bindings) snprintf(pattern, sizeof pattern, "a.%s.*", of);
+  amqp_table_entry_t pair = {amqp_cstring_bytes("of"), {AMQP_FIELD_KIND_UTF8, {.bytes = amqp_cstring_bytes(of)}}};
+  bool by_headers = !strcmp(option_text("type", "fanout"), "headers");
+  amqp_queue_bind(amqp, 1, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange), amqp_cstring_bytes(pattern), (amqp_table_t){by_headers, &pair});
+  check(amqp_get_rpc_reply(amqp), "queue.bind");
+}
+
 static void set_up(Link *link) {
   long queues = option_number("queues", 0);
   const char *exchange = option_text("exchange", NULL);
   if (exchange) {
-    amqp_exchange_declare(link->amqp, 1, amqp_cstring_bytes(exchange), amqp_cstring_bytes("fanout"), false, true, false, false, amqp_empty_table);
+    amqp_exchange_declare(link->amqp, 1, amqp_cstring_bytes(exchange), amqp_cstring_bytes(option_text("type", "fanout")), false, true, false, false, amqp_empty_table);
     check(amqp_get_rpc_reply(link->amqp), "exchange.declare");
   }
   for (long i = 0; i < (queues ? queues : 1); i++) {
     char queue[256];
     snprintf(queue, sizeof queue, queues ? "%s.%ld" : "%s", option_text("queue", "bench"), i);
     declare(queue, link->amqp);
-    if (exchange) {
-      amqp_queue_bind(link->amqp, 1, amqp_cstring_bytes(queue), amqp_cstring_bytes(exchange), amqp_cstring_bytes(""), amqp_empty_table);
-      check(amqp_get_rpc_reply(link->amqp), "queue.bind");
-    }
+    for (long j = 0; exchange && j < (bindings ? bindings : 1); j++) bind_queue(link->amqp, queue, exchange, j);
   }
   printf("{\"count\": %ld}\n", queues ? queues : 1);
 }
@@ -461,6 +493,7 @@ int main(int count, char **words) {
   ring_size = RING_WINDOWS * window_size;
   frame_bytes = body_bytes > 100000 ? (size_t)body_bytes + 65536 : 131072; /* a body always fits one frame */
   buffer_bytes = frame_bytes < (1 << 18) ? 1 << 20 : 4 * frame_bytes;
+  bindings = option_number("bindings", 0);
   interval_ns = rate ? 1000000000 / rate : 0;
   receive_target = target;
   stamped = option_number("stamp", 0);

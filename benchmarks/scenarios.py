@@ -192,6 +192,22 @@ def s10_returned(stage: Stage, size: Mapping[str, int]) -> Figures:
     return figures
 
 
+def s11_routed(stage: Stage, size: Mapping[str, int]) -> Figures:
+    """Transient, confirmed, to a consumer; each routing key is new and matches one of an exchange's bindings, all to one queue."""
+    stage.start(QUEUE, durable=0)
+    figures: Figures = {}
+    consume: dict[str, object] = {"queue": QUEUE, "prefetch": PREFETCH, "ack": "none"}
+    many, count = size["bindings"], size["count"]
+    # Not every broker has an index of headers: fewer there, for they take as long.
+    cases = (("topic_1", "topic", 1, count), ("topic_100", "topic", 100, count), ("topic", "topic", many, count))
+    for name, kind, bindings, number in (*cases, ("headers", "headers", many, count // 20)):
+        stage.peer.set_up(QUEUE, durable=0, exchange=name, type=kind, bindings=bindings)
+        produce = {"queue": QUEUE, "window": WINDOW, "durable": 0, "exchange": name, "bindings": bindings}
+        flow = _flow(stage, number, produce, consume)
+        figures |= {f"{name}_per_s": flow["msgs_per_s"], f"{name}_cpu_s_per_100k": flow["cpu_s_per_100k"]}
+    return figures
+
+
 def _many(connections: int, queues: int) -> dict[str, Any]:
     return {"queue": QUEUE, "queues": queues, "connections": connections}
 
@@ -201,6 +217,11 @@ COST: Final = ("cpu_s_per_100k", "peak_rss_mib", "written_mib_per_100k", "rows_p
 GOING_ROUND: Final = (
     *("transient_1_per_s", "transient_1_mib_per_s", "transient_50_mib_per_s"),
     *("durable_1_per_s", "durable_50_per_s", "durable_1_mib_per_s", "durable_50_mib_per_s"),
+)
+
+ROUTED: Final = (
+    *("topic_1_per_s", "topic_100_per_s", "headers_per_s"),
+    *("topic_1_cpu_s_per_100k", "topic_100_cpu_s_per_100k", "topic_cpu_s_per_100k", "headers_cpu_s_per_100k"),
 )
 
 SCENARIOS: Final = {
@@ -252,6 +273,10 @@ SCENARIOS: Final = {
         Scenario(
             "S10", "messages that go round, put back at once", "transient_50_per_s", "returns/s", True, s10_returned,
             {"count": 100_000, "messages": 100}, {"count": 20_000, "messages": 100}, {"count": 400, "messages": 20}, GOING_ROUND,
+        ),
+        Scenario(
+            "S11", "routing of keys that are new, over AMQP", "topic_per_s", "msgs/s", True, s11_routed,
+            {"count": 100_000, "bindings": 5000}, {"count": 20_000, "bindings": 5000}, {"count": 400, "bindings": 200}, ROUTED,
         ),
     )
 }  # fmt: skip

@@ -49,9 +49,9 @@ class Administration(Engine):
         return self.access.users.all()
 
     @needs((Right.ADMINISTER, places.at_user), audited=True)
-    def add_user(self, who: Who, name: str, hashed: str, grants: tuple[Grant, ...]) -> User:
+    def add_user(self, who: Who, name: str, hashed: str, grants: tuple[Grant, ...], ends_ms: int | None = None) -> User:
         """See Users.add."""
-        return self.access.users.add(name, hashed, grants)
+        return self.access.users.add(name, hashed, grants, ends_ms)
 
     @needs((Right.ADMINISTER, places.at_user), audited=True)
     def change_password(self, who: Who, name: str, hashed: str) -> User:

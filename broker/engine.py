@@ -43,9 +43,11 @@ from .delivery.transactions import Transactions
 from .entries.room import Windows
 from .entries.state import BrokerState
 from .limits import BrokerLimits
+from .long_work import WITHOUT_A_LOOP, Long, LongWork, LoopTurns, OnItsWay, Work
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
-from .steps import STEP, Steps, Work
+from .step_times import StepTimes
+from .steps import LOOK_STEP, STEP, Steps
 from .topology.amqp.dead_letter_router import DeadLetterExchanges
 from .topology.amqp.policies import Policies, PolicyChange
 from .topology.amqp.queues import DeclaredQueues
@@ -82,14 +84,17 @@ class Engine:
         keep_all_history: bool = False,
         disk_low: Callable[[], bool] = lambda: False,
         name: str = "homing",
+        turns: LoopTurns = WITHOUT_A_LOOP,
     ) -> None:
+        """``wake``: there is to be a turn."""
         self.limits = limits or BrokerLimits()
         self.now_ms = now_ms
+        self.step_times = StepTimes()
         self.memory = Memory(self.limits.memory_bytes, lambda: journal.unwritten_bytes)
         self.journal = journal
         self.recorder = Recorder(journal, keep_all_history)
         #: Who may do what: each verb asks.
-        self.access = Access(Users(self._keep_user))
+        self.access = Access(Users(self._keep_user, now_ms))
         self.access.users.changed.append(self._users_changed)
         self.access.check_room = self._check_room
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
@@ -120,11 +125,7 @@ class Engine:
         self.state.references.may_keep = self.flow.may_keep
         self._disk_low = disk_low
         self.state.post_office.add_address(Address(EVENTS, RoutingTypes.MULTICAST, now_ms(), auto_created=False))
-        self.events = Events(self.state, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, name)
-        self.office.dead_lettering, self.redriving.ended = self.events.dead_lettering, self.events.redrive_ended
-        self.office.parking.parked, self.office.parking.stays = self.events.parked, self.events.stays
-        self.intake.full = self.flow.full = self.events.queue_full
-        self.state.faults.report = self.events.fault
+        self._join_events(name)
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.settling, self.limits)
         #: By name, and by client_id.
         self.connections: dict[str, Connection] = {}
@@ -134,28 +135,55 @@ class Engine:
         self.high_watermarks = HighWatermarks()
         self.pulls = Pulls()
         #: Long work that is under way; each returns whether there is more to do.
-        self.work = Work(wake)
-        #: Nothing is handed out any more.
-        self.stopping = False
-        self._next_second_ms = 0
-        self._next_parked_ms = 0
-        #: All queues are being looked at.
-        self._sweeps = False
+        self.work = Work(wake, turns)
+        self.resources.begin = lambda steps: self.work.begin(self.step_times.of("let go", steps), lambda _: None, _raise)
+        self._long = LongWork(turns, wake, self._kinds_of_long_work())
+        #: Messages wait for their turn; some have expired and are there still.
+        self._in_line = self._expiring = False
+        #: Nothing is handed out any more; all queues are being looked at.
+        self.stopping = self._sweeps = False
+        self._next_second_ms = self._next_parked_ms = 0
+
+    def _join_events(self, name: str) -> None:
+        """Who makes them is told."""
+        self.events = Events(self.state, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, name)
+        self.office.dead_lettering, self.redriving.ended = self.events.dead_lettering, self.events.redrive_ended
+        self.office.parking.parked, self.office.parking.stays = self.events.parked, self.events.stays
+        self.intake.full = self.flow.full = self.events.queue_full
+        self.state.faults.report = self.events.fault
+
+    def _kinds_of_long_work(self) -> dict[str, Long]:
+        state, office, call = self.state, self.office, self.step_times.call
+        bounded = OnItsWay(self.journal, state.wake).bounded
+        return {
+            # These two see to it by themselves what is on its way to the disk.
+            "fan-out": (lambda: self._in_line, lambda: call("fan-out", state.throttle.go_on)),
+            "redrive": (lambda: state.redrives.active, lambda: call("redrive", self.redriving.go_on)),
+            "work": bounded((lambda: self.work.under_way, self.work.go_on)),
+            "settle": bounded((lambda: self.settling.lines, lambda: call("settle", self.settling.go_on))),
+            "parked": bounded((self._parked_may_go, lambda: call("parked", office.parking.go_on))),
+            "trim": bounded((lambda: office.untrimmed, lambda: call("trim", office.go_on))),
+            "by time": bounded((lambda: self._expiring or state.going_round.due, lambda: call("by time", self._by_time))),
+        }
+
+    def _parked_may_go(self) -> bool:
+        return bool(self.state.with_room) or self.office.parking.bindings_seen != self.state.post_office.bindings_version
 
     def drain(self) -> int:
         """Dispatches every queue of the ready set, each within its budget. Returns when ``tick`` is wanted: 0 where it is now."""
         state, office, now_ms = self.state, self.office, self.now_ms()
-        state.throttle.turn()
-        if self.work.under_way:
-            self.work.go_on()
-        if self.settling.lines:
-            self.settling.go_on()
-        if state.with_room or office.parking.bindings_seen != state.post_office.bindings_version:
-            office.parking.go_on()
-        if office.untrimmed:
-            office.go_on()
-        if state.redrives.active:
-            self.redriving.go_on()
+        self._in_line = state.throttle.turn()
+        if (
+            self._in_line
+            or self.work.under_way
+            or self.settling.lines
+            or self._parked_may_go()
+            or office.untrimmed
+            or state.redrives.active
+            or self._expiring
+            or state.going_round.due
+        ):
+            self._long.wait()
         if state.pager.held_back:
             state.pager.look_again()
         if self.events.waiting:
@@ -175,7 +203,9 @@ class Engine:
     def next_ms(self) -> int:
         """When ``tick`` is wanted next."""
         schedule, expiries, idle = self.state.schedule, self.state.references.expiries, self.resources.idle
-        soon = min(schedule.look_at_ms, expiries.look_at_ms, self.pulls.look_at_ms, idle.look_at_ms, self.redriving.look_at_ms)
+        soon = min(schedule.look_at_ms, self.pulls.look_at_ms, idle.look_at_ms, self.redriving.look_at_ms)
+        if not self._expiring:
+            soon = min(soon, expiries.look_at_ms)
         return min(soon, self.state.going_round.look_at_ms, self._next_second_ms)
 
     def tick(self) -> None:
@@ -183,10 +213,12 @@ class Engine:
         state, now_ms = self.state, self.now_ms()
         if state.schedule.look_at_ms <= now_ms:
             state.place(state.schedule.take_due(now_ms, SWEEP_BUDGET))
-        if state.references.expiries.look_at_ms <= now_ms:
-            self._expire(now_ms)
+        if state.references.expiries.look_at_ms <= now_ms and not self._expiring:
+            self._expiring = True
+            self._long.wait()
         if state.going_round.look_at_ms <= now_ms:
             state.going_round.look(now_ms)
+            self._long.wait()
         state.pager.tick(now_ms)
         if state.redrives.active or self.redriving.look_at_ms <= now_ms:
             self.redriving.go_on()
@@ -199,12 +231,28 @@ class Engine:
             self._next_second_ms = now_ms + _SECOND_MS
             self._every_second(now_ms)
 
-    def _expire(self, now_ms: int) -> None:
-        for reference in self.state.references.expiries.take_expired(now_ms, SWEEP_BUDGET):
+    def _by_time(self) -> None:
+        if self._expiring:
+            self._expire()
+        if self.state.going_round.due:
+            self._write_returned()
+
+    def _expire(self) -> None:
+        """A step of what has expired."""
+        expiries, now_ms = self.state.references.expiries, self.now_ms()
+        for reference in expiries.take_expired(now_ms, STEP):
             if not reference.expired(now_ms) or reference.where in (Where.IN_COMMIT, Where.GONE):
                 continue
             if reference.where is not Where.DELIVERING:
                 self.office.dead_letter(reference, EXPIRED)
+        self._expiring = expiries.look_at_ms <= now_ms
+        if self._expiring:
+            self.state.wake()
+
+    def _write_returned(self) -> None:
+        self.state.going_round.go_on(self.now_ms())
+        if self.state.going_round.due:
+            self.state.wake()
 
     def _nothing_for(self, consumer: Consumer) -> bool:
         """Whether a pull may be answered that there is nothing: what is on disk only, or was given back, may still come."""
@@ -231,26 +279,23 @@ class Engine:
             "high watermarks": self.high_watermarks.count,
             "clients with high watermarks": self.high_watermarks.clients,
             "bindings": sum([len(exchange.bindings) for exchange in exchanges]),
+            "nodes of topic patterns": sum([exchange.nodes for exchange in exchanges]),
             "duplicate ids": self.intake.duplicate_ids,
             "characters of duplicate ids": self.intake.duplicate_characters,
         }
 
     def _every_second(self, now_ms: int) -> None:
-        for connection in list(self.connections.values()):
-            for consumer in (*connection.consumers.values(), *connection.retired.values()):
-                for reference in self.settlement.time_out(consumer, now_ms):
-                    connection.front_end.not_held(consumer, [reference.tag, reference.tag])
-            self.transactions.time_out(connection, now_ms)
-        for queue, outcome in list(self.office.parking.staying.items()):
-            self._look_at_staying(queue, outcome)
         if not self._sweeps:
             self._sweeps = True
-            self.work.begin(self.resources.sweep(), self._swept, _raise)
+            self.work.begin(self.step_times.of("sweep", self._sweep()), self._swept, _raise)
+        for queue, outcome in list(self.office.parking.staying.items()):
+            self._look_at_staying(queue, outcome)
         if self.journal.busy():
             # Broker time goes along with what is written anyway; an idle broker writes nothing.
             self.journal.batch.clock(now_ms)
         self.state.faults.record_seen(now_ms)
         self.recorder.write_rounds()
+        self.recorder.transient.look(now_ms)
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self.limits.parked_retry_ms
             self.office.parking.try_all()
@@ -261,10 +306,25 @@ class Engine:
         if self.flow.waiting:
             self.flow.relieve()
         self.flow.look(now_ms)
+        self.access.users.look(now_ms)
         self.events.disk(self._disk_low())
         self.office.notes.came_back(self.state.returns)
         self.state.returns.clear()
         self.office.notes.look(now_ms)
+
+    def _sweep(self) -> Steps[None]:
+        """All consumers and transactions, for what took too long, and all queues and addresses."""
+        looks = 0
+        for connection in list(self.connections.values()):
+            for consumer in (*connection.consumers.values(), *connection.retired.values()):
+                if late := self.settlement.time_out(consumer, self.now_ms()):
+                    connection.front_end.not_held(consumer, [each.tag for each in late])
+                looks += 1 + len(late) * (LOOK_STEP // STEP)
+                if looks >= LOOK_STEP:
+                    looks = 0
+                    yield
+            self.transactions.time_out(connection, self.now_ms())
+        yield from self.resources.sweep()
 
     def _swept(self, _: None) -> None:
         self._sweeps = False
@@ -393,7 +453,7 @@ class Engine:
             if queue.settings.expires_ms != expires_ms:
                 self.resources.idle.begin(queue, self.now_ms())
             self.state.mark_ready(queue)
-            self.office.trim(queue)
+            self.office.trim_later(queue)
             if number % STEP == 0:
                 yield
         self.office.parking.try_all()

@@ -6,7 +6,7 @@ it waits for something that will wake the loop: asked turn after turn, it would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -17,11 +17,11 @@ STEP: Final = 200
 #: Messages only looked at in one step.
 LOOK_STEP: Final = 10_000
 #: Deliveries that end in one step where there are more of them than may end at once; and acknowledgements that count as one of these.
-SETTLE_STEP: Final = 100
+SETTLE_STEP: Final = 200
 LIGHTER: Final = 3
 #: No more than this end at once, as they come: of what fails, and of what is acknowledged.
 MOST_AT_ONCE: Final = 1000
-MOST_ACKNOWLEDGED_AT_ONCE: Final = 5000
+MOST_ACKNOWLEDGED_AT_ONCE: Final = 2000
 
 
 def at_once(work: Steps[T]) -> T:
@@ -32,41 +32,3 @@ def at_once(work: Steps[T]) -> T:
         except StopIteration as done:
             value: T = done.value
             return value
-
-
-class Work:
-    """Long work under way, a step of each in each turn. ``wake``: there is to be another turn."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self.under_way: list[Callable[[], bool]] = []
-
-    def begin(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
-        """``done`` gets what it comes to, ``failed`` what breaks it off. The first step is done now."""
-
-        def step() -> bool:
-            return self._step(steps, done, failed)
-
-        if step():
-            self.under_way.append(step)
-
-    def go_on(self) -> None:
-        """Once a turn, where anything is under way."""
-        # What ``done`` has others begin meanwhile stands in the new list.
-        steps, self.under_way = self.under_way, []
-        self.under_way = [step for step in steps if step()] + self.under_way
-
-    def _step(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> bool:
-        """Whether there is more to do."""
-        try:
-            try:
-                waits = next(steps)
-            except StopIteration as result:
-                done(result.value)
-                return False
-        except Exception as error:
-            failed(error)
-            return False
-        if not waits:
-            self._wake()
-        return True

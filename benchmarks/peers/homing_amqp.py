@@ -15,7 +15,7 @@ from benchmarks.peers.rabbitmq import CLIENT
 class HomingAmqp(Peer):
     family = "homing"
     name = "homing-amqp"
-    scenarios = frozenset({"S1", "S2", "S3", "S4", "S5", "S6", "S8", "S9", "S10"})
+    scenarios = frozenset({"S1", "S2", "S3", "S4", "S5", "S6", "S8", "S9", "S10", "S11"})
     native: ClassVar[type[Homing]] = Homing
 
     def __init__(self, directory: Path) -> None:

@@ -115,4 +115,4 @@ class RabbitMQQuorumSingle(RabbitMQQuorum):
 class RabbitMQClassic(_RabbitMQ):
     name = "rabbitmq-classic"
     kind = "classic"
-    scenarios = frozenset({"S1", "S2", "S3", "S4", "S6", "S8", "S9", "S10"})
+    scenarios = frozenset({"S1", "S2", "S3", "S4", "S6", "S8", "S9", "S10", "S11"})

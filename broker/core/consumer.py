@@ -372,6 +372,13 @@ class Consumer:
         if not self.unsettled:
             self.oldest_delivered_ms = None
 
+    def release_all(self) -> None:
+        """Its queue is removed: it holds nothing any more."""
+        self._holds(-self.held_bytes)
+        self.extension = max(0, self.extension - len(self.unsettled))
+        self.unsettled.clear()
+        self.oldest_delivered_ms = None
+
     def expect_back(self, count: int) -> None:
         """So many that it gave back are on the way to their places."""
         self.returning += count

@@ -19,6 +19,9 @@ SUCCEEDED: Final = 3
 FAILED: Final = 4
 RETRIED: Final = 5
 EDITED: Final = COUNTED.index("edited")
+#: Bits of what was sent: meant to be durable by its sender, or not.
+PERSISTENT: Final = 1
+PASSING: Final = 2
 #: The count that each end of an entry belongs to.
 COUNT_OF_OUTCOME: Final = {
     "dead-lettered": COUNTED.index("dead_lettered"),

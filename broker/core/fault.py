@@ -26,6 +26,8 @@ class FailureReport(TypedDict, total=False):
     reason: str
     #: The name of what was to be done, where the program's library knows tasks by names.
     task: str
+    #: What all tries of a task have in common that its library sends as messages of their own.
+    story: str
     error_type: str
     bases: list[str]
     error_text: str

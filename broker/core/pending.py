@@ -194,9 +194,26 @@ class Pending:
         reference.where = to
         self.count -= 1
         self.bytes -= size
+        if self._was_head(reference):
+            return
         self._stale_bytes += size + REFERENCE_BYTES
         if self._stale_bytes > (self.bytes + REFERENCE_BYTES * self.count) // _STALE_PART + _STALE_BYTES:
             self._sweep()
+
+    def _was_head(self, reference: MessageReference) -> bool:
+        """Whether it stood first in its place, and no more: what goes in order leaves no stale entries."""
+        priority = reference.priority
+        fresh, runs = self._fresh[priority], self._returned[priority]
+        if fresh and fresh[0] is reference:
+            fresh.popleft()
+        elif runs and runs[0][2][-1] is reference:
+            runs[0][2].pop()
+            self._came_back[priority] -= 1
+            self._head_has_changed(runs)
+        else:
+            return False
+        self._entries -= 1
+        return True
 
     def pop(self, to: Where) -> MessageReference | None:
         """Takes the next to go; it stands in ``to`` from here on."""

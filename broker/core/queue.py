@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from .amqp.policy import Policy
 from .consumer import Consumer, by_priority
 from .counts import none_yet
-from .message import DELIVERING, IN_COMMIT, PENDING, MessageReference, Where
+from .message import DELIVERING, GONE, IN_COMMIT, PENDING, MessageReference, Where
 from .pending import PRIORITIES, Pending
 from .queue_options import QueueOptions
 from .selector import Selector
@@ -23,6 +23,9 @@ from .suspects import UNTIL_FREE, Awaited, Look
 DISPATCH_BYTES: Final = 256 * 1024
 #: What one dispatch may look at: so many messages, or so many that ordinary selectors are asked about (Selector.cost).
 SCAN_BUDGET: Final = 2000
+#: Taken at a time: where some of these have expired, the next are looked at later. One of those takes as long as so many handed out.
+_RUN: Final = 500
+_EXPIRED_COST: Final = 4
 #: Up to so many for each of several consumers are dealt out one by one, in turn; of more each gets its share at once, which costs less.
 FEW: Final = 16
 
@@ -91,6 +94,7 @@ class Queue:
         "routing_type",
         "scheduled",
         "selector",
+        "sends",
         "settings",
         "shut",
         "standing",
@@ -131,8 +135,8 @@ class Queue:
         self.created_at_ms = created_at_ms
         #: By command; and while very much that comes back is put in its place (delivery/settling.py).
         self.paused = self.shut = False
-        #: See counts.COUNTED.
-        self.counts = none_yet()
+        #: See counts.COUNTED; and whether what was sent to it so far was meant to be durable by its senders, in bits of counts.py.
+        self.counts, self.sends = none_yet(), 0
         self.consumers: list[Consumer] = []
         self.lowest_priority, self.highest_priority = priorities
         # What the journal kept of a queue may have any of the ten that every queue once had.
@@ -287,6 +291,21 @@ class Queue:
         if self.apart and self.apart.get(consumer.connection, UNTIL_FREE) != UNTIL_FREE:
             del self.apart[consumer.connection]
 
+    def end(self) -> list[MessageReference]:
+        """It is removed: nothing in memory stands in any state any more, and nobody holds any of it. Returns what that was."""
+        gone, last = list(self.references.values()), None
+        for reference in gone:
+            reference.where = GONE
+            if reference.consumer is not last:
+                last = reference.consumer
+                if last is not None and last.unsettled:
+                    self._released(last)
+                    last.release_all()
+        self.pending = Pending(len(self.pending.on_disk))
+        self.suspects, self.parked = {}, {}
+        self.scheduled = self.on_hold = self.delivering = 0
+        return gone
+
     # -- consumers ---------------------------------------------------------------------------------------------------
 
     def attach(self, consumer: Consumer) -> None:
@@ -349,7 +368,7 @@ class Queue:
         if shared is not None and shared.limit:
             limit = min(limit, shared.part_for(consumer))
         taken = self._take(consumer, limit, look.now_ms, look.expired)
-        look.budget -= len(taken)
+        look.budget -= len(taken) + _EXPIRED_COST * (len(look.expired) - gone)
         if not taken:
             # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
             look.more = look.more or (consumer.selector is None and self.pending.count > 0 and len(look.expired) > gone)
@@ -405,8 +424,9 @@ class Queue:
         taken: list[MessageReference] = []
         pending, scanned = self.pending, 0
         before = pending.bytes
-        while len(taken) < limit and before - pending.bytes < DISPATCH_BYTES and scanned < SCAN_BUDGET:
-            came = pending.take(DELIVERING, min(limit - len(taken), SCAN_BUDGET - scanned), DISPATCH_BYTES - before + pending.bytes)
+        gone = len(expired)
+        while len(taken) < limit and before - pending.bytes < DISPATCH_BYTES and scanned < SCAN_BUDGET and len(expired) == gone:
+            came = pending.take(DELIVERING, min(limit - len(taken), SCAN_BUDGET - scanned, _RUN), DISPATCH_BYTES - before + pending.bytes)
             if not came:
                 break
             scanned += len(came)

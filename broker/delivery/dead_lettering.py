@@ -24,6 +24,7 @@ from ..core.standing import Standing
 from ..entries.references import Moved
 from ..entries.state import BrokerState
 from ..errors import Refused
+from ..steps import STEP
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute, too_many_hops
 from ..topology.explain import target_of, to_make
 from ..topology.resources import Resources, makes_room, over_length, takes_nothing
@@ -33,7 +34,7 @@ from .parking import MOST_AT_AN_END, Parking
 log = logging.getLogger("homing")
 
 #: drop-head trims at most this many messages at one arrival.
-_TRIM_STEP: Final = 100
+_AT_AN_ARRIVAL: Final = 2
 #: Stands among the names that a way depends on: whose turn it is.
 _TURN: Final = "by turns"
 _NO_ADDRESS: Final = "it has no dead-letter-address (set one in address-settings)"
@@ -210,20 +211,33 @@ class DeadLetterOffice:
                 self._state.journal.when_safe(partial(self.trim, queue))
 
     def trim(self, queue: Queue) -> None:
-        """drop-head: what is too much goes, oldest of the lowest priority first, in bounded steps."""
+        """drop-head, at an arrival: what is too much goes, oldest of the lowest priority first."""
+        self._trim(queue, _AT_AN_ARRIVAL)
+
+    def trim_later(self, queue: Queue) -> None:
+        """A limit may have been made smaller."""
+        if queue.settings.overflow == "drop-head":
+            self.untrimmed[queue] = None
+            self._state.mark_ready(queue)
+
+    def _trim(self, queue: Queue, most: int) -> int:
+        """How many went. What is left goes in the next turns, whether more arrives or not."""
         if queue.settings.overflow != "drop-head":
-            return
-        for _ in range(_TRIM_STEP):
-            if not over_length(queue) or not makes_room(queue):
-                return
+            return 0
+        gone: list[MessageReference] = []
+        while over_length(queue) and makes_room(queue):
+            if len(gone) == most:
+                self.trim_later(queue)
+                break
             oldest = queue.pending.oldest_of_lowest_priority()
             if oldest is None:
                 self._fetch_oldest(queue)
-                return
-            self.dead_letter(oldest, MAX_LENGTH)
-        # What is left goes in the next turns, whether more arrives or not (a limit may have been made smaller).
-        self.untrimmed[queue] = None
-        self._state.mark_ready(queue)
+                break
+            queue.withdraw(oldest, IN_COMMIT)
+            gone.append(oldest)
+        if gone:
+            self.dead_letter_all(queue, gone, MAX_LENGTH, self._state.now_ms())
+        return len(gone)
 
     def _fetch_oldest(self, queue: Queue) -> None:
         """What is to go next is only on disk; the queue is marked ready, and so looked at again, when it is here."""
@@ -233,10 +247,16 @@ class DeadLetterOffice:
             self._state.pager.fetch(queue, lowest)
 
     def go_on(self) -> None:
-        """The next step of what was too much for one: once a turn, where there is any."""
+        """Another step of what is too much, of all queues together: once a turn, where there is any."""
         queues, self.untrimmed = self.untrimmed, {}
-        for queue in queues:
-            self.trim(queue)
+        most = STEP
+        while queues and most > 0:
+            queue, _ = queues.popitem()
+            most -= 1 + self._trim(queue, most)
+        if queues:
+            # Their turn comes before that of those that had it now.
+            self.untrimmed |= queues
+            self._state.wake()
 
     def _stand(self) -> tuple[int, Standing]:
         """Another one whenever bindings, queues or settings have changed."""

@@ -11,7 +11,7 @@ from ..core.queue import Dispatch, Queue
 from ..entries.state import BrokerState
 from .dead_lettering import DeadLetterOffice
 
-#: Messages one queue hands out in one turn of the loop.
+#: Messages that all queues together hand out in one turn of the loop, about: what one begins with is not more than this.
 DISPATCH_BUDGET: Final = 2000
 #: What selectors may cost in one turn, over all queues: see Selector.cost.
 SELECTOR_BUDGET: Final = 10_000
@@ -23,16 +23,17 @@ class Dispatcher:
         self._office = office
 
     def ready(self, now_ms: int) -> None:
-        """Every queue of the ready set, each within its budget."""
+        """Every queue of the ready set, as long as the turn's budget lasts."""
         state = self._state
-        queues, again, cost = list(state.ready), list[Queue](), 0
+        queues, again, cost, left = list(state.ready), list[Queue](), 0, DISPATCH_BUDGET
         state.ready.clear()
         for queue in queues:
-            if cost >= SELECTOR_BUDGET:
+            if cost >= SELECTOR_BUDGET or left <= 0:
                 state.mark_ready(queue)
                 continue
             result = self._dispatch(queue, now_ms)
             cost += result.cost
+            left -= sum([len(references) for _, references in result.deliveries]) + len(result.expired)
             if result.more:
                 again.append(queue)
         for queue in again:  # behind those that had no turn
@@ -56,8 +57,8 @@ class Dispatcher:
                 self._deliver_when_counted(consumer, references)
             else:
                 consumer.sink.deliver(consumer, references)
-        for reference in result.expired:
-            self._office.dead_letter(reference, EXPIRED)
+        if result.expired:
+            self._office.dead_letter_all(queue, result.expired, EXPIRED, now_ms)
         if self._state.awaited:
             self._state.made_room(queue)
         if queue.pending.disk_count or queue.pending.overdue:

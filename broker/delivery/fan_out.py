@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..core.counts import SENT
 from ..core.message import Message, MessageReference, size_of
 from ..core.queue import Queue
+from ..entries.references import kinds
 from ..entries.state import BrokerState
 
 
@@ -28,6 +29,7 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue], no
     born: dict[int, MessageReference] = {}
     for queue, keeps in zip(queues, keep, strict=True):
         queue.counts[SENT] += len(messages)
+        queue.sends |= kinds(durable, len(messages))
         if keeps:
             here = join(queue, messages, sequence, weight, now_ms, shared=True)
             # Where nobody is there is nobody that they could be offered to.

@@ -13,7 +13,7 @@ from ..core.queue import Queue
 from ..core.routing import Address, Route
 from ..core.settings.units import counted
 from ..entries.state import BrokerState
-from ..entries.throttle import COST_OF_A_REFERENCE, REFERENCES_A_TURN
+from ..entries.throttle import COST_OF_A_REFERENCE, COST_OF_EACH, REFERENCES_A_TURN
 from ..errors import Refused
 from ..topology.resources import Resources, makes_room, over_length
 from .dead_lettering import DeadLetterOffice
@@ -279,6 +279,8 @@ class Intake:
         state = self._state
         now_ms = state.now_ms()
         message.message_id = state.journal.next_id()
+        if len(queues) > 1:
+            state.throttle.spend(COST_OF_EACH * len(queues))
         self._note_duplicate_id(message, queues)
         due_at_ms = now_ms + message.delay_ms if message.delay_ms > 0 else None
         references = state.references.enter(message, queues, now_ms, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)

@@ -22,6 +22,7 @@ from ..entries.state import BrokerState
 from ..steps import LIGHTER, MOST_ACKNOWLEDGED_AT_ONCE, MOST_AT_ONCE, SETTLE_STEP
 from .dead_lettering import DeadLetterOffice
 from .settling import Part, Settling
+from .stories import Stories
 
 log = logging.getLogger("homing")
 
@@ -46,6 +47,7 @@ class Settlement:
     def __init__(self, state: BrokerState, office: DeadLetterOffice, settling: Settling) -> None:
         self._state = state
         self._office = office
+        self.stories = Stories(state)
         self._settling = settling
 
     def _in_steps(
@@ -156,6 +158,9 @@ class Settlement:
         apply_limit: bool = True,
     ) -> None:
         """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
+        if report and "story" in report and outcome == REJECTED and len(references) == 1:
+            consumer, last = self.stories.joined(consumer, references[0], report["story"])
+            references = [last]
         self._come_back(consumer, references, lambda some: self.fail_but_for_places(consumer, some, failure, outcome, report, apply_limit))
 
     def fail_but_for_places(
@@ -171,9 +176,10 @@ class Settlement:
         state, queue, settings = self._state, consumer.queue, consumer.queue.settings
         if consumer.returns_at_once:
             settings = of_amqp_consumer(settings, failure)
-        if report:
-            consumer.reports += 1
         report = report or {}
+        # The native client always says how it came back, which alone tells nothing of why.
+        reported = bool(report.keys() - {"outcome"})
+        consumer.reports += reported
         if failure.counts:
             # What a client wrote is read before anything changes.
             state.recorder.read_report(report, queue, outcome)
@@ -190,7 +196,7 @@ class Settlement:
             decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
             if failure.counts:
-                self._record(consumer, terms, verdicts, outcome, bool(report), now_ms)
+                self._record(consumer, terms, verdicts, outcome, reported, now_ms)
             else:
                 state.recorder.delivered(queue, members, now_ms)
             ending: dict[tuple[bool, str], list[MessageReference]] = {}

@@ -13,6 +13,10 @@ from typing import Final
 
 #: How long a turn may have taken when something more is begun in it.
 TURN_S: Final = 0.005
+#: So many turns pass for each such time that one has taken longer.
+_REST: Final = 3
+#: And no more than these: a confirm has passed all its turns by then.
+_MOST_REST: Final = 20
 
 
 class Turns:
@@ -30,12 +34,11 @@ class Turns:
 
     def late(self) -> bool:
         """Whether nothing more is to be begun in this turn. Asked first in a turn, it says when that begins."""
-        now_s = self._now_s()
         if not self._called:
-            self._began_s = now_s
-            self._call()
+            self._begin()
             return False
-        self._owed = max(self._owed, int((now_s - self._began_s) / TURN_S))
+        now_s = self._now_s()
+        self._owed = max(self._owed, min(_MOST_REST, _REST * int((now_s - self._began_s) / TURN_S)))
         return self._owed > 0
 
     def full(self) -> bool:
@@ -45,12 +48,22 @@ class Turns:
     def wait(self, go_on: Callable[[], None]) -> None:
         """``go_on`` is called in a later turn. It may not raise, and may wait again."""
         self._line.append(go_on)
-        self._call()
+        self._begin()
+
+    def have_next(self, go_on: Callable[[], None]) -> None:
+        """Like ``wait``, and only the first in line goes before it."""
+        self._line.insert(1, go_on)
+        self._begin()
+
+    def _begin(self) -> None:
+        """The turn begins, unless it has, and the next is heard of."""
+        if not self._called:
+            self._began_s = self._now_s()
+            self._call()
 
     def _call(self) -> None:
-        if not self._called:
-            self._called = True
-            self._call_soon(self._next)
+        self._called = True
+        self._call_soon(self._next)
 
     def _next(self) -> None:
         self._began_s = self._now_s()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
@@ -12,7 +12,8 @@ from ..core import dead_letter
 from ..core.amqp.declared import AMQP
 from ..core.amqp.policy import Policy
 from ..core.amqp.vhost import SEPARATOR, address_and_queue, split
-from ..core.message import Where
+from ..core.counts import COUNT_OF_OUTCOME
+from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..core.queue_options import QueueOptions
 from ..core.reserved import EVENTS, RESERVED
@@ -27,7 +28,7 @@ from ..core.settings.address_settings import (
 from ..core.settings.values import SettingError
 from ..entries.state import BrokerState
 from ..errors import Refused
-from ..steps import STEP, Steps, at_once
+from ..steps import MOST_AT_ONCE, STEP, Steps, at_once
 from .amqp.arguments import default_attempts, keeps_all, priorities
 from .amqp.policies import Policies, with_policy
 from .idle_queues import IdleQueues
@@ -37,6 +38,8 @@ QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
 _MAX_NAME: Final = 512
 #: Queues, or addresses, that one step of a sweep looks at.
 _SWEPT: Final = 1_000
+#: Rows on disk that are purged in one step: between two of them is a commit.
+_PURGED_ROWS: Final = 500
 
 
 #: Every second looks at every queue, and a call lists them all.
@@ -74,6 +77,8 @@ class Resources:
         self.idle = IdleQueues(state.wake)
         #: Called with every queue that was removed.
         self.queue_gone: list[Callable[[Queue], None]] = []
+        #: Work in steps that nobody waits for.
+        self.begin: Callable[[Steps[None]], object] = at_once
         #: Called with the name of every address that was removed.
         self.address_gone: list[Callable[[str], object]] = []
 
@@ -275,16 +280,28 @@ class Resources:
     # -- removed -----------------------------------------------------------------------------------------------------
 
     def delete_queue(self, queue: Queue, outcome: str = "purged") -> int:
-        """Removes a queue and what is in it; returns how many messages that were."""
-        count = at_once(self._purge_memory(queue, outcome, everything=True)) + queue.count
+        """Removes a queue and what is in it; returns how many messages that were. Memory is given back in steps where there is much."""
+        count = 0
+        if len(queue.references) <= MOST_AT_ONCE:
+            count = at_once(self._purge_memory(queue, outcome, everything=True))
+        count += queue.count
         self._state.pager.forget(queue)
+        left = queue.end()
+        queue.counts[COUNT_OF_OUTCOME[outcome]] += len(left)
         self._state.post_office.remove_queue(queue)
         self._state.ready.pop(queue, None)
         self.idle.forget(queue)
         self._state.recorder.queue_changed(queue, deleted_at_ms=self._state.now_ms())
         for listener in self.queue_gone:
             listener(queue)
+        if left:
+            self.begin(self._let_go(queue, left, outcome))
         return count
+
+    def _let_go(self, queue: Queue, references: list[MessageReference], outcome: str) -> Steps[None]:
+        for part in _used_up(references):
+            self._state.references.let_go(queue, part, outcome, self._state.now_ms())
+            yield
 
     def purge_steps(self, queue: Queue, outcome: str = "purged") -> Steps[int]:
         """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
@@ -293,23 +310,27 @@ class Resources:
 
         def leave(records: list[ReferenceRecord]) -> bool:
             nonlocal count
-            count += len(records)
-            for record in records:
-                self._state.references.leave(self._state.pager.adopt(queue, record), outcome, self._state.now_ms())
+            count += self._leave_all(queue, [self._state.pager.adopt(queue, record) for record in records], outcome)
             return True
 
-        yield from self._state.pager.on_disk(queue, leave, up_to)
+        yield from self._state.pager.on_disk(queue, leave, up_to, rows=_PURGED_ROWS)
         return count
 
     def _purge_memory(self, queue: Queue, outcome: str, everything: bool = False) -> Steps[int]:
         count = 0
-        for number, reference in enumerate(list(queue.references.values()), 1):
-            if reference.where is not Where.GONE and (everything or reference.where not in (Where.DELIVERING, Where.IN_COMMIT)):
-                self._state.references.leave(reference, outcome, self._state.now_ms())
-                count += 1
-            if number % STEP == 0:
+        stay = (Where.GONE,) if everything else (Where.GONE, Where.DELIVERING, Where.IN_COMMIT)
+        for number, part in enumerate(_used_up(list(queue.references.values()))):
+            if number:
                 yield
+            count += self._leave_all(queue, [each for each in part if each.where not in stay], outcome)
         return count
+
+    def _leave_all(self, queue: Queue, references: list[MessageReference], outcome: str) -> int:
+        for reference in references:
+            queue.withdraw(reference, Where.GONE)
+        if references:
+            self._state.references.leave_all(queue, references, outcome, self._state.now_ms())
+        return len(references)
 
     def _is_named(self, queue: Queue) -> bool:
         return queue.name in self.named or queue.address in self.named
@@ -362,6 +383,17 @@ class Resources:
         self._state.settings.forget(address.name)
         for forget in self.address_gone:
             forget(address.name)
+
+
+def _used_up(references: list[MessageReference]) -> Iterator[list[MessageReference]]:
+    """A step's worth at a time, in order. Nothing keeps what was handed out: very much would be freed at once in the end."""
+    references.reverse()
+    while references:
+        part = references[-STEP:]
+        del references[-STEP:]
+        part.reverse()
+        yield part
+        del part
 
 
 def _comes_again(routing_type: str) -> bool:

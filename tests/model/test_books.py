@@ -16,7 +16,7 @@ from homing.broker.core.redrive_job import RedriveJob
 from homing.broker.core.suspects import UNTIL_FREE
 from homing.broker.errors import Refused
 from homing.broker.process.keeping import keeps
-from homing.journal.contract import FaultStat
+from homing.journal.contract import OF_TRANSIENT, FaultStat, QueueStat
 from tests import inside
 from tests.model.world import ANYBODY, World
 from tests.unit.test_amqp_methods import published
@@ -34,6 +34,8 @@ QUEUES: dict[str, dict[str, Any]] = {
 }
 EXCHANGES = {"in": ("quorum", "plain", "passing"), "again": ("quorum", "plain"), "dead": ("quorum", "refuses", "limit")}
 NAMES = (*QUEUES, "passing")
+CAME = (QueueStat.SENT, QueueStat.MOVED_IN)
+WENT = (QueueStat.SUCCEEDED, *range(QueueStat.DEAD_LETTERED, QueueStat.FAILED_FIRST))
 STEPS = (
     *("publish",) * 3,
     *("get",) * 3,
@@ -181,6 +183,7 @@ class Books:
         assert [len(each) for each in failed] == [self.waiting, inside.faults(broker).in_memory.total()]
         self._check_jobs([each.redrive for each in rows.values()], [each.redrive for each in passing])
         self._check_bytes(here)
+        self._check_minutes()
         for queue in inside.queues(broker).values():
             for connection, until_ms in queue.apart.items():
                 (there,) = [each for each in inside.connections(broker).values() if each.name == connection]
@@ -202,6 +205,24 @@ class Books:
             size[message.kept] += message.size + REFERENCE_BYTES * message.references
         references = inside.references(self.world.broker)
         assert (references.durable_bytes, references.transient_bytes) == (size[True], size[False])
+
+    def _check_minutes(self) -> None:
+        """Sent + moved in = what became of them + here: of all messages of each durable queue, and of the transient ones."""
+        inside.recorder(self.world.broker).transient.write()
+        journal = self.world.journal
+        total = {queue_id: Counter(dict(enumerate(row))) for queue_id, row in journal.queue_stats.items()}
+        for (queue_id, _), row in journal.batch.queue_stats.items():
+            total.setdefault(queue_id, Counter()).update(dict(enumerate(row)))
+        for queue in inside.queues(self.world.broker).values():
+            counts, passing = total.pop(queue.queue_id, Counter()), [each for each in queue.references.values() if not each.durable]
+            if not queue.durable:
+                assert not counts
+                continue
+            here = sum(counts[way] for way in CAME) - sum(counts[way] for way in WENT)
+            transient = sum(counts[way + OF_TRANSIENT] for way in CAME) - sum(counts[way + OF_TRANSIENT] for way in WENT)
+            assert (here, transient - counts[QueueStat.KEPT]) == (len(queue.references), len(passing)), f"{queue.name}: {counts}"
+            assert all(count >= 0 for count in counts.values())
+            assert all(counts[way] >= counts[way + OF_TRANSIENT] for way in range(QueueStat.FAILED_FIRST))
 
 
 @pytest.mark.parametrize("seed", range(8))

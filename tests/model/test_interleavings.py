@@ -146,16 +146,26 @@ def test_a_message_that_was_redriven_and_then_succeeds_leaves_its_outcome() -> N
     assert sorted(life.world.journal.outcomes.values()) == ["dead-lettered", "redriven", "succeeded"]
 
 
-def test_a_length_limit_that_became_smaller_is_reached_without_another_arrival() -> None:
+def test_length_limits_that_became_smaller_are_reached_without_another_arrival_in_bounded_steps() -> None:
     life = Life({"max-length": 1000, "overflow": "drop-head"})
     client = life.client()
-    life.send(client, "a", *[str(number) for number in range(1000)])
+    sent = {"a": 1000, **{f"b{number}": 50 for number in range(10)}}
+    for name, messages in sent.items():
+        life.send(client, name, *[str(number) for number in range(messages)])
     life.world.commit()
     inside.apply_settings(life.world.broker, AddressSettingsRepository({"#": {"max-length": 10, "overflow": "drop-head"}}))
+    left = [sum(sent.values())]
     for _ in range(20):
-        life.world.commit()
-    assert life.queue("a").ready == 10
-    assert all(reference.where is Where.PENDING for reference in life.queue("a").references.values())
+        life.world.broker.drain()
+        left.append(sum(life.queue(name).ready for name in sent))
+        life.world.journal.commit()
+    assert max(before - after for before, after in pairwise(left)) <= 200, "of all queues together"
+    assert {name: life.queue(name).ready for name in sent} == dict.fromkeys(sent, 10)
+    kept = [reference for name in sent for reference in life.queue(name).references.values()]
+    assert all(reference.where is Where.PENDING for reference in kept)
+    assert [reference.message.body for reference in life.queue("a").references.values()] == [
+        str(number).encode() for number in range(990, 1000)
+    ]
 
 
 def test_a_message_that_went_back_and_was_acknowledged_again_makes_the_transaction_refused_not_torn() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from homing.broker.core.counts import COUNT_OF_OUTCOME
 from homing.broker.protocols.amqp091.codec import method_frame
 from homing.broker.protocols.native.codec import Op
 from tests import inside
@@ -16,9 +18,9 @@ from tests.unit.test_amqp_session import Peer
 
 #: More than may end at once; and of acknowledgements.
 MANY = 1_500
-MANY_ACKNOWLEDGED = 5_500
+MANY_ACKNOWLEDGED = 2_500
 #: What one turn of the loop may settle of that.
-A_TURN = 500
+A_TURN = 700
 SETTINGS = {"#": {"max-delivery-attempts": 10, "redelivery-delay": 0}}
 
 
@@ -117,6 +119,31 @@ def test_no_turn_settles_more_than_it_may_and_others_are_confirmed_between(how: 
         assert bodies(world, "DLQ.work") == expected
 
 
+def test_what_very_many_consumers_did_not_settle_in_time_comes_back_in_steps() -> None:
+    consumers, each = 30, 50
+    world, _ = filled(consumers * each)
+    peer = Peer(world)
+    peer.log_in()
+    peer.call(1, "channel.open", "")
+    peer.call(1, "basic.qos", 0, each, False)
+    for number in range(consumers):
+        peer.call(1, "basic.consume", 0, "work", f"c{number}", False, False, False, False, {})
+    for number in range(consumers):
+        peer.call(1, "basic.cancel", f"c{number}", False)
+    held = [work(world).delivering]
+    assert held == [consumers * each]
+    world.time_ms += work(world).settings.consumer_timeout_ms
+    world.broker.tick()
+    while held[-1]:
+        held.append(work(world).delivering)
+        turn(world)
+        assert len(held) < consumers
+    assert max(before - after for before, after in pairwise(held)) <= A_TURN
+    world.commit()
+    world.check_balance()
+    assert bodies(world, "work") == list(range(consumers * each))
+
+
 @pytest.mark.parametrize("how", ["requeue", "close", "lost"])
 def test_what_comes_back_is_there_all_at_once_and_in_its_order(how: str) -> None:
     world, other = filled()
@@ -174,7 +201,7 @@ def test_a_kill_in_the_middle_loses_nothing_and_doubles_nothing(how: str) -> Non
     world, _ = filled()
     peer = holder(world)
     end(peer, how)
-    for _ in range(9):
+    for _ in range(5):
         turn(world)
     left = work(world).delivering
     assert 0 < left < MANY
@@ -245,3 +272,29 @@ def test_native_acknowledgements_of_very_many_are_answered_when_all_is_done(kind
     assert [frame[1] for frame in reader.of(Op.RESULT)] == [1, 7, 8]
     assert bodies(world, "work") == list(range(left))
     assert bodies(world, "DLQ.work") == list(range(dead)) if dead else "DLQ.work" not in inside.queues(world.broker)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_queue_that_is_deleted_with_very_much_in_it_is_gone_at_once_and_its_memory_in_steps(killed: bool) -> None:
+    world, _ = filled()
+    peer, queue = holder(world), work(world)
+    before = inside.memory(world.broker).bytes
+    peer.session.receive(method_frame(1, "queue.delete", 0, "work", False, False, False))
+    assert "work" not in inside.queues(world.broker)
+    assert len(queue.references) > MANY - A_TURN, "most of it is still to be let go"
+    # What is still acknowledged of it is nothing any more, and what dies of it goes nowhere.
+    peer.session.receive(method_frame(1, "basic.nack", 0, True, False))
+    if killed:
+        world.journal.commit()
+        world.crash()
+    else:
+        seen = len(queue.references)
+        while queue.references:
+            world.broker.drain()
+            assert 0 < seen - len(queue.references) <= A_TURN
+            seen = len(queue.references)
+        assert inside.memory(world.broker).bytes < before - 300 * MANY
+        assert queue.counts[COUNT_OF_OUTCOME["purged"]] == MANY
+    world.commit()
+    world.check_balance()
+    assert not {"work", "DLQ.work"} & set(inside.queues(world.broker))

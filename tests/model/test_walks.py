@@ -94,5 +94,5 @@ def test_walks_are_as_long_as_the_page_says(rounds: list[dict[str, Walk]]) -> No
     one, further = found.pop("redrive of one"), found.pop("redrive of many")
     assert {walk: said[walk] for walk in found} == found, "where one has become shorter, the page says so; where longer, why"
     # From its call to its answer: the disk says in how many turns.
-    assert 0.8 * said["redrive of one"] < one <= said["redrive of one"]
+    assert 0.9 * said["redrive of one"] < one < 1.1 * said["redrive of one"]
     assert (further - one) / (MORE - 1) <= said["each further message of a redrive"]

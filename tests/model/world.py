@@ -306,10 +306,9 @@ class Client:
     def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
         self.held.pop(consumer.number, None)
 
-    def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
-        for at in range(0, len(ranges), 2):
-            for tag in range(ranges[at], ranges[at + 1] + 1):
-                self.held.get(consumer.number, {}).pop(tag, None)
+    def not_held(self, consumer: Consumer, tags: list[int]) -> None:
+        for tag in tags:
+            self.held.get(consumer.number, {}).pop(tag, None)
 
     def end(self, code: str, message: str, fix: str) -> None:
         self.ended = True

@@ -20,6 +20,8 @@ from tests.model.world import World
 from tests.unit.test_goodbyes import LOGIN
 
 ACKNOWLEDGED: Final = b"".join([method_frame(1, "basic.ack", tag, False) for tag in range(1, 300)])
+#: Turns that pass for each turn's time that one took.
+REST: Final[list[list[str]]] = [[], [], []]
 REFUSED: Final = method_frame(1, "basic.nack", 7, False, True)
 
 
@@ -57,7 +59,7 @@ def test_a_turn_that_has_taken_long_enough_is_full() -> None:
     assert not loop.turns.full(), "there is time for more"
     loop.work("b", 0.9)
     assert loop.turns.full()
-    loop.turn()
+    assert [loop.turn() for _ in REST] == REST
     assert not loop.turns.full()
 
 
@@ -68,22 +70,22 @@ def test_those_in_line_go_on_one_after_the_other() -> None:
     assert loop.turns.full()
     for name in "bcd":
         loop.turns.wait(lambda name=name: loop.work(name, 0.6))  # type: ignore[misc]
-    assert loop.turn() == [], "the turn before was long"
+    assert [loop.turn() for _ in REST] == REST, "the turn before was long"
     assert loop.turn() == ["b", "c"]
     assert loop.turns.full(), "who comes now comes behind d"
-    assert [loop.turn(), loop.turn()] == [[], ["d"]]
+    assert [loop.turn() for _ in range(4)] == [*REST, ["d"]]
     assert not loop.turns.full()
     loop.turn()
     assert loop.idle
 
 
-def test_others_have_as_many_turns_as_somebody_took() -> None:
+def test_others_have_turns_for_each_that_somebody_took() -> None:
     loop = Loop()
     loop.turns.full()
     loop.work("long", 3.5)
     assert loop.turns.full()
     loop.turns.wait(lambda: loop.work("again", 1))
-    assert [loop.turn() for _ in range(4)] == [[], [], [], ["again"]]
+    assert [loop.turn() for _ in range(10)] == [*REST * 3, ["again"]]
 
 
 def test_who_waits_again_comes_behind_the_others() -> None:
@@ -96,7 +98,28 @@ def test_who_waits_again_comes_behind_the_others() -> None:
 
     loop.turns.wait(go_on)
     loop.turns.wait(lambda: loop.work("b", 0.1))
-    assert [loop.turn() for _ in range(5)] == [["a"], [], ["b", "a"], [], ["a"]]
+    assert [loop.turn() for _ in range(9)] == [["a"], *REST, ["b", "a"], *REST, ["a"]]
+
+
+def test_who_waits_in_a_turn_that_nobody_asked_about_owes_nothing_for_the_time_before() -> None:
+    loop = Loop()
+    loop.now_s = 1000.0
+    loop.turns.wait(lambda: loop.work("a", 0.1))
+    assert not loop.turns.late()
+    assert loop.turn() == ["a"]
+
+
+def test_the_brokers_long_work_and_those_in_line_take_turns() -> None:
+    loop = Loop()
+
+    def long_work() -> None:
+        loop.work("broker", 1)
+        loop.turns.have_next(long_work)
+
+    for name in "abc":
+        loop.turns.wait(lambda name=name: loop.work(name, 1))  # type: ignore[misc]
+    loop.turns.have_next(long_work)
+    assert [each for _ in range(20) for each in loop.turn()] == ["a", "broker", "b", "broker", "c", "broker"]
 
 
 class Socket:

@@ -27,17 +27,20 @@ class _Node(Generic[T]):
     __slots__ = ("any_number", "any_word", "ends", "literal", "many")
 
     def __init__(self, many: bool = False) -> None:
-        self.literal: dict[str, _Node[T]] = {}
+        #: None where there is none: of most nodes there are very many.
+        self.literal: dict[str, _Node[T]] | None = None
         self.any_word: _Node[T] | None = None
         self.any_number: _Node[T] | None = None
-        #: What patterns lead to that end here, and how many bindings do.
-        self.ends: dict[T, int] = {}
+        #: What patterns lead to that end here, and how many bindings do; None as above.
+        self.ends: dict[T, int] | None = None
         self.many = many
 
     def after(self, word: str) -> _Node[T] | None:
         if word == _MANY:
             return self.any_number
-        return self.any_word if word == _ONE else self.literal.get(word)
+        if word == _ONE:
+            return self.any_word
+        return None if self.literal is None else self.literal.get(word)
 
     def make(self, word: str) -> _Node[T]:
         node: _Node[T] = _Node(word == _MANY)
@@ -52,10 +55,11 @@ class _Node(Generic[T]):
             self.any_number = node
         elif word == _ONE:
             self.any_word = node
-        elif node is None:
-            del self.literal[word]
-        else:
+        elif node is not None:
+            self.literal = self.literal or {}
             self.literal[word] = node
+        elif self.literal is not None:
+            del self.literal[word]
 
     @property
     def ends_all(self) -> bool:
@@ -68,12 +72,19 @@ class TopicIndex(Generic[T]):
 
     def __init__(self) -> None:
         self._root: _Node[T] = _Node()
+        #: Of the trie, but for the root.
+        self.nodes = 0
 
     def add(self, pattern: str, target: T) -> None:
         """Counted: as often as it was added it is to be removed."""
         node = self._root
         for word in words_of(pattern):
-            node = node.after(word) or node.make(word)
+            following = node.after(word)
+            if following is None:
+                following = node.make(word)
+                self.nodes += 1
+            node = following
+        node.ends = node.ends or {}
         node.ends[target] = node.ends.get(target, 0) + 1
 
     def remove(self, pattern: str, target: T) -> None:
@@ -83,12 +94,14 @@ class TopicIndex(Generic[T]):
             assert node is not None, "only what was added is removed"
             path.append(node)
         ends = path[-1].ends
+        assert ends is not None, "only what was added is removed"
         ends[target] -= 1
         if not ends[target]:
             del ends[target]
         while words and not path[-1].ends and path[-1].ends_all:
             path.pop()
             path[-1].remove(words.pop())
+            self.nodes -= 1
 
     @property
     def is_empty(self) -> bool:
@@ -108,7 +121,7 @@ class TopicIndex(Generic[T]):
                     walk.cost += 1
                     if node.many:
                         following[node] = None
-                    if (literal := node.literal.get(word)) is not None:
+                    if node.literal and (literal := node.literal.get(word)) is not None:
                         walk.reach(literal, following)
                     if node.any_word is not None:
                         walk.reach(node.any_word, following)

@@ -181,6 +181,11 @@ class Exchange:
                 del self._by_key[binding.key]
         return True
 
+    @property
+    def nodes(self) -> int:
+        """What its topic patterns take room with, beside themselves."""
+        return self._by_pattern.nodes
+
     def bindings_to(self, destination: Destination) -> list[Binding]:
         return list(self._by_destination.get(destination, {}).values())
 

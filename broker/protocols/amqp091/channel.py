@@ -10,7 +10,6 @@ import secrets
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from ...core.amqp.declared import ConsumerArguments, counts_deliveries
@@ -51,6 +50,9 @@ from .unacked import Unacked, UnackedDeliveries
 Held = tuple[PublishEvent, Pattern]
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
+#: Messages of a read that are taken in before it is looked whether the turn has been long enough: together, and one by one.
+_AT_ONCE: Final = 500
+_EACH: Final = 100
 _DELIVERY: Final = struct.Struct(">QB")
 _REPLY_TO: Final = REPLY_TO.encode()
 _SIZE: Final = struct.Struct(">Q")
@@ -152,24 +154,36 @@ class Channel(Confirming):
     def _publish_run(self, run: PublishRun) -> None:
         """All at once where nothing has to be told of any single one of them; else one by one. What is too much for now waits."""
         special = self.transaction is not None or run.immediate or _REPLY_TO in run.properties
-        number = None if special else take_in_run(self.session, run)
+        first = run if len(run.bodies) <= _AT_ONCE else run.first(_AT_ONCE)
+        number = None if special else take_in_run(self.session, first)
         if number is None:
             self._publish_each(run)
             return
         if self.published is not None and number:
             self.published += number
             self.session.turn.confirming[self] = None
-        if number < len(run.bodies):
+        if number < len(first.bodies):
             self.session.postpone(run.after(number))
+        elif number < len(run.bodies):
+            self._go_on(run.after(number))
+
+    def _go_on(self, run: PublishRun) -> None:
+        """With what is left of it, in another turn where this one has been long enough."""
+        if self.session.late():
+            self.session.wait_turn([run])
+        else:
+            self._publish_run(run)
 
     def _publish_each(self, run: PublishRun) -> None:
-        for number, event in enumerate(run.each()):
+        for number, event in enumerate(run.first(_EACH).each(), 1):
             self.publish(event)
             if self.session.postponed:
                 # The event itself is the first of what waits, as it was changed before.
-                if number + 1 < len(run.bodies):
-                    self.session.postpone(run.after(number + 1))
+                if number < len(run.bodies):
+                    self.session.postpone(run.after(number))
                 return
+        if len(run.bodies) > _EACH:
+            self._go_on(run.after(_EACH))
 
     def _take_in(self, event: PublishEvent) -> None:
         taken = take_in(self.session, event)
@@ -386,13 +400,14 @@ class Channel(Confirming):
         return True
 
     def _parts(self, last: int, how: str) -> Iterator[tuple[int, Callable[[], Returned]]]:
+        """Tags are looked up once: a dictionary of which the front was taken is passed over anew by each look at its front."""
         size = SETTLE_STEP // LIGHTER if how == "ack" else SETTLE_STEP
-        while next(iter(self._unacked), last + 1) <= last:
-            yield size, partial(self._end_some, last, how)
+        tags = [tag for tag in self._unacked if tag <= last]
+        for start in range(0, len(tags), SETTLE_STEP):
+            yield size, partial(self._end_some, tags[start : start + SETTLE_STEP], how)
 
-    def _end_some(self, last: int, how: str) -> Returned:
-        """Of what is held up to this tag."""
-        taken = self._unacked.take([tag for tag in islice(self._unacked, SETTLE_STEP) if tag <= last])
+    def _end_some(self, tags: list[int], how: str) -> Returned:
+        taken = self._unacked.take(tags)
         broker, back = self.session.broker, Returned()
         if how == "ack":
             for consumer, references in still_unacked(taken).items():

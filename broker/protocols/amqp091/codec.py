@@ -131,6 +131,9 @@ class PublishRun(NamedTuple):
         """All but the first so many."""
         return self._replace(bodies=self.bodies[number:])
 
+    def first(self, number: int) -> PublishRun:
+        return self._replace(bodies=self.bodies[:number])
+
     def each(self) -> list[PublishEvent]:
         """One event for each message of the run."""
         return [PublishEvent(*self[:6], body, self.size) for body in self.bodies]

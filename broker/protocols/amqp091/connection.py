@@ -146,6 +146,14 @@ class AmqpConnection:
         opened = self.connection
         opened.client, opened.library = introduced(opened.client, opened.library, said)
 
+    def late(self) -> bool:
+        """Whether this turn has been long enough."""
+        raise NotImplementedError
+
+    def wait_turn(self, events: Sequence[PublishEvent | PublishRun]) -> None:
+        """These, which a read may hold very many of, are for another turn of the loop."""
+        raise NotImplementedError
+
     def gave_back(self) -> None:
         """Deliveries were refused: until that is on disk they stand nowhere where they could be seen."""
         raise NotImplementedError
@@ -189,6 +197,6 @@ class AmqpConnection:
         if subscriber is not None:
             subscriber.cancelled()
 
-    def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
+    def not_held(self, consumer: Consumer, tags: list[int]) -> None:
         """What timed out is with others again, and there is room for more; a late acknowledgement of it is passed over."""
         self.settled(consumer)

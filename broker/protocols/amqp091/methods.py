@@ -169,7 +169,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
         session.go_on()
 
     session.defer()
-    session.broker.work.begin(steps, purged, session.broken)
+    session.broker.work.begin(session.broker.step_times.of("queue.purge", steps), purged, session.broken)
 
 
 def _queue_delete(channel: Channel, values: _Values) -> None:

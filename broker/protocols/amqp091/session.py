@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ...broker import Broker
@@ -46,11 +47,15 @@ _START_OK: Final = NUMBER["connection.start-ok"]
 _TUNE_OK: Final = NUMBER["connection.tune-ok"]
 _OPEN: Final = NUMBER["connection.open"]
 _CLOSE: Final = NUMBER["connection.close"]
+#: The class of methods that messages come and go by, which is not measured.
+_BASIC: Final = NUMBER["basic.publish"] >> 16
 _CLOSE_OK: Final = NUMBER["connection.close-ok"]
 _UPDATE_SECRET: Final = NUMBER["connection.update-secret"]
 _CHANNEL_OPEN: Final = NUMBER["channel.open"]
 _CHANNEL_CLOSE: Final = NUMBER["channel.close"]
 _CHANNEL_CLOSE_OK: Final = NUMBER["channel.close-ok"]
+#: After so many frames it is looked whether the turn has been long enough for what is left of a read.
+_LOOKS: Final = 64
 #: What shows a queue's contents: it waits for what the same connection gave back, which is put there only once that is on disk.
 _SHOWING: Final = frozenset(NUMBER[name] for name in ("basic.get", "basic.consume", "queue.declare", "queue.purge", "queue.delete"))
 #: What deliveries or confirms follow: it waits for the answers before its own, for those do not.
@@ -187,6 +192,14 @@ class AmqpSession(AmqpConnection):
         assert self._deferred is not None, "defer() made it"
         self._deferred.append(event)
 
+    def wait_turn(self, events: Sequence[Event]) -> None:
+        self.defer()
+        self._deferred, self._waits_for_turn = list(events), True
+        self._output.wait_turn()
+
+    def late(self) -> bool:
+        return self._output.late()
+
     def _waits_for_credit(self, event: PublishEvent | PublishRun) -> None:
         """It came while nobody may publish, and does: now it is held back like the others, this event first."""
         self._may_read_on = False
@@ -216,6 +229,9 @@ class AmqpSession(AmqpConnection):
                 continue
             if self._deferred is not None:
                 self._deferred += events[place:]
+                break
+            if place % _LOOKS == _LOOKS - 1 and self._output.late():
+                self.wait_turn(events[place:])
                 break
             try:
                 self._event(event)
@@ -273,12 +289,12 @@ class AmqpSession(AmqpConnection):
             handler = HANDLERS.get(number)
             if handler is None:
                 raise AmqpError(503, f"COMMAND_INVALID - {METHODS[number].name} is not for a client to send here", number)
-            handler(channel, event.values)
+            if number >> 16 == _BASIC:
+                handler(channel, event.values)
+            else:
+                self.broker.step_times.call(METHODS[number].name, partial(handler, channel, event.values))
         if self._deferred is None and self._output.late():
-            # A read may hold very many of these.
-            self.defer()
-            self._waits_for_turn = True
-            self._output.wait_turn()
+            self.wait_turn([])
 
     # -- the connection's life ---------------------------------------------------------------------------------------
 

@@ -246,7 +246,7 @@ def _refuse_extension(code: int, data: bytes) -> None:
 
 
 def encode(frame: Frame | tuple[Any, ...]) -> bytes:
-    """One frame as bytes, length first. Raises ValueError or TypeError for what msgpack cannot carry."""
+    """One frame as bytes, length first. Raises ValueError, TypeError or OverflowError for what msgpack cannot carry."""
     payload: bytes = msgpack.packb(frame)
     return len(payload).to_bytes(4, "big") + payload
 

@@ -26,7 +26,7 @@ from ..failures import failure_of
 from ..output import PausableOutput
 from . import deliveries, fields
 from .answers import refusal_frame, result_frame
-from .codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode
+from .codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode, ranges_of
 from .fields import MAX_SEQUENCE, MAX_SESSION, malformed, shown, take, unsigned
 from .sends import Sends, check_session
 
@@ -509,8 +509,8 @@ class NativeSession:
     def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
         self._write([int(Op.CANCELLED), consumer.number, code, message, fix])
 
-    def not_held(self, consumer: Consumer, ranges: list[int]) -> None:
-        self._write([int(Op.NOT_HELD), consumer.number, ranges])
+    def not_held(self, consumer: Consumer, tags: list[int]) -> None:
+        self._write([int(Op.NOT_HELD), consumer.number, ranges_of(tags)])
 
     def end(self, code: str, message: str, fix: str) -> None:
         """Says why and closes."""

@@ -11,6 +11,7 @@ from ruamel.yaml import YAML
 
 from homing.broker.protocols.native.codec import Op
 from tests.amqp_wire import Wire
+from tests.faults.crowding.anything import Anything
 from tests.faults.crowding.attacks import ADDRESS, Amqp, Attack, Going, amqp_port
 from tests.faults.hostile import Raw
 from tests.process import Server
@@ -23,6 +24,7 @@ _SETTLING: Final[dict[str, list[Any]]] = {
     "requeue": [spec.Basic.Nack(0, True, True), _COUNT],
     "ack": [spec.Basic.Ack(0, True), _COUNT],
     "close": [spec.Channel.Close(200, "bye", 0, 0)],
+    "delete": [spec.Queue.Delete(queue=_QUEUE)],
     "lost": [],
 }
 
@@ -67,7 +69,7 @@ def _fill(server: Server, messages: int) -> None:
     channel = wire.channel()
     channel.ask(spec.Confirm.Select())
     seen = [0]
-    publisher.send(wire, publisher.publish(channel.number), seen)
+    publisher.send(wire, publisher.publishes(channel.number), seen)
     assert seen[0] == messages, f"{seen[0]} of {messages} messages were confirmed"
     wire.socket.close()
 
@@ -141,5 +143,6 @@ REQUESTS: Final[dict[str, Attack]] = {
     "policy-set": Call(_MANY, 0, verb="set-policy", arguments=_POLICY),
     "reload": Call(_MANY, 0, verb="reload"),
     "scrape": Call(_MANY, 0, verb="scrape"),
+    "anything-of-20": Anything(300, 1 << 30, connections=20),
     "max-length-set": Call(0, 100_000, verb="set-settings", arguments=_SHORT),
 }

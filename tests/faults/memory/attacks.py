@@ -107,6 +107,41 @@ class Minding(Client):
                     self._granted(frame)
 
 
+class Rejecting(Client):
+    """Sends so many messages to a queue, as fast as it is given them back, and rejects each."""
+
+    def __init__(self, wire: Wire, queue: str, messages: int) -> None:
+        super().__init__(wire, self._frames(queue, messages))
+        self._given, self._tail = 0, b""
+        wire.send(1, spec.Basic.Consume(queue=queue))
+
+    def _frames(self, queue: str, messages: int) -> Sending:
+        one = frame.Method(1, spec.Basic.Publish(routing_key=queue)).marshal()
+        one += frame.Header(1, 100, spec.BasicProperties()).marshal() + frame.Body(1, b"x" * 100).marshal()
+        reject = frame.Method(1, spec.Basic.Nack(delivery_tag=0, multiple=True, requeue=False)).marshal()
+        sent = rejected = 0
+        while rejected < messages:
+            frames = b""
+            if rejected < self._given:
+                rejected, frames = self._given, reject
+            if sent < messages and sent - self._given < 2000:
+                sent += 500
+                frames += 500 * one
+            if not frames:
+                time.sleep(0.001)
+            yield frames or _HEARTBEAT
+
+    def read(self) -> None:
+        with suppress(BlockingIOError):
+            data = self._tail + self.socket.recv(1 << 18)
+            self._given += data.count(_DELIVER)
+            self._tail = data[-len(_DELIVER) + 1 :]
+
+
+_HEARTBEAT: Final = b"\x08\0\0\0\0\0\0\xce"
+_DELIVER: Final = spec.Basic.Deliver.INDEX.to_bytes(4, "big")
+
+
 def pump(clients: list[Client], seconds: float, most_bytes: int, alive: Callable[[], bool]) -> int:
     """Sends until nobody has anything more to send, or nothing was taken for a while, or it is enough; how much that was."""
     end = quiet = time.monotonic() + seconds
@@ -227,6 +262,15 @@ def transient(server: Server, limit: int) -> list[Client]:
     raw = Raw(server.url)
     raw.producer("held")
     return [Client(raw, frames())]
+
+
+def rejected(server: Server, limit: int) -> list[Client]:
+    """A million messages that are not durable, each rejected: dead letters, as far as those are made."""
+    wire = _amqp(server)
+    for name, arguments in (("held", {}), ("failing", {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "held"})):
+        wire.send(1, spec.Queue.Declare(queue=name, durable=True, arguments=arguments))
+        assert wire.next(1) is not None
+    return [Rejecting(wire, "failing", 1_000_000)]
 
 
 def native_frames(server: Server, limit: int) -> list[Client]:
@@ -424,6 +468,8 @@ ATTACKS: Final[dict[str, Attack]] = {
     "amqp-headers": Attack(amqp_headers, 12.0),
     "marks": Attack(marks),
     "transient": Attack(transient, 4.0),
+    "rejected": Attack(rejected, 100.0),
+    "rejected-in-memory": Attack(rejected, 100.0, config={"address-settings": {"#": {"keep-failed": False}}}),
     "tiny": Attack(tiny, 0.2),
     "million": Attack(million),
     "connections": Attack(connections, 12.0),

@@ -155,7 +155,7 @@ def purge(watcher: Raw) -> None:
     for queue in queues(watcher):
         if queue["pending"]:
             watcher.send(Op.CALL, 7, "purge", {"queue": queue["name"]})
-            watcher.next(120)
+            watcher.next(600)
 
 
 def queues(watcher: Raw) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,53 @@
+"""How much the broker does in one turn of the event loop that it shares with a test: lines of its own, by ``sys.settrace``.
+
+Not measured by the clock, so that nothing else on the machine and no slower one changes it. A line that is a loop counts each time round.
+What is left out: one call into C, however long, and threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+_ROOT = Path(__file__).parent.parent
+_OURS = tuple(f"{_ROOT / 'homing' / name}/" for name in ("broker", "journal"))
+
+
+class Turns:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._run_once = loop._run_once  # type: ignore[attr-defined]
+        loop._run_once = self._turn  # type: ignore[attr-defined]
+        self._watched = False
+        #: Lines by function: of this turn, and of the longest.
+        self._lines = self._longest = Counter[str]()
+
+    def begin(self) -> None:
+        self._longest, self._watched = Counter(), True
+
+    def end(self) -> tuple[int, list[tuple[str, int]]]:
+        """Lines of the longest turn since ``begin``, and the functions that have most of them."""
+        self._watched = False
+        return self._longest.total(), self._longest.most_common(5)
+
+    def _turn(self) -> None:
+        if not self._watched:
+            self._run_once()
+            return
+        self._lines = Counter()
+        sys.settrace(self._enter)
+        try:
+            self._run_once()
+        finally:
+            sys.settrace(None)
+        self._longest = max(self._longest, self._lines, key=Counter.total)
+
+    def _enter(self, frame: FrameType, event: str, _: Any) -> Any:
+        return self._line if frame.f_code.co_filename.startswith(_OURS) else None
+
+    def _line(self, frame: FrameType, event: str, _: Any) -> Any:
+        self._lines[frame.f_code.co_qualname] += 1
+        return self._line
