@@ -171,7 +171,7 @@ class Connection(Operations):
         check_text("a verb", verb)
         try:
             encode([verb, arguments])
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError) as error:
             raise UsageError("invalid-argument", f"the arguments of {verb} cannot be sent ({error})", "give plain values") from None
         return await self._link.call(verb, **arguments)
 
@@ -472,15 +472,17 @@ class Connection(Operations):
             raise CloseIncomplete(*unknown, answered)
 
     async def _say_goodbye(self, wire: Wire, deadline_s: float) -> bool:
-        """CLOSE, and whether CLOSED came in time."""
+        """CLOSE, and whether CLOSED came in time. Where the broker ended the connection instead, only what sessions held is in doubt."""
         future: asyncio.Future[Any] = self.loop.create_future()
         wire.write(Op.CLOSE, self._link.expect(Reply(UsageError, future)))
         wire.flush()
         try:
             async with asyncio.timeout_at(deadline_s):
                 await future
-        except (TimeoutError, HomingError):
+        except TimeoutError:
             return False
+        except HomingError:
+            return not self._sessions
         return True
 
     def _forget(self, session: Session) -> None:

@@ -38,7 +38,7 @@ Answer = Callable[[str | Refused], None]
 
 class Logins:
     def __init__(self, users: Callable[[], Mapping[str, str]], threads: int, login_timeout_ms: int) -> None:
-        """``users``: name -> argon2 hash, as they are now; without any everybody is anonymous."""
+        """``users``: name -> argon2 hash, as they are now, empty where the user's time is over; without any everybody is anonymous."""
         self._users = users
         self._loop = asyncio.get_running_loop()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="login")
@@ -79,7 +79,7 @@ class Logins:
         users = self._users()
         if not users:
             answer("")
-        elif user in users:
+        elif users.get(user):
             answer(user)
         else:
             log.warning("login-refused: user %s, whom a certificate names, from %s", visible(user, 64), peer)

@@ -17,6 +17,8 @@ log = logging.getLogger("homing")
 #: The kind of users' declarations in the journal.
 USER: Final = "user"
 _MOST: Final = 10_000
+#: Of a user who comes in no more: no password has it, and there is a user still.
+_ENDED: Final = ""
 
 
 class User(NamedTuple):
@@ -26,15 +28,21 @@ class User(NamedTuple):
     grants: tuple[Grant, ...]
     #: In broker.yaml, and so not a command's to change.
     configured: bool = False
+    #: From then on nobody comes in so: a program's token.
+    ends_ms: int | None = None
 
     def content(self) -> UserContent:
         """For the journal."""
-        return UserContent(hash=self.hashed, grants=[grant.describe() for grant in self.grants])
+        content = UserContent(hash=self.hashed, grants=[grant.describe() for grant in self.grants])
+        if self.ends_ms is not None:
+            content["ends_ms"] = self.ends_ms
+        return content
 
     def describe(self) -> dict[str, Any]:
         """For people: no hash."""
         source = "broker.yaml" if self.configured else "command"
-        return {"name": self.name, "grants": [grant.describe() for grant in self.grants], "source": source}
+        ends = {} if self.ends_ms is None else {"ends_ms": self.ends_ms}
+        return {"name": self.name, "grants": [grant.describe() for grant in self.grants], "source": source, **ends}
 
 
 def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, UserContent]:
@@ -43,9 +51,12 @@ def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, UserContent
 
 
 class Users:
-    def __init__(self, keep: Callable[[str, UserContent | None], None]) -> None:
+    def __init__(self, keep: Callable[[str, UserContent | None], None], now_ms: Callable[[], int]) -> None:
         """``keep``: writes a user's content into the journal, or takes the user out of it (None)."""
         self._keep = keep
+        self._now_ms = now_ms
+        #: When the next one ends.
+        self._next_end_ms: int | None = None
         self._configured: Mapping[str, User] = {}
         self._commanded: dict[str, User] = {}
         #: In force, and name -> argon2 hash of these; empty: everybody is anonymous.
@@ -84,13 +95,16 @@ class Users:
                     grants.append(read_grant(said))
                 except GrantError as error:
                     log.error("grant-unreadable: a grant of user %s in the journal is not understood any more (%s)", name, error)
-            self._commanded[name] = User(name, content["hash"], tuple(grants))
+            self._commanded[name] = User(name, content["hash"], tuple(grants), ends_ms=content.get("ends_ms"))
         self._take_up()
 
     def _take_up(self) -> None:
-        before, self._users = self._users, {**self._commanded, **self._configured}
-        self.hashes = {name: user.hashed for name, user in self._users.items()}
-        over = frozenset(name for name, user in before.items() if self.hashes.get(name) != user.hashed)
+        before, hashes, now_ms = self._users, self.hashes, self._now_ms()
+        self._users = {**self._commanded, **self._configured}
+        ends = {name: user.ends_ms for name, user in self._users.items() if user.ends_ms is not None}
+        self.hashes = {name: _ENDED if ends.get(name, now_ms + 1) <= now_ms else user.hashed for name, user in self._users.items()}
+        self._next_end_ms = min((end_ms for end_ms in ends.values() if end_ms > now_ms), default=None)
+        over = frozenset(name for name, hashed in hashes.items() if self.hashes.get(name) != hashed)
         others = frozenset(name for name, user in self._users.items() if name in before and before[name].grants != user.grants)
         for name in before.keys() - self._users.keys():
             del self._rights[name]
@@ -102,20 +116,28 @@ class Users:
         for listener in self.changed:
             listener(over if before else None, others)
 
+    def look(self, now_ms: int) -> None:
+        """Now and then: whoever's time is over comes in no more, and the connections end."""
+        if self._next_end_ms is not None and now_ms >= self._next_end_ms:
+            before = self.hashes
+            self._take_up()
+            ended = ", ".join(name for name, hashed in self.hashes.items() if hashed != before.get(name))
+            log.info("user-ended: the time of %s is over: nobody comes in so any more", ended)
+
     # -- of commands -------------------------------------------------------------------------------------------------
 
-    def add(self, name: str, hashed: str, grants: tuple[Grant, ...]) -> User:
-        """Raises Refused: there is one, or it is the first and no administrator, and nobody could let in a second."""
+    def add(self, name: str, hashed: str, grants: tuple[Grant, ...], ends_ms: int | None = None) -> User:
+        """Raises Refused: there is one, or it is the first and no administrator for good, and nobody could let in a second."""
         check_name(name)
         check_hash(hashed)
         if name in self._users:
             raise Refused("user-exists", f"there is a user {name}", f"homing user passwd {name} gives another password")
         if len(self._commanded) >= _MOST:
             raise Refused("too-many-users", f"there are {_MOST} users, as many as there may be", "delete some")
-        if not self._users and not Rights(grants).may(Right.ADMINISTER, Place("broker")):
+        if not self._users and (ends_ms is not None or not Rights(grants).may(Right.ADMINISTER, Place("broker"))):
             said = "the first user must be an administrator: from then on nobody comes in without a user"
             raise Refused("administrator-needed", said, "homing user add NAME --role administrator")
-        return self._put(User(name, hashed, grants))
+        return self._put(User(name, hashed, grants, ends_ms=ends_ms))
 
     def change_password(self, name: str, hashed: str) -> User:
         """The user's connections end. Raises Refused."""
@@ -123,10 +145,11 @@ class Users:
         return self._put(self._own(name)._replace(hashed=hashed))
 
     def delete(self, name: str) -> None:
-        """The user's connections end. Raises Refused: the last one stays, or everybody could come in."""
+        """The user's connections end. Raises Refused: the last one without an end stays, or everybody could come in, or nobody."""
         self._own(name)
-        if len(self._users) == 1:
-            raise Refused("last-user", f"{name} is the last user, and without users anybody could come in", "add another one first")
+        if all(user.ends_ms is not None for user in self._users.values() if user.name != name):
+            said = f"{name} is the last user without an end, and without one anybody could come in, or nobody"
+            raise Refused("last-user", said, "add another one first")
         del self._commanded[name]
         self._keep(name, None)
         self._take_up()

@@ -8,9 +8,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, clock, error_line, escape, print_json, span, stderr, stdout, unreadable
+from ..words.amounts import clock, span
+from ..words.settings import value_text
+from .output import DEFAULT_URL, Json, Url, error_line, escape, print_json, stderr, stdout, unreadable
 from .tables import Column, Listing, Wide, print_table
-from .values import Settings, read_settings, settings_given, value_text
+from .values import Settings, read_settings, settings_given
 
 app = typer.Typer(help="Address settings while the broker runs: kept in the journal, over broker.yaml.", no_args_is_help=True)
 

@@ -11,8 +11,9 @@ import typer
 from rich.console import RenderableType
 
 from ..core.settings.units import counted
+from ..words.amounts import size, span_since
 from .completion import queue_argument
-from .output import DEFAULT_URL, Json, Url, escape, print_json, size, span_since, stdout
+from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
 from .tables import Column, Listing, Wide
 from .watch import Watch, show
 

@@ -11,10 +11,11 @@ import typer
 from rich.console import Group, RenderableType
 
 from ..core.settings.units import counted
+from ..words.amounts import span_since
+from ..words.deaths import deaths_in
 from . import letter_filter as of
 from . import redrives
 from .completion import queue_argument
-from .dead_letters import deaths_in
 from .or_list import OrList
 from .output import (
     DEFAULT_URL,
@@ -29,7 +30,6 @@ from .output import (
     escape,
     note,
     print_json,
-    span_since,
     stdout,
     write_privately,
 )

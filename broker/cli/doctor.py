@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
-from rich.text import Text
-
 from ..core.settings.units import counted
 from .completion import queue_argument
 from .connections import NO_LIMIT, product
@@ -19,14 +17,21 @@ _OWN: Final = "homing-"
 _KNOWN: Final = ("Pika Python Client Library", "aiormq", "py-amqp")
 _CELERY: Final = "py-amqp"
 _AT_ONCE: Final = "when it is given a message"
+#: What was sent to its queue since the broker started.
+_SENDS: Final = {
+    None: "nothing was sent to it yet",
+    "persistent": "all sends persistent",
+    "transient": "no send persistent",
+    "both": "some sends not persistent",
+}
 _LOST: Final = "What it is given is gone, whether its work succeeds or not."
 
 
 def doctor(
     queue: Annotated[str | None, queue_argument("Only consumers of this queue.")] = None, url: Url = DEFAULT_URL, as_json: Json = False
 ) -> None:
-    """Look at each consumer: with which library it works, how it acknowledges, whether the broker is told why its deliveries fail, what
-    becomes of a failure there, and what would be better.
+    """Look at each consumer: with which library it works, how it acknowledges, whether what is sent to it is persistent, whether the
+    broker is told why its deliveries fail, what becomes of a failure there, and what would be better.
     """
     from .client import seen, talk
 
@@ -47,11 +52,23 @@ def doctor(
 
 
 def _examined(consumer: dict[str, Any], attempts: int | None, ending: str) -> dict[str, Any]:
-    same = ("consumer", "connection", "queue", "client", "product", "product_version", "instrumented", "host", "version", "reports")
+    same = (
+        "consumer",
+        "connection",
+        "queue",
+        "client",
+        "product",
+        "product_version",
+        "instrumented",
+        "host",
+        "version",
+        "reports",
+        "sends",
+    )
     said = {name: consumer[name] for name in same}
     said["prefetch"] = None if consumer["prefetch"] >= NO_LIMIT else consumer["prefetch"]
     said["acknowledges"] = _acknowledges(consumer)
-    said["always_fails"] = _LOST if consumer["settled_when_given"] else Text.from_markup(ending).plain
+    said["always_fails"] = _LOST if consumer["settled_when_given"] else ending
     return said | {"advice": list(_advice(consumer, attempts is None))}
 
 
@@ -82,6 +99,8 @@ def _advice(consumer: dict[str, Any], endless: bool) -> Iterator[str]:
         yield f"It acknowledges before the work: keep-settled-failures: true for {consumer['queue']} makes that a dead letter."
     elif library == _CELERY and not consumer["instrumented"]:
         yield "Celery acknowledges a task before it runs, unless it has acks_late: what fails then is seen only where it is instrumented."
+    if consumer["sends"] in ("transient", "both") and consumer["queue_keeps"] == "persistent":
+        yield "Send with delivery_mode 2 (persistent): what is not, and has not failed yet, is gone when the broker is."
     if consumer["prefetch"] >= NO_LIMIT and not consumer["settled_when_given"]:
         yield "It takes all that the queue has: a prefetch (basic.qos) leaves something to others, and less to give back when it is killed."
 
@@ -96,7 +115,7 @@ def _print(each: dict[str, Any]) -> None:
     told_by = f"by {escape(each['instrumented'])}, instrumented" if each["instrumented"] else "by its program"
     why = f"{told} told with a reason, {told_by}" if _reports(each) else "[yellow]failures come without a reason[/]"
     library = product(each) or "a library that does not say its name"
-    stdout.print(f"  {library}; {prefetch}; acknowledges {each['acknowledges']}; {why}")
+    stdout.print(f"  {library}; {prefetch}; acknowledges {each['acknowledges']}; {_SENDS[each['sends']]}; {why}")
     stdout.print(f"  [dim]What always fails:[/] {escape(each['always_fails'])}")
     for advice in each["advice"]:
         stdout.print(f"  [yellow]→[/] {escape(advice)}")

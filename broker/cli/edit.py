@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -11,7 +10,8 @@ import typer
 from rich.text import Text
 
 from ..core.settings.units import counted
-from ..logs.safe_text import safe
+from ..words.edits import Change
+from ..words.safe_text import safe
 from . import letter_filter as of
 from .output import (
     DEFAULT_URL,
@@ -20,7 +20,6 @@ from .output import (
     Json,
     Url,
     Yes,
-    body_text,
     confirm,
     escape,
     note,
@@ -44,63 +43,6 @@ class _Sample(NamedTuple):
     signed_by: list[str]
     #: It waits for the delay after a failure, and that goes with the failures.
     delayed: bool
-
-
-class _Change(NamedTuple):
-    """What is to be different of each. ``patch``: a Patch of client.patch, or None."""
-
-    set: dict[str, Any]
-    unset: list[str]
-    patch: Any
-    body: bytes | None
-
-    def body_of(self, message: dict[str, Any]) -> bytes:
-        """Raises UsageError where the patch does not fit."""
-        before: bytes = message["body"]
-        if self.patch is not None:
-            changed: bytes = self.patch.applied(before)
-            return changed
-        return before if self.body is None else self.body
-
-    def of(self, message: dict[str, Any]) -> dict[str, Any]:
-        """As the call takes it."""
-        body = self.body_of(message)
-        changed = {"body": body} if body != message["body"] else {}
-        return {"message_id": message["message_id"], "set": self.set, "unset": self.unset, **changed}
-
-    def difference(self, message: dict[str, Any]) -> list[str]:
-        """Line by line, as diff shows it, without what stays but for some lines around; or that the patch does not fit."""
-        from homing.client import UsageError
-
-        try:
-            body = self.body_of(message)
-        except UsageError as error:
-            return [f"({error.message}; {error.fix})"]
-        properties = message["properties"]
-        after = {name: value for name, value in {**properties, **self.set}.items() if name in self.set or name not in self.unset}
-        stays = {name for name in properties.keys() & after.keys() if _same(properties[name], after[name])}
-        lines = [f"-{name}: {value}" for name, value in properties.items() if name not in stays]
-        lines += [f"+{name}: {value}" for name, value in after.items() if name not in stays]
-        bodies = (_lines(message["body"]), _lines(body))
-        lines += list(difflib.unified_diff(*bodies, lineterm=""))[2:]
-        if bodies[0] == bodies[1] and body != message["body"]:
-            lines.append("(the body differs in what is not shown: in how JSON is written, or in what is long or binary)")
-        return lines
-
-
-def _same(before: Any, after: Any) -> bool:
-    """Of two properties: 1 is neither true nor 1.0."""
-    return type(before) is type(after) and before == after
-
-
-def _lines(body: bytes) -> list[str]:
-    """JSON one value a line, so that what differs can be seen; as it is what would lose something by that."""
-    from homing.client.patch import read, written
-
-    try:
-        return written(read(body), indent=2).splitlines()
-    except ValueError:
-        return body_text(body).splitlines()
 
 
 @of.filtered
@@ -135,7 +77,7 @@ def edit(
 
     if not (set_ or unset or patch or body) or (patch and body):
         raise typer.BadParameter("give --set, --unset, --patch or --body, and of the last two one")
-    change = _Change(_properties(set_ or [], unset or []), unset or [], _patch(patch), None if body is None else _read(body))
+    change = Change(_properties(set_ or [], unset or []), unset or [], _patch(patch), None if body is None else _read(body))
     if message_id is not None:
         wanted = {**wanted, "message_ids": [message_id]}
     elif queue is None or not wanted:
@@ -219,7 +161,7 @@ async def _where(connection: Any, message_id: int) -> str:
     raise CommandError(ExitCode.NOT_FOUND, f"message {message_id} is in {where}", "name one with --queue", code="no-such-message")
 
 
-async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: str | None, change: _Change, number: int) -> list[_Sample]:
+async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: str | None, change: Change, number: int) -> list[_Sample]:
     """The first so many. Raises CommandError where there are none."""
     with of.Scan(connection, "peek-dead-letters", after, page=number, most=number, queue=queue, filter=wanted) as scan:
         async for page in scan:
@@ -228,7 +170,7 @@ async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: s
     raise of.none_fits(queue, wanted)
 
 
-def _sample(message: dict[str, Any], change: _Change) -> _Sample:
+def _sample(message: dict[str, Any], change: Change) -> _Sample:
     delayed = message["failed"] > 0 and message["due_at_ms"] is not None
     return _Sample(message["message_id"], change.difference(message), message["signed_by"], delayed)
 
@@ -243,7 +185,7 @@ def _draw(sample: _Sample) -> None:
 
 
 async def _edit_all(
-    connection: Any, wanted: dict[str, Any], after: str | None, change: _Change, arguments: dict[str, Any]
+    connection: Any, wanted: dict[str, Any], after: str | None, change: Change, arguments: dict[str, Any]
 ) -> tuple[dict[int, int], list[dict[str, Any]]]:
     """What took each one's place, and those that stayed as they were, with why."""
     from homing.client import UsageError

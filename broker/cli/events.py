@@ -14,7 +14,8 @@ import typer
 
 from ..core.event import KINDS
 from ..core.reserved import EVENTS
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, clock, escape, note, print_json, stdout
+from ..words.amounts import clock
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, note, print_json, stdout
 from .tables import Column, Listing, Wide, amount, print_table
 from .times import time_given
 

@@ -10,6 +10,7 @@ EXAMPLES: Final = {
     "reload": ["homing reload"],
     "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
+    "console": ["homing console", "homing console --url homing://broker.example:7171 --port 15673"],
     "doctor": ["homing doctor orders", "homing doctor --json | jq '.[] | {queue, consumer, advice}'"],
     "instrument": [
         "homing instrument python worker.py",
@@ -102,6 +103,7 @@ EXAMPLES: Final = {
     "settings unset": ["homing settings unset 'orders.#' redelivery-delay"],
     "settings list": ["homing settings list"],
     "user add": ["homing user add anna --role administrator", "homing user add shop --password-file shop.secret --data /var/lib/homing"],
+    "user token": ["homing user token ci --role monitoring --ends 30d"],
     "user passwd": ["homing user passwd shop"],
     "user delete": ["homing user delete shop --yes"],
     "user list": ["homing user list", "homing user list --json | jq .[].name"],

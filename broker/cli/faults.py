@@ -9,27 +9,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ..core.settings.units import counted
-from ..logs.safe_text import safe
+from ..words.amounts import clock, span_since
+from ..words.safe_text import safe
 from .dead import DryRun as DryRemoval
 from .dead import show_removal
 from .letter_filter import done
 from .or_list import OrList
-from .output import (
-    DEFAULT_URL,
-    ExitCode,
-    Json,
-    Url,
-    Yes,
-    body_text,
-    clock,
-    confirm,
-    error_line,
-    escape,
-    note,
-    print_json,
-    span_since,
-    stdout,
-)
+from .output import DEFAULT_URL, ExitCode, Json, Url, Yes, body_text, confirm, error_line, escape, note, print_json, stdout
 from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, To, Wait, ended, sentence, show_plan
 from .tables import Column, Listing, Wide, amount
 from .watch import Watch, show

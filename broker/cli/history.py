@@ -15,27 +15,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.amqp.origin import ids_in
-from ..core.settings.rules import DROP, REDELIVER, reported_failure
 from ..core.settings.units import counted
-from ..logs.safe_text import safe
+from ..words import timeline as cli_life
+from ..words.amounts import clock
+from ..words.prospects import chances, prospect, sources_of
+from ..words.safe_text import safe
 from . import letter_filter as of
-from . import timeline as cli_life
-from .explain import terms_for
-from .output import (
-    DEFAULT_URL,
-    CommandError,
-    ExitCode,
-    Json,
-    Url,
-    as_command_error,
-    body_json,
-    body_text,
-    clock,
-    escape,
-    print_json,
-    span,
-    stdout,
-)
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, as_command_error, body_json, body_text, escape, note, print_json, stdout
 
 if TYPE_CHECKING:
     import homing
@@ -99,7 +85,7 @@ def _from_journal(data: Path, message_id: int) -> _Life:
             " everything that is durable",
             code="no-such-message",
         )
-    return found, _sources(found)
+    return found, sources_of(found)
 
 
 def _from_broker(url: str, message_id: int) -> _Life:
@@ -116,54 +102,33 @@ def _from_broker(url: str, message_id: int) -> _Life:
 def _of_queue(url: str, queue: str, wanted: dict[str, Any], after: str | None, count: int, show: Callable[[_Life], None]) -> None:
     from .client import talk
 
+    transient: list[bool] = []
+
     async def conversation(connection: homing.Connection) -> of.Scan:
         with of.Scan(connection, "histories", after, page=_PAGE, most=count, items="histories", queue=queue, filter=wanted) as scan:
             async for page in scan:
                 for found in page["histories"]:
                     show((found, await _explained(connection, found)))
+                    transient.append(any(each.get("transient") for each in found["references"]))
         return scan
 
     talk(url, conversation).show_rest(queue, wanted)
+    if any(transient):
+        note(f"{sum(transient):,} of these {len(transient):,} are transient: not on disk, and their attempts are counted, not kept")
 
 
 async def _explained(connection: homing.Connection, found: dict[str, Any]) -> list[dict[str, Any]]:
     """Where it would go back to, and how it would fare there."""
     import homing
 
-    sources = _sources(found)
+    sources = sources_of(found)
     for source in sources:
         try:
-            source |= _prospect(await connection.call("explain", address=source["address"]), found)
+            source |= prospect(await connection.call("explain", address=source["address"]), found)
         except homing.HomingError as error:
             if as_command_error(error) is None or error.connection_lost:
                 raise
     return sources
-
-
-def _sources(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """For each place it is in as a dead letter: the queue and address it would be sent back to."""
-    return [
-        {"lies_in": reference["queue"], "queue": reference["hops"][-1]["queue"], "address": reference["hops"][-1]["address"]}
-        for reference in found["references"]
-        if reference["hops"] and reference["queue"] != reference["hops"][-1]["queue"]
-    ]
-
-
-def _prospect(explained: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """How it would fare there under what ``explain`` says holds now, should it always fail as it did last: attempts, total life, and the
-    rule for such failures."""
-    from ..core.redelivery import attempts_allowed, lifetime_ms
-
-    last = found["attempts"][-1] if found["attempts"] else None
-    failure = reported_failure(last["fault"] or {}, last["outcome"]) if last else None
-    headers = ((found["message"] or {}).get("properties") or {}).get
-    values = {each["key"]: each["value"] for each in explained["settings"]}
-    resolved, _, rule = terms_for(values, failure, headers, explained["amqp_returns_at_once"])
-    return {
-        "attempts": attempts_allowed(resolved, None),
-        "life_ms": lifetime_ms(resolved, None),
-        "rule": None if rule is None else {"name": rule.name, "action": rule.action},
-    }
 
 
 def _header(found: dict[str, Any]) -> Text:
@@ -212,20 +177,5 @@ def _outlook(found: dict[str, Any], prospects: list[dict[str, Any]]) -> list[str
         command = escape(f"homing redrive {source['lies_in']} --id {found['message_id']}")
         queue = escape(source["queue"])
         text = f"[bold]If it is sent back[/] ([cyan]{command}[/]) it goes to queue [bold]{queue}[/], its failures at 0 again"
-        lines.append(text + _chances(source))
+        lines.append(text + escape(chances(source)))
     return lines
-
-
-def _chances(source: dict[str, Any]) -> str:
-    if "attempts" not in source:
-        return f"; homing explain {escape(source['address'])} shows how it is tried there."
-    rule = source["rule"]
-    again = f". Should it fail as it did last, rule [bold]{escape(rule['name'])}[/] holds: it" if rule else ", and"
-    if rule and rule["action"] != REDELIVER:
-        return f"{again} is {'removed' if rule['action'] == DROP else 'dead-lettered'} at its first failure."
-    if source["attempts"] is None:
-        return f"{again} is tried without end."
-    text, life = f"{again} has {counted(source['attempts'], 'attempt')} there", source["life_ms"]
-    if source["attempts"] > 1:
-        text += f", over {span(life[1])} at most" if life and life[1] else ", without any wait between them"
-    return f"{text}."

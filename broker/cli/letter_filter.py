@@ -6,18 +6,15 @@ import asyncio
 import functools
 import inspect
 import re
-import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import nullcontext
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final, Self, TypeVar
 
 import typer
 
-from homing.journal import json_text
-
 from ..core.settings.units import counted
+from ..words.filters import options_of
 from .output import CommandError, ExitCode, as_command_error, note, progress_bar
 from .times import time_given
 from .values import property_given
@@ -53,9 +50,6 @@ OPTIONS: Final[dict[str, Any]] = {
 }
 
 
-#: Those that have another name than their key.
-_NAMES: Final = {"since_ms": "--since", "until_ms": "--until", "message_ids": "--id", "properties": "--property"}
-
 #: Of what is not dead.
 OF_WAITING: Final = {name: option for name, option in OPTIONS.items() if name not in ("reason", "from_queue")}
 
@@ -85,22 +79,6 @@ def filtered(command: Callable[..., None], options: dict[str, Any] = OPTIONS) ->
 
     with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return with_options
-
-
-def words(wanted: Filter) -> list[str]:
-    """The options that it stands for, as typed."""
-    found = []
-    for key, value in wanted.items():
-        texts = list(value) if isinstance(value, list) else [value]
-        if key in ("since_ms", "until_ms"):
-            texts = [datetime.fromtimestamp(value / 1000).isoformat(timespec="milliseconds")]
-        elif key == "properties":
-            texts = [f"{name}={each}" if isinstance(each, str) else f"{name}:={json_text.dumps(each)}" for name, each in value.items()]
-        elif isinstance(value, bytes):
-            texts = [value.decode(errors="replace")]
-        option = _NAMES.get(key) or f"--{key.replace('_', '-')}"
-        found += [f"{option} {shlex.quote(str(text))}" for text in texts]
-    return found
 
 
 def _place(text: str) -> str:
@@ -133,7 +111,7 @@ def how_many(url: str, queue: str, wanted: Filter) -> str | None:
 
 def none_fits(queue: str, wanted: Filter) -> CommandError:
     fix = "homing peek shows what is there; what a consumer holds stays with it"
-    return CommandError(ExitCode.NOT_FOUND, f"no message of {queue} fits {' '.join(words(wanted))}", fix, code="no-such-message")
+    return CommandError(ExitCode.NOT_FOUND, f"no message of {queue} fits {' '.join(options_of(wanted))}", fix, code="no-such-message")
 
 
 def check_found(number: int, queue: str, wanted: Filter) -> None:

@@ -20,6 +20,7 @@ from typer.main import get_command
 from . import address_settings as cli_address_settings
 from . import analyze as cli_analyze
 from . import connections as cli_connections
+from . import console as cli_console
 from . import dead as cli_dead
 from . import doctor as cli_doctor
 from . import edit as cli_edit
@@ -107,6 +108,7 @@ def serve(
 
 app.command(rich_help_panel=BROKER)(cli_settings.reload)
 app.command(rich_help_panel=BROKER)(cli_health.health)
+app.command(rich_help_panel=BROKER)(cli_console.console)
 app.command(rich_help_panel=BROKER)(cli_doctor.doctor)
 app.command(rich_help_panel=BROKER, context_settings=cli_instrument.TAKES_A_COMMAND)(cli_instrument.instrument)
 app.command(rich_help_panel=MESSAGES)(cli_sending.send)

@@ -11,24 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ..core.settings.units import counted
+from ..words.amounts import clock
+from ..words.deaths import Death, deaths_of, hops_in
 from . import pipe
 from .completion import queue_argument
-from .dead_letters import Death, deaths_of, hops_in
-from .output import (
-    DEFAULT_URL,
-    ExitCode,
-    Json,
-    Url,
-    Yes,
-    body_json,
-    body_text,
-    clock,
-    confirm,
-    escape,
-    note,
-    print_json,
-    stdout,
-)
+from .output import DEFAULT_URL, ExitCode, Json, Url, Yes, body_json, body_text, confirm, escape, note, print_json, stdout
 from .times import duration
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, clock, confirm, escape, print_json, span, stdout
-from .timeline import REASONS
+from ..words.amounts import clock, span
+from ..words.timeline import REASONS
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout
 
 Number = Annotated[int, typer.Argument(help="The message's number; receive, peek and history show it.")]
 

@@ -11,9 +11,7 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from enum import IntEnum
 from io import TextIOWrapper
 from pathlib import Path
@@ -27,7 +25,8 @@ from rich.segment import Segment
 
 from homing.journal import json_text
 
-from ..logs.safe_text import safe, safe_json
+from ..words.safe_text import body_text as body_text
+from ..words.safe_text import safe, safe_json
 
 #: Ornaments of ours, for terminals and files that take less than Unicode. What else these cannot take is escaped.
 _PLAIN: Final = str.maketrans("·…→–×█●✗✓✝◌◷‖│⋮↺✎", ".~>-x#oxv+..||:^*")
@@ -237,58 +236,6 @@ def body_json(body: bytes) -> Any:
         return body.decode()
     except UnicodeDecodeError:
         return json_text.plain(body)
-
-
-def body_text(body: bytes, limit: int = 4096) -> str:
-    """A body for people: control characters made visible, what is binary or very long only described."""
-    try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        return f"({len(body):,} bytes, binary)"
-    shown = safe(text[:limit], lines=True)
-    return shown if len(text) <= limit else f"{shown}… ({len(body):,} bytes)"
-
-
-def clock(at_ms: int | None, *, date: bool = False, beside_ms: int | None = None) -> str:
-    """A point in time in the reader's own time zone, to the millisecond; with date and zone where it is another day than ``beside_ms``,
-    by default today, or with ``date``."""
-    if at_ms is None:
-        return "–"
-    at = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone()
-    beside = (datetime.now(UTC) if beside_ms is None else datetime.fromtimestamp(beside_ms / 1000, UTC)).astimezone()
-    time_of_day = f"{at:%H:%M:%S}.{at_ms % 1000:03d}"
-    return f"{at:%Y-%m-%d} {time_of_day} {at:%Z}" if date or at.date() != beside.date() else time_of_day
-
-
-def span(duration_ms: float) -> str:
-    """A duration as people say it: ``0 s``, ``340 ms``, ``1.2 s``, ``2 min 5 s``, ``3 h 10 min``, ``7 d``."""
-    if duration_ms < 1:
-        return "0 s"
-    if duration_ms < 1000:
-        return f"{duration_ms:.0f} ms"
-    if duration_ms < 60_000:
-        return f"{duration_ms / 1000:.1f}".removesuffix(".0") + " s"
-    seconds = round(duration_ms / 1000)
-    for unit, small, size, part in (("d", "h", 86_400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
-        if seconds >= size:
-            whole, rest = divmod(seconds, size)
-            return f"{whole:,} {unit} {rest // part} {small}" if rest // part else f"{whole:,} {unit}"
-    return f"{seconds} s"
-
-
-def span_since(at_ms: int) -> str:
-    """How long ago that was."""
-    return span(max(0, time.time_ns() // 1_000_000 - at_ms))
-
-
-def size(number: int) -> str:
-    """Bytes as people say them: ``0 B``, ``4.0 KiB``, ``1.2 GiB``."""
-    shown = float(number)
-    for unit in ("B", "KiB", "MiB"):
-        if shown < 1024:
-            return f"{shown:,.0f} B" if unit == "B" else f"{shown:,.1f} {unit}"
-        shown /= 1024
-    return f"{shown:,.1f} GiB"
 
 
 def confirm(what: str, yes: bool) -> None:

@@ -8,22 +8,11 @@ from typing import Annotated, Any, Final
 import typer
 
 from ..core.settings.units import counted
+from ..words.amounts import clock
+from ..words.deaths import Death, deaths_in
 from . import letter_filter as of
 from .completion import queue_argument
-from .dead_letters import Death, deaths_in
-from .output import (
-    DEFAULT_URL,
-    Json,
-    Url,
-    Yes,
-    body_json,
-    body_text,
-    clock,
-    confirm,
-    escape,
-    print_json,
-    stdout,
-)
+from .output import DEFAULT_URL, Json, Url, Yes, body_json, body_text, confirm, escape, print_json, stdout
 from .values import Settings, settings_given
 
 app = typer.Typer(help="One queue: create, delete, purge, pause, resume.", no_args_is_help=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections import Counter
 from typing import Annotated, Any, Final
 
 import typer
@@ -13,10 +12,12 @@ from rich.console import RenderableType
 
 from ..core.redrive_job import STOP_ABOVE
 from ..core.settings.units import counted
+from ..words.amounts import clock, span_since
+from ..words.redrives import against, drops, meant, progress
 from . import letter_filter as of
 from .completion import queue_argument
 from .or_list import OrList
-from .output import DEFAULT_URL, ExitCode, Json, Url, clock, escape, note, print_json, progress_bar, span_since, stdout
+from .output import DEFAULT_URL, ExitCode, Json, Url, escape, note, print_json, progress_bar, stdout
 from .tables import Column, Listing, Wide, amount
 from .watch import Watch, show
 
@@ -36,26 +37,7 @@ Wait = Annotated[
     typer.Option("--wait/--no-wait", help="Until all are sent; exit code 1 where it stopped, left some or was cancelled; or begin only."),
 ]
 
-#: What speaks against it, for people.
-_BOUNCES: Final = {
-    "queue-gone": "would wait[/]: the queue is gone, and made again without a consumer",
-    "queue-paused": "would wait[/]: the queue is paused",
-    "no-consumer": "would wait[/]: nobody consumes from the queue",
-    "queue-full": "would wait or stay[/]: the queue has no room for them, and nothing is pushed out",
-    "not-dead": "would stay[/]: they are no dead letters",
-    "no-such-address": "would stay[/]: the queue is gone, and not made again",
-    "access-refused": "would stay[/]: you may not send to the queue",
-    "consume-refused": "would stay[/]: you may not take from the queue, which is the right consume",
-    "policy": "may come back[/]: the queue's policy or declaration lets messages live for a while only",
-    "fault-muted": "may come back[/]: the fault is muted",
-    "never-succeeded-since": "may come back[/]: nothing that failed so has succeeded since",
-}
-#: What does not go along.
-_DROPS: Final = {"redelivery-delay": "would go at once[/]: the delay after their last failure is dropped with their failures"}
-#: These are the fault's, the others the queue's, whatever its messages failed of.
-_OF_A_FAULT: Final = ("fault-muted", "never-succeeded-since")
 _LOOK_S: Final = 0.2
-_HOW: Final = (("target", "to"), ("rate", "rate"), ("limit", "limit"), ("canary", "canary"))
 
 
 @of.filtered
@@ -123,11 +105,11 @@ def ended(url: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _followed(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
-    with progress_bar(counted=False) as progress:
-        task = progress.add_task("", total=None)
+    with progress_bar(counted=False) as bar:
+        task = bar.add_task("", total=None)
         try:
             while job["state"] in ("running", "paused"):
-                progress.update(task, description=_progress(job))
+                bar.update(task, description=_far(job))
                 await asyncio.sleep(_LOOK_S)
                 job = await connection.call("redrive-status", redrive=job["job_id"])
         except asyncio.CancelledError:
@@ -147,9 +129,8 @@ def show_plan(plan: dict[str, Any]) -> None:
     for each in plan["samples"]:
         why = f", {each['reason']} {span_since(each['entered_at_ms'])} ago" if each["reason"] else ""
         stdout.print(f"  [dim]such as[/] {each['message_id']} to {escape(each['to'])}{why}")
-    for each in plan["drops"]:
-        what = _DROPS.get(each["code"], f"would lose[/]: {each['code']}")
-        stdout.print(f"  [yellow]at most {min(each['messages'], plan['messages']):,} {what}")
+    for each in drops(plan):
+        stdout.print(f"  [yellow]at most {each.messages:,} {each.verdict}[/]: {escape(each.why)}")
     _show_bounces(plan, of_each)
 
 
@@ -161,13 +142,8 @@ def show_full(plan: dict[str, Any]) -> None:
 
 def _show_bounces(plan: dict[str, Any], about: str) -> None:
     """What speaks against it."""
-    against: Counter[tuple[str, str]] = Counter()
-    for each in plan["would_bounce"]:
-        names = ("queue", "fault") if each["code"] in _OF_A_FAULT else ("queue",)
-        against[each["code"], ", ".join(escape(each[name]) for name in names if each[name])] += each["messages"]
-    for (code, which), number in against.items():
-        most = number if code == "not-dead" else min(number, plan["messages"])
-        stdout.print(f"  [yellow]{about}{most:,} {_BOUNCES.get(code, f'may come back[/]: {code}')} ({which})")
+    for each in against(plan):
+        stdout.print(f"  [yellow]{about}{each.messages:,} {each.verdict}[/]: {escape(each.why)} ({escape(each.which)})")
 
 
 @app.command("list")
@@ -194,7 +170,7 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
         numbers = [amount(job[name]) for name in ("sent", "succeeded", "waiting", "died", "left")]
         state = escape(job["state"] + (f": {job['why']}" if job["why"] else ""))
         started = f"{span_since(job['started_ms'])} ago"
-        rows.append((str(job["job_id"]), f"[bold]{escape(job['queue'])}[/]", escape(_meant(job)), state, started, *numbers))
+        rows.append((str(job["job_id"]), f"[bold]{escape(job['queue'])}[/]", escape(meant(job)), state, started, *numbers))
     return Listing(columns, rows)
 
 
@@ -260,35 +236,9 @@ def sentence(job: dict[str, Any]) -> str:
         if job["ended_ms"] is None
         else f", from {clock(job['started_ms'])} to {clock(job['ended_ms'])}"
     )
-    meant = f" ({escape(_meant(job))})" if _meant(job) else ""
-    return f"redrive [bold]{job['job_id']}[/] of [bold]{escape(job['queue'])}[/]{meant} is {job['state']}{why}{when}\n  {_progress(job)}"
+    which = f" ({escape(said)})" if (said := meant(job)) else ""
+    return f"redrive [bold]{job['job_id']}[/] of [bold]{escape(job['queue'])}[/]{which} is {job['state']}{why}{when}\n  {_far(job)}"
 
 
-def _meant(job: dict[str, Any]) -> str:
-    """Which messages, and how: the options that it was started with."""
-    how = [f"--{name} {job[key]}" for key, name in _HOW if job[key]]
-    how += ["--newest-first"] if job["newest_first"] else []
-    if job["stop_above"] != STOP_ABOVE:
-        how.append("--no-stop" if job["stop_above"] is None else f"--stop-above {job['stop_above']}")
-    return " ".join(of.words(job["wanted"]) + how)
-
-
-def _progress(job: dict[str, Any]) -> str:
-    parts = [f"{job['sent']:,} sent, {job['sent_per_s']:,.0f} a second"]
-    parts += [f"{job[name]:,} {words}" for name, words in _COUNTS if job[name]]
-    if job["state"] == "running" and job["sent"] == job["canary"] and job["waiting"]:
-        parts.append("the others wait for these")
-    if job["waits_for"]:
-        parts.append(f"waits for room in queue {escape(job['waits_for'])}")
-    return ", ".join(parts)
-
-
-_COUNTS: Final = (
-    ("succeeded", "succeeded"),
-    ("waiting", "not settled yet"),
-    ("transient", "of these transient"),
-    ("died", "dead again"),
-    ("gone", "gone otherwise"),
-    ("bounced", "failed again as before"),
-    ("left", "left where they were: no dead letters, held, or no room"),
-)
+def _far(job: dict[str, Any]) -> str:
+    return escape(progress(job))

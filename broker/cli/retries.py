@@ -10,9 +10,10 @@ import typer
 from rich.console import RenderableType
 
 from ..core.settings.units import counted
+from ..words.amounts import clock, span
 from . import letter_filter as of
 from .completion import queue_argument
-from .output import DEFAULT_URL, Json, Url, clock, escape, note, print_json, span, stdout
+from .output import DEFAULT_URL, Json, Url, escape, note, print_json, stdout
 from .tables import NOTHING, Column, Listing, Wide, amount
 from .times import time_to_come
 from .watch import Watch, show

@@ -17,7 +17,8 @@ from homing.journal import json_text
 
 from ..core.settings.units import counted
 from ..properties import RESERVED
-from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, note, print_json, progress_bar, span, stderr, stdout, unreadable
+from ..words.amounts import span
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, note, print_json, progress_bar, stderr, stdout, unreadable
 from .times import duration
 from .values import property_given
 

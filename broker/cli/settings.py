@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..logs.safe_text import safe
+from ..words.safe_text import safe
 from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from ..core.settings.units import counted
-from .output import DEFAULT_URL, Json, Url, clock, escape, size, span, span_since
+from ..words.amounts import clock, size, span, span_since
+from .output import DEFAULT_URL, Json, Url, escape
 from .tables import Column, Listing, Wide
 from .watch import Watch, show
 

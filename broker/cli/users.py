@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import os
+import secrets
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
+from ..words.amounts import clock
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, unreadable
 from .tables import Column, Listing, Wide, print_table
+from .times import duration
 
 app = typer.Typer(help="Users, and what they may do.", no_args_is_help=True)
 
 #: Where a new password may stand, for programs.
 PASSWORD_VARIABLE: Final = "HOMING_NEW_PASSWORD"
+_TOKEN_MS: Final = 90 * 86_400_000
 
 Name = Annotated[str, typer.Argument(help="The user's name.", show_default=False)]
 Data = Annotated[Path | None, typer.Option("--data", help="The data directory of a broker that is stopped.")]
@@ -82,6 +88,34 @@ def add(
 
 
 @app.command()
+def token(
+    name: Name,
+    role: Annotated[list[str] | None, typer.Option("--role", help="What the program may do everywhere.")] = None,
+    ends: Annotated[int, typer.Option("--ends", parser=duration, metavar="DURATION", help="How long it holds.", show_default="90d")] = (
+        _TOKEN_MS
+    ),
+    data: Data = None,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Make a user for a program, whose password is made here and shown this once. At its end the program's connections end, too.
+
+    Over HTTP the token has both, as [bold]Authorization: Bearer[/]. Without a role it may do nothing until something is granted.
+    """
+    from ..auth.passwords import hash_password
+
+    secret = secrets.token_urlsafe(32)
+    ends_ms = time.time_ns() // 1_000_000 + ends
+    found = _ask(url, data, "add-user", name=name, hash=hash_password(secret), grants=[{"rights": role}] if role else [], ends_ms=ends_ms)
+    bearer = base64.urlsafe_b64encode(f"{name}:{secret}".encode()).decode()
+    if as_json:
+        print_json({**found, "password": secret, "token": bearer})
+        return
+    _show(found, False, f"is a user until {clock(ends_ms, date=True)}")
+    stdout.print(f"password  {secret}\ntoken     {bearer}", markup=False, soft_wrap=True)
+
+
+@app.command()
 def passwd(name: Name, password_file: PasswordFile = None, data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Give a user another password. The user's connections end."""
     from ..auth.passwords import hash_password
@@ -140,12 +174,14 @@ def list_all(data: Data = None, wide: Wide = False, url: Url = DEFAULT_URL, as_j
         print_json(found)
         return
     ranks = {"user": 0, "rights": 0, "on": 0, "virtual host": 1, "keys": 2, "from": 3}
+    if any("ends_ms" in each for each in found):
+        ranks["until"] = 1
     rows = []
     for each in found:
         for number, said in enumerate(each["grants"] or [{"rights": ["–"]}]):
-            who, source = (each["name"], each["source"]) if not number else ("", "")
+            who, source, until = (each["name"], each["source"], clock(each.get("ends_ms"), date=True)) if not number else ("", "", "")
             row = [", ".join(said["rights"]), said.get("pattern", ""), said.get("virtual_host", ""), said.get("keys", "")]
-            rows.append(list(map(escape, [who, *row, source])))
+            rows.append([escape(cell) for cell in (who, *row, source, until)][: len(ranks)])
     print_table(Listing([Column(heading, rank) for heading, rank in ranks.items()], rows), wide)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 from typing import Annotated, Any
 
 import typer
 
-from homing.journal import json_text
+from ..words.filters import property_of
+from ..words.settings import settings_in
 
 Settings = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, as in broker.yaml (docs/settings.md): redelivery-delay=5s.")
@@ -17,16 +16,10 @@ Settings = Annotated[
 
 def settings_given(texts: list[str] | None) -> dict[str, Any]:
     """Field name -> value, read as broker.yaml's would be: ms, bytes. A key that is given twice is a mistake."""
-    found: dict[str, Any] = {}
-    for text in texts or []:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{text!r} is not key=value")
-        read = read_settings({key: _scalar(value)})
-        if read.keys() & found.keys():
-            raise typer.BadParameter(f"{key} is given twice")
-        found |= read
-    return found
+    try:
+        return settings_in(texts or [])
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def read_settings(values: dict[str, Any]) -> dict[str, Any]:
@@ -41,51 +34,9 @@ def read_settings(values: dict[str, Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in read.items()}
 
 
-def value_text(key: str, value: Any) -> str:
-    """A value as broker.yaml would say it."""
-    from ..core.settings.address_settings import FIELD_OF_KEY
-    from ..core.settings.units import format_duration_ms, format_size_bytes
-
-    field = FIELD_OF_KEY.get(key, key)
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if key == "rules":
-        return "[" + ", ".join(each["name"] for each in value) + "]"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(value_text(key, each) for each in value) + "]"
-    if isinstance(value, int) and field.endswith("_ms"):
-        return format_duration_ms(value)
-    if isinstance(value, int) and field.endswith("_bytes"):
-        return format_size_bytes(value)
-    return str(value) if value != "" else '""'
-
-
-def _scalar(text: str) -> Any:
-    """A value as YAML reads it."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return YAML(typ="safe").load(text)
-    except YAMLError:
-        raise typer.BadParameter(f"{text!r} cannot be read as a value") from None
-
-
 def property_given(text: str) -> tuple[str, Any]:
     """``name=text``, or ``name:=json``, in which bytes are ``{"base64": …}``."""
-    name, found, value = text.partition("=")
-    if not found or not name.rstrip(":"):
-        raise typer.BadParameter(f"{text!r} is not name=text (or name:=json for numbers, true, false and null)")
-    if not name.endswith(":"):
-        return name, value
     try:
-        typed = json.loads(value)
-    except ValueError:
-        typed = value = ""
-    if isinstance(typed, dict) and (told := json_text.read_back(typed)) is not None:
-        typed = told
-    if isinstance(typed, dict | list) or not value or (isinstance(typed, float) and not math.isfinite(typed)):
-        raise typer.BadParameter(f'{text!r}: what follows := must be a JSON number, string, true, false, null or {{"base64": …}}')
-    return name[:-1], typed
+        return property_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None

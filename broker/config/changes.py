@@ -10,7 +10,21 @@ from .source import ConfigError, ConfigProblem, KeyPath
 
 #: Sections that only a restart can change; the rest takes effect at reload.
 RESTART_SECTIONS: Final = frozenset(
-    {"audit", "native", "amqp", "http", "tls", "insecure", "data_directory", "journal", "broker", "limits", "user_limits", "peer_limits"}
+    {
+        "audit",
+        "native",
+        "amqp",
+        "http",
+        "console",
+        "tls",
+        "insecure",
+        "data_directory",
+        "journal",
+        "broker",
+        "limits",
+        "user_limits",
+        "peer_limits",
+    }
 )
 #: Of ``limits`` these take effect at reload all the same.
 RELOADED_LIMITS: Final = frozenset({"window_messages", "window_bytes", "window_scheduled"})

@@ -32,6 +32,7 @@ from .models import (
     AmqpSection,
     AuditSection,
     BrokerSection,
+    ConsoleSection,
     DeclaredUser,
     HttpSection,
     JournalSection,
@@ -62,6 +63,7 @@ class Config(Section):
     #: None: nobody listens for AMQP.
     amqp: AmqpSection | None = None
     http: HttpSection | None = None
+    console: ConsoleSection | None = None
     tls: TlsSection | None = None
     #: Whether there may be listeners without TLS beyond loopback.
     insecure: bool = False
@@ -264,7 +266,12 @@ def default_config(directory: Path | None = None) -> Config:
     """What holds when no file is given: the values of the shipped broker.yaml. ``directory`` as for ``parse``."""
     data = Path("homing-data")
     return Config.model_validate(
-        {"data-directory": directory.absolute() / data if directory else data, "amqp": AmqpSection(), "http": HttpSection()}
+        {
+            "data-directory": directory.absolute() / data if directory else data,
+            "amqp": AmqpSection(),
+            "http": HttpSection(),
+            "console": ConsoleSection(),
+        }
     )
 
 
@@ -432,6 +439,7 @@ SECTIONS: Final[Mapping[str, type[Section]]] = {
     "native": NativeSection,
     "amqp": AmqpSection,
     "http": HttpSection,
+    "console": ConsoleSection,
     "tls": TlsSection,
     "audit": AuditSection,
     "log": LogSection,

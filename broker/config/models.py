@@ -103,6 +103,22 @@ class HttpSection(Listener):
     tls_port: Port = None
 
 
+def _of_this_machine(host: str) -> str:
+    if not is_loopback(host):
+        raise ValueError(
+            "expected an address of this machine, such as 127.0.0.1: the console has no TLS\nssh -L leads there from elsewhere"
+        )
+    return host
+
+
+class ConsoleSection(Section):
+    """The pages over what failed, a process beside the broker. A file without this section has none."""
+
+    host: Annotated[Host, AfterValidator(_of_this_machine)] = "127.0.0.1"
+    port: int = Field(default=15_672, ge=0, le=65_535)
+    memory_limit_bytes: Size = Field(default=128 << 20, alias="memory-limit", ge=64 << 20)
+
+
 class TlsSection(Section):
     """Files in PEM; relative to the file that names them. A file without this section has no TLS."""
 

@@ -12,14 +12,14 @@ from typing import Final
 from ..core.message import GONE, MessageReference
 from ..core.scheduled import NEVER
 from ..recording.recorder import Recorder
+from ..steps import STEP
 from .references import References
 
 #: Failures after which it is on disk.
 _KEPT_AT: Final = 3
 STILL_MS: Final = 1_000
-#: Those that stand still are looked for so often; so many are written at a time.
+#: Those that stand still are looked for so often.
 _LOOK_MS: Final = 250
-_AT_A_TIME: Final = 500
 
 
 class GoingRound:
@@ -30,6 +30,8 @@ class GoingRound:
         self.unwritten: dict[MessageReference, int] = {}
         #: ``look`` is wanted then; counts of those that are on disk are written then.
         self.look_at_ms = self._write_at_ms = NEVER
+        #: There may be something to write now.
+        self.due = False
 
     def put_back(self, returned: Sequence[MessageReference], now_ms: int) -> list[MessageReference]:
         """Their failures are counted. Returns those that are to be on disk now; the others wait for nothing."""
@@ -58,7 +60,12 @@ class GoingRound:
             self.unwritten.pop(reference, None)
 
     def look(self, now_ms: int) -> None:
-        """Those that stand still are written, and once a second the counts of those that are on disk."""
+        """Something may have to be written (``go_on``)."""
+        self.due = bool(self.unwritten)
+        self.look_at_ms = now_ms + _LOOK_MS if self.due else NEVER
+
+    def go_on(self, now_ms: int) -> None:
+        """A step: those that stand still are written, and once a second the counts of those that are on disk."""
         until_ms = now_ms - STILL_MS
         found: list[MessageReference] = []
         counts = now_ms >= self._write_at_ms
@@ -67,13 +74,12 @@ class GoingRound:
                 found.append(reference)
             elif not counts:
                 break
-            if len(found) == _AT_A_TIME:
+            if len(found) == STEP:
                 break
         self._write(found)
-        more = len(found) == _AT_A_TIME
-        if counts and not more:
+        self.due = len(found) == STEP
+        if counts and not self.due:
             self._write_at_ms = now_ms + STILL_MS
-        self.look_at_ms = NEVER if not self.unwritten else now_ms if more else now_ms + _LOOK_MS
 
     def write_all(self) -> None:
         """The broker stops in order."""

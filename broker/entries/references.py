@@ -13,7 +13,7 @@ from typing import Final
 from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, ReferenceState
 
 from ..core.consumer import Consumer
-from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, MOVED_IN, SENT, SUCCEEDED, Histogram
+from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, MOVED_IN, PASSING, PERSISTENT, SENT, SUCCEEDED, Histogram
 from ..core.dead_letter import DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.memory import Memory
 from ..core.message import DEATH_BITS, GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where, size_of
@@ -33,6 +33,11 @@ _SUSPECT: Final = int(ReferenceState.SUSPECT)
 Moved = tuple[MessageReference, list[Hop]]
 #: Gives one that goes by hand what it is to have of the one that it was.
 Back = Callable[[MessageReference, MessageReference], None]
+
+
+def kinds(persistent: int, number: int) -> int:
+    """The bits of so many messages, of which so many are meant to be durable."""
+    return PERSISTENT * (persistent > 0) | PASSING * (persistent < number)
 
 
 class References:
@@ -90,9 +95,14 @@ class References:
         """Those of fresh messages, of ``size`` bytes, to one queue and no other."""
         first = self._journal.next_ids(len(messages))
         durable, durable_weight, weight = self._number(messages, first, 1, int(queue.durable), size, queue.keeps_all)
+        # What it keeps says nothing of how it was sent.
+        persistent = sum([message.durable for message in messages]) if queue.keeps_all else durable
+        queue.sends |= kinds(persistent, len(messages))
         born = self.join(queue, messages, first, weight, now_ms)
         if durable and queue.durable:
             self._recorder.arrived((queue,), _durable_of(born, durable), durable, durable_weight, now_ms)
+        if durable < len(messages):
+            self._recorder.transient.add(queue, QueueStat.SENT, len(messages) - durable, now_ms)
         return list(born.values())
 
     def share(self, messages: list[Message], first: int, queues: int, size: int) -> tuple[list[MessageRecord | None], int]:
@@ -160,6 +170,9 @@ class References:
         """Shared messages, so many of them durable, have joined each of these: their references are recorded."""
         if durable and queues:
             self._recorder.arrived(queues, _durable_of(born, durable * len(queues)), durable, 0, now_ms)
+        for queue in queues:
+            if transient := len(born) // len(queues) - durable:
+                self._recorder.transient.add(queue, QueueStat.SENT, transient, now_ms)
 
     def enter(
         self,
@@ -194,6 +207,7 @@ class References:
             reference.cause = cause if isinstance(cause, int) else cause(reference)
             queue.dead += reference.is_dead
             if column is QueueStat.SENT:
+                queue.sends |= kinds(int(message.durable), 1)
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
             else:
                 reference.expires_at_ms = sooner(expires_when_moved(queue, now_ms), expires_at_ms)
@@ -360,6 +374,17 @@ class References:
         self._recorder.left(queue, references, outcome, now_ms, reason, targets)
         self._made_room(queue)
 
+    def let_go(self, queue: Queue, references: Sequence[MessageReference], outcome: str, now_ms: int) -> None:
+        """As ``leave_all``, of a queue that is removed already: the journal removes and counts the rest (upkeep/deleted_queues.py)."""
+        queue.dead -= self.forget(queue, references)
+        for reference in references:
+            if reference.durable:
+                reference.message.stored -= 1
+            reference.consumer = None
+            if reference.cause or reference.redrive:
+                self._troubled_ended(reference, outcome, now_ms)
+        self._made_room(queue)
+
     def _troubled_ended(self, reference: MessageReference, outcome: str, now_ms: int) -> None:
         """What is counted of one that failed, or was dead-lettered or sent back before, when it leaves its queue."""
         # Of those dead-lettered their groups know already.
@@ -391,6 +416,7 @@ class References:
         number, size = self.spilled.get(queue, (0, 0))
         if number:
             self._recorder.passing.end_spill(queue, keep=False)
+            self._recorder.transient.add(queue, QueueStat.PURGED, number, self._now_ms())
             self.count_spilled(queue, -number, -size)
         return number, size
 

@@ -22,7 +22,7 @@ from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.journal_port import JournalPort
 from ..recording.recorder import Recorder
 from .pager import Pager
-from .references import expires_at
+from .references import expires_at, kinds
 from .room import Windows
 from .shared_state import SharedState
 
@@ -67,6 +67,7 @@ class BrokerState(SharedState):
 
     def _arrive_on_disk(self, messages: list[Message], queue: Queue, durable: bool, now_ms: int) -> None:
         first = self.journal.next_ids(len(messages))
+        queue.sends |= kinds(sum([message.durable for message in messages]), len(messages))
         for number, message in enumerate(messages, first):
             message.message_id = number
             message.kept = message.kept or durable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
@@ -19,10 +19,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from ..errors import Refused
-from ..management.host import in_turns
 from ..protocols.codec_foreign import answer, describe
 from ..protocols.codec_spoken import spoken
-from ..steps import Steps
 from .health import Health
 from .monitor import Monitors
 
@@ -120,7 +118,7 @@ class HttpListener:
         self._health = health
         self._patience = patience
         self._guests: dict[_Http, None] = {}
-        self._figures: Callable[[], Steps[list[Metric]]] | None = None
+        self._figures: Callable[[], Awaitable[list[Metric]]] | None = None
         self._process = ProcessCollector(registry=CollectorRegistry())
         self._state = ServerState()
         routes = {"/livez": self._live, "/readyz": self._ready, "/metrics": self._metrics}
@@ -140,7 +138,7 @@ class HttpListener:
         )
         self._config.load()
 
-    def show(self, figures: Callable[[], Steps[list[Metric]]], monitors: Monitors) -> None:
+    def show(self, figures: Callable[[], Awaitable[list[Metric]]], monitors: Monitors) -> None:
         """``monitors``: who may see it from elsewhere."""
         self._figures = figures
         self._monitors = monitors
@@ -167,7 +165,7 @@ class HttpListener:
                 await self._monitors.check(request)
             except Refused as refusal:
                 return _refused(refusal)
-        found = [*self._process.collect(), *(await in_turns(self._figures()) if self._figures is not None else ())]
+        found = [*self._process.collect(), *(await self._figures() if self._figures is not None else ())]
         # The text of very many takes its time, and needs nothing of the broker's.
         return Response(await asyncio.to_thread(_text, found), media_type=CONTENT_TYPE_LATEST)
 

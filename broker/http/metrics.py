@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from ..broker import Broker
 from ..core.counts import COUNTED, Figures, Histogram, none_yet
 from ..core.queue import Queue
+from ..management.host import in_turns
 from ..management.statistics import Meter, states
 from ..steps import Steps
 
@@ -92,7 +93,10 @@ class BrokerFigures:
         self._refused = refused
         self._certificate_ends_s = certificate_ends_s
 
-    def collect(self) -> Steps[list[Metric]]:
+    async def collect(self) -> list[Metric]:
+        return await in_turns(self._broker, self._broker.step_times.of("scrape", self._collect()))
+
+    def _collect(self) -> Steps[list[Metric]]:
         queues = yield from self._queues()
         messages = yield from self._meter.messages_in_steps()
         next_ms = yield from self._next_on_disk()
@@ -190,10 +194,19 @@ class BrokerFigures:
         late = "How long after its due time a message was ready to go."
         yield _histogram("homing_due_lateness_seconds", late, figures.lateness_ms, factor=0.001)
         yield _histogram("homing_loop_lag_seconds", "How late the loop came to what was to be done at a time.", self._loop_lag)
+        yield self._steps()
         if (next_ms := min((at for at in (figures.next_due_ms, on_disk_ms) if at is not None), default=None)) is not None:
             yield _gauge(
                 "homing_next_due_seconds", "Until when the next scheduled message waits.", (next_ms - self._broker.now_ms()) / 1000
             )
+
+    def _steps(self) -> Metric:
+        family = HistogramMetricFamily(
+            "homing_step_seconds", "Processor time of what one turn does of a request, by kind.", labels=["kind"]
+        )
+        for kind, times in self._broker.step_times.by_kind.items():
+            _add_histogram(family, [kind], times)
+        return family
 
 
 def _events(figures: Figures) -> Metric:
@@ -287,7 +300,11 @@ def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:
 def _histogram(name: str, help_text: str, values: Histogram, *, factor: float = 1.0, at_once: int = 0) -> HistogramMetricFamily:
     """``at_once``: values of 1 besides."""
     family = HistogramMetricFamily(name, help_text)
+    _add_histogram(family, [], values, factor, at_once)
+    return family
+
+
+def _add_histogram(family: HistogramMetricFamily, labels: list[str], values: Histogram, factor: float = 1.0, at_once: int = 0) -> None:
     bounds = [*(str(bound * factor) for bound in values.bounds), "+Inf"]
     up_to = [at_once + number for number in accumulate(values.numbers)]
-    family.add_metric([], list(zip(bounds, up_to, strict=True)), values.total * factor + at_once)
-    return family
+    family.add_metric(labels, list(zip(bounds, up_to, strict=True)), values.total * factor + at_once)

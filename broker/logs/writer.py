@@ -23,7 +23,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple, Protocol
 
-from .safe_text import safe
+from ..words.safe_text import safe
 
 #: Lines that may wait for the thread; what comes then is counted.
 _MOST_WAITING: Final = 2000

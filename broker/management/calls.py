@@ -34,7 +34,7 @@ from . import (
     users,
     virtual_hosts,
 )
-from .host import LOOK_AGAIN_S, Host, in_thread, in_turns
+from .host import Host, in_thread, in_turns
 from .statistics import Meter
 
 log = logging.getLogger("homing")
@@ -118,6 +118,7 @@ READS: Final[dict[str, Handler]] = {
     "reckon-redrive": redrives.reckon,
     "retrying": retries.list_all,
     "due": retries.due,
+    "counts": queues.counts,
     "preview-settings": preview.preview,
     "faults": faults.list_all,
     "fault": faults.one,
@@ -157,7 +158,7 @@ class Calls:
             handler = VERBS.get(verb)
             if handler is None:
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {', '.join(sorted(VERBS))}")
-            asked = partial(handler, self._broker, connection, **self._given.get(handler, {}))
+            asked = partial(self._ask, verb, partial(handler, self._broker, connection, **self._given.get(handler, {})))
             if verb in LISTS:
                 self._lists.append((asked(arguments), answer))
                 if not self._listing:
@@ -182,7 +183,15 @@ class Calls:
             answer(_refusal(error))
         return verb in LISTS or verb in AT_ONCE or verb in READS
 
+    def _ask(self, verb: str, handler: Handler, *arguments: Any) -> Any:
+        times = self._broker.step_times
+        value = times.call(verb, partial(handler, *arguments))
+        return times.of(verb, value) if isinstance(value, Generator) and verb not in LISTS else value
+
     def _list(self) -> None:
+        self._broker.step_times.call("lists", self._list_for_a_turn)
+
+    def _list_for_a_turn(self) -> None:
         """Another turn's worth of the lists that are asked for."""
         until_s = time.monotonic() + _LISTS_S
         self._listing = True
@@ -205,22 +214,11 @@ class Calls:
             answer(_refusal(error))
 
     def _finish(self, value: Any, answer: Answer) -> None:
-        """Answers with the value; work that comes in steps does one now and each of the others in a turn of its own."""
-        if not isinstance(value, Generator):
-            answer(value)
-            return
-        try:
-            waits = next(value)
-        except StopIteration as done:
-            answer(done.value)
+        """Answers with the value; work that comes in steps does one now and each of the others when it is its turn."""
+        if isinstance(value, Generator):
+            self._broker.work.begin(value, answer, lambda error: answer(_refusal(error)))
         else:
-            asyncio.get_running_loop().call_later(LOOK_AGAIN_S if waits else 0, self._go_on, value, answer)
-
-    def _go_on(self, work: Steps[Any], answer: Answer) -> None:
-        try:
-            self._finish(work, answer)
-        except Exception as error:
-            answer(_refusal(error))
+            answer(value)
 
     def start(self, work: Coroutine[Any, Any, Any], answer: Answer) -> None:
         """Runs it in a task of its own; ``answer`` gets what it returns, or a Refused."""
@@ -242,7 +240,7 @@ class Calls:
 
     async def _of_one(self, asked: Callable[..., Steps[Any]], message_id: int, arguments: dict[str, Any]) -> Any:
         history = await in_thread(lambda: self._host.history(message_id))
-        return await in_turns(asked(message_id, history, arguments))
+        return await in_turns(self._broker, asked(message_id, history, arguments))
 
 
 def _refusal(error: Exception) -> Refused:

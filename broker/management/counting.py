@@ -15,7 +15,7 @@ from .host import Host, in_thread, in_turns
 async def faults_now(broker: Broker, host: Host) -> FaultsNow:
     """Of fault groups, and of dead letters by why they are there."""
     now: FaultsNow = await in_thread(host.faults_now)
-    dead = now.dead + await in_turns(broker.dead_in_memory())
+    dead = now.dead + await in_turns(broker, broker.dead_in_memory())
     names = {queue.queue_id: queue.name for queue in broker.post_office.queues.values()}
     return FaultsNow(_with_those_in_memory(broker, now.lives), dead, now.queues | names)
 
@@ -38,5 +38,5 @@ async def count_chosen(
     """How many the filter takes, by their fault (0: of what is not dead) and where that was; and of these the transient ones."""
     which = broker.choice_of(wanted)
     stored = Counter(await in_thread(lambda: host.count_chosen(queue.queue_id, which)))
-    transient = await in_turns(broker.count_in_memory(queue, wanted))
+    transient = await in_turns(broker, broker.count_in_memory(queue, wanted))
     return stored + transient, transient

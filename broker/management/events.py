@@ -38,5 +38,5 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     if not after:
         shown.check()
     last = found[limit - 1][0] if len(found) >= limit else None
-    items = [content for number, content in seen if last is None or number <= last]
+    items = [{"number": number, **content} for number, content in seen if last is None or number <= last]
     return {"items": items, "next": last, "left_out": None if after else shown.left_out()}

@@ -41,7 +41,7 @@ async def of_queue(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     read.only(arguments, "queue", "filter", "limit", "after", "newest_first")
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", _MOST, 1, _MOST)
     wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
-    found, looked_at, after = await in_turns(broker.browse_histories(who, queue, wanted, cursor(arguments), limit, newest))
+    found, looked_at, after = await in_turns(broker, broker.browse_histories(who, queue, wanted, cursor(arguments), limit, newest))
     lives = await _lives(broker, who, host, [each.message.message_id for each in found])
     return {"histories": lives, "looked_at": looked_at, "next": after}
 
@@ -49,7 +49,7 @@ async def of_queue(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
 async def _lives(broker: Broker, who: Who, host: Host, message_ids: Collection[int]) -> list[dict[str, Any]]:
     """Of those of which anything is known."""
     transient: dict[int, list[MessageReference]] = {}
-    for each in await in_turns(broker.find_in_memory_only(message_ids)):
+    for each in await in_turns(broker, broker.find_in_memory_only(message_ids)):
         transient.setdefault(each.message.message_id, []).append(each)
     lives: list[dict[str, Any]] = []
     for number in message_ids:

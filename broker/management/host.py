@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from homing.journal.contract import Failed, FaultDescription, FaultLife, FaultsNow
 
@@ -22,9 +23,6 @@ from .statistics import Meter, waiting
 log = logging.getLogger("homing")
 
 T = TypeVar("T")
-
-#: After so long, work that waits for a page from disk is looked at again.
-LOOK_AGAIN_S: Final = 0.001
 
 
 class Host(Protocol):
@@ -45,6 +43,8 @@ class Host(Protocol):
     def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]: ...
 
     def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]: ...
+
+    def counts(self, queue_id: int, since_ms: int, width_minutes: int) -> list[dict[str, int]]: ...
 
     def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]: ...
 
@@ -73,11 +73,12 @@ def settings(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host)
 
 
 @needs((Right.MONITOR, everywhere))
-def statistics(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host, meter: Meter) -> dict[str, Any]:
+def statistics(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host, meter: Meter) -> Steps[dict[str, Any]]:
     read.only(arguments)
+    messages = yield from meter.messages_in_steps()
     figures = broker.figures()
     limits = {name: level._asdict() for name, level in figures.levels.items()}
-    return {"messages": meter.messages(), **meter.open(), "producers_wait": waiting(figures), "limits": limits, **host.statistics()}
+    return {"messages": messages, **meter.open(), "producers_wait": waiting(figures), "limits": limits, **host.statistics()}
 
 
 # -- reads of the journal, once it knows everything up to now ---------------------------------------------------------------
@@ -116,15 +117,16 @@ async def in_thread(job: Callable[[], Any]) -> Any:
         raise Refused("history-unreadable", f"the journal could not be read: {error}", "run homing journal check") from None
 
 
-async def in_turns(steps: Steps[T]) -> T:
-    """What work in steps comes to, one a turn of the loop."""
-    while True:
-        try:
-            waits = next(steps)
-        except StopIteration as done:
-            value: T = done.value
-            return value
-        await asyncio.sleep(LOOK_AGAIN_S if waits else 0)
+async def in_turns(broker: Broker, steps: Steps[T]) -> T:
+    """What work in steps comes to, whose turn it is with all other such work."""
+    answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def over(settle: Callable[[Any], None], value: object) -> None:
+        if not answer.done():  # else nobody waits for it any more
+            settle(value)
+
+    broker.work.begin(steps, partial(over, answer.set_result), partial(over, answer.set_exception))
+    return await answer
 
 
 # -- the process ---------------------------------------------------------------------------------------------------------

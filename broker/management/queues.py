@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ..auth.access import Who, asks, needs, queue_place, shown_only
 from ..broker import Broker
@@ -22,8 +22,14 @@ from ..steps import Steps
 from ..topology.resources import takes_nothing
 from . import arguments as read
 from .connections import described
+from .host import Host, in_thread
 from .pages import Listed, Shown, is_paged, listed
 from .statistics import WHOLE, Meter, states
+
+#: How far back the minute counts of an answer go, and how many parts it has.
+_MOST_MINUTES: Final = 90 * 24 * 60
+_MOST_PARTS: Final = 1440
+_MINUTE_MS: Final = 60_000
 
 
 def describe(queue: Queue) -> dict[str, Any]:
@@ -80,6 +86,20 @@ def one(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) ->
     return _in_full(broker, meter, _held_back(broker), read.queue(broker, arguments))
 
 
+@needs((Right.MONITOR, of_queue), action="counts")
+async def counts(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+    """What became of its messages over the last ``minutes``, added up by ``width_minutes``; of those that are not durable up to a minute
+    late. What it held before is what it holds now, without what came since and with what left.
+    """
+    read.only(arguments, "queue", "minutes", "width_minutes")
+    queue, now_ms = read.queue(broker, arguments), broker.now_ms()
+    width = read.number(arguments, "width_minutes", 1, 1, _MOST_MINUTES)
+    minutes = read.number(arguments, "minutes", 60, 1, min(_MOST_MINUTES, width * _MOST_PARTS))
+    since_ms = (now_ms // (width * _MINUTE_MS) + 1) * width * _MINUTE_MS - minutes * _MINUTE_MS
+    parts = await in_thread(lambda: host.counts(queue.queue_id, since_ms, width))
+    return {"now_ms": now_ms, "since_ms": since_ms, "width_minutes": width, "parts": parts}
+
+
 def _in_full(broker: Broker, meter: Meter, held_back: str | None, queue: Queue) -> dict[str, Any]:
     """``blocked``: why it takes nothing more, for now: its own limit, or one of the broker."""
     return {**describe(queue), "blocked": "queue-full" if takes_nothing(queue) else held_back, **meter.of(queue)}
@@ -105,9 +125,14 @@ def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
     return listed(broker, arguments, found, show, shown, lambda each: queue_place(each.queue))
 
 
+#: By the bits of what was sent (core/counts.py).
+_SENDS: Final = (None, "persistent", "transient", "both")
+
+
 def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consumer: Consumer) -> dict[str, Any]:
     """``consumer_tag``: AMQP's; ``blocked``: why it is given nothing whatever waits, None where it would be. ``settled_when_given``: it has
     no acknowledgements; ``reports``: of how many failures it told the reason, and how often its connection did after the acknowledgement.
+    ``sends``: whether what was sent to its queue is persistent, transient or both; ``queue_keeps``: which of these before they fail.
     """
     connection = connections.get(consumer.connection)
     return {
@@ -119,6 +144,8 @@ def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consu
         "queue": consumer.queue.name,
         "prefetch": consumer.prefetch,
         "credit": consumer.credit,
+        "sends": _SENDS[consumer.queue.sends],
+        "queue_keeps": "all" if consumer.queue.keeps_all else "persistent" if consumer.queue.durable else "none",
         "settled_when_given": consumer.shared is not None and consumer.shared.has_nothing_of(consumer),
         "reports": {"before": consumer.reports, "after_acknowledgement": 0 if connection is None else connection.late_reports},
         "unsettled": len(consumer.unsettled),

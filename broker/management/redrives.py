@@ -149,7 +149,9 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         bounces.update(
             {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together), size).items()}
         )
-    found, _, _ = await in_turns(broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first))
+    found, _, _ = await in_turns(
+        broker, broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first)
+    )
     total = min(counts.total(), job.limit or counts.total())
     if not broker.access.may(who, Right.CONSUME, queue_place(queue)):
         bounces["consume-refused", queue.name, None] = total

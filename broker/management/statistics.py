@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from ..broker import Broker
 from ..core.counts import COUNTED, Figures, named, none_yet
 from ..core.queue import Queue
-from ..steps import Steps, at_once
+from ..steps import Steps
 
 #: Each queue is looked at so often; rates are of what came since the last look but one.
 SAMPLE_MS: Final = 5_000
@@ -94,12 +94,8 @@ class Meter:
         seconds = max(_LEAST_MS, self._broker.now_ms() - since_ms) / 1000
         return {name: round((now - then) / seconds, 1) for name, now, then in zip(COUNTED, counts, before, strict=True)}
 
-    def messages(self) -> dict[str, Any]:
-        """Of all queues: what stands in them now, and what became of messages ``since_ms``, with rates."""
-        return at_once(self.messages_in_steps())
-
     def messages_in_steps(self) -> Steps[dict[str, Any]]:
-        """As ``messages``, of queues as they are when their turn comes."""
+        """Of all queues, as they are when their turn comes: what stands in them, and what became of messages ``since_ms``, with rates."""
         total, looks, queues = list(self._total), dict(self._looks), list(self._broker.post_office.queues.values())
         found = Counter({**states(()), "dead": 0})
         for start in range(0, len(queues), _A_STEP):

@@ -21,12 +21,13 @@ def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
 
 @asks("add_user")
 def add(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    read.only(arguments, "name", "hash", "grants")
+    read.only(arguments, "name", "hash", "grants", "ends_ms")
     given = arguments.get("grants", [])
     if type(given) is not list or any(type(each) is not dict for each in given):
         raise Refused("invalid-argument", "grants must be a list of maps", "see docs/protocol.md, 2.7")
     grants = tuple(_grant(each) for each in given)
-    return broker.add_user(who, read.text(arguments, "name"), read.text(arguments, "hash"), grants).describe()
+    ends_ms = None if arguments.get("ends_ms") is None else read.number(arguments, "ends_ms", 0, 0, read.MOST)
+    return broker.add_user(who, read.text(arguments, "name"), read.text(arguments, "hash"), grants, ends_ms).describe()
 
 
 @asks("change_password")

@@ -88,7 +88,7 @@ class DeadLetterSweep:
         reader, now_ms = self._reader(), self._broker.now_ms()
         began = time.monotonic()
         faults = await asyncio.to_thread(reader.faults_now, now_ms)
-        dead = faults.dead + await in_turns(self._broker.dead_in_memory())
+        dead = faults.dead + await in_turns(self._broker, self._broker.dead_in_memory())
         self._counting_s = time.monotonic() - began
         queues = self._broker.state.post_office.queues_by_id
         found = list(excess(dead, self._broker.settings_of, now_ms))
@@ -104,7 +104,7 @@ class DeadLetterSweep:
     async def _take(self, queue: Queue, over: Excess) -> int:
         """A batch after the other, the oldest first."""
         meant = Filter(from_queue=over.source, until_ms=over.until_ms)
-        which, others = self._broker.choice_of(meant), await in_turns(self._broker.chosen_in_memory(queue, meant))
+        which, others = self._broker.choice_of(meant), await in_turns(self._broker, self._broker.chosen_in_memory(queue, meant))
         removed, after, left = 0, 0, over.number
         while left is None or left > 0:
             most = _IN_MEMORY if others else _BATCH
@@ -132,7 +132,7 @@ class DeadLetterSweep:
         else:
             entries = await asyncio.to_thread(self._reader().message_ids, sequences)
             entries |= {record.sequence: record.message.message_id for _, record in in_memory}
-        number = await in_turns(chosen.drop(self._broker.state, queue, entries, over.why))
+        number = await in_turns(self._broker, chosen.drop(self._broker.state, queue, entries, over.why))
         await self._on_disk()
         self._broker.events.removed(over.source, queue.name, number, over.why)
         log.warning(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from homing.journal.contract import QueueStat
 from homing.journal.declarations import DeclarationRecord
 from homing.journal.journal import Journal
 
@@ -16,8 +17,8 @@ from ..broker import Broker
 from ..config.config import Config
 from ..core.message import REFERENCE_BYTES, MessageReference, Where
 from ..core.queue import Queue
-from ..logs.safe_text import safe
 from ..topology.amqp.arguments import is_temporary
+from ..words.safe_text import safe
 
 log = logging.getLogger("homing")
 
@@ -79,12 +80,25 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
         except TimeoutError:
             # It is written all the same: the journal closes with what it has.
             continue
+    _count_lost(broker)
     found = Kept(dict(kept), dict(not_kept))
     if found.any:
         broker.journal.batch.declare(DeclarationRecord(_KIND, _NAME, found._asdict()))
         say = log.warning if not_kept else log.info
         say("kept-at-stop: messages that were not durable: %s", found.said())
     return found
+
+
+def _count_lost(broker: Broker) -> None:
+    """What is still only in memory, or on disk for want of it, is gone when the broker is."""
+    references, transient, now_ms = broker.state.references, broker.recorder.transient, broker.now_ms()
+    for queue in broker.state.post_office.queues.values():
+        number = sum([not each.durable and each.where is not Where.GONE for each in queue.references.values()])
+        if not (keeps(queue) and queue.settings.keep_at_stop):
+            number += references.spilled.get(queue, (0, 0))[0]
+        if number:
+            transient.add(queue, QueueStat.LOST, number, now_ms)
+    transient.write()
 
 
 def at_last_stop(declarations: Iterable[DeclarationRecord]) -> Kept:

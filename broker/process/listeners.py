@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import resource
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -52,7 +51,9 @@ MakeProtocol = Callable[[], asyncio.Protocol]
 class Listeners:
     """``transports``: every open socket, whatever is spoken on it."""
 
-    def __init__(self, config: Config, broker: Broker, logins: Logins, certificate: Certificate | None, run_call: Call) -> None:
+    def __init__(
+        self, config: Config, broker: Broker, logins: Logins, certificate: Certificate | None, run_call: Call, turns: Turns
+    ) -> None:
         self._config = config
         self._broker = broker
         broker.editing.rewrite = rewritten
@@ -66,7 +67,7 @@ class Listeners:
         self._watching: asyncio.Task[None] | None = None
         self.transports: set[SocketTransport] = set()
         self.gathering = Gathering(broker.memory, self._loop.time)
-        self._turns = Turns(self._loop.call_soon, time.monotonic)
+        self._turns = turns
         limits = config.limits
         self._admission = Admission(
             AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),

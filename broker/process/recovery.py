@@ -52,6 +52,7 @@ def recover(broker: Engine, recovered: Recovered) -> None:
         broker.high_watermarks.keep(client, int(number), high_watermark, at_ms)
     for address, duplicate_ids in recovered.duplicates.items():
         broker.intake.remember(address, duplicate_ids)
+    broker.settlement.stories.restore(recovered.stories)
     for sentence in recovered.quarantined:
         log.error("message-quarantined: %s", sentence)
 

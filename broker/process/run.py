@@ -28,6 +28,7 @@ from ..management.statistics import waiting
 from ..tls.certificate import Certificate
 from ..version import BUILD, commit
 from . import preload
+from .console_child import ConsoleChild
 from .keeping import Kept
 from .listeners import listen, place
 from .old_deaths import are_left
@@ -85,6 +86,7 @@ async def _serve(
     if clock.behind_ms:
         log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
     server = Server(config, journal, clock, log_writer, certificate)
+    console = ConsoleChild(config.console)
     try:
         listening = await server.start(recovered)
         clean_stop, old_deaths = recovered.clean_stop, are_left(recovered.declarations)
@@ -92,6 +94,7 @@ async def _serve(
         server.listeners.watch_certificate()
         loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
         places = {name: place(each) for name, each in (listening | listening_for_http).items()}
+        places |= console.start(listening, stop)
         _log_start(server, config, clean_stop, time.monotonic() - began_s)
         log.info("ready: %s", " ".join(f"{name}={each}" for name, each in places.items()))
         print(_ready_line(config, places, server.kept, json_ready), flush=True)
@@ -111,6 +114,7 @@ async def _serve(
             server.name_old_deaths()
         exit_code = await until_stopped(server, journal, list(listening.values()), stop, health)
     finally:
+        await console.close()
         server.close()
         await close_in_time(journal)
         server.manager.close()
@@ -155,10 +159,10 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     with opened(config) as writer:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         preload.raise_file_limit(config)
-        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, at no more than 200,000 of them
-        # at once (some 50 ms), and at the program never.
+        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, at no more than 20,000 of them
+        # at once (some 10 ms), and at the program never.
         gc.freeze()
-        gc.set_threshold(50_000, 4, 250)
+        gc.set_threshold(10_000, 1, 3_125)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
                 return runner.run(serve(config, json_ready, writer))

@@ -35,6 +35,7 @@ from ..management.calls import Calls
 from ..management.host import in_turns
 from ..protocols.amqp091.codec_cache import SHARED
 from ..protocols.transport import SocketTransport
+from ..protocols.turns import Turns
 from ..tls.certificate import Certificate
 from . import keeping, start_notes
 from .dead_letter_sweep import DeadLetterSweep
@@ -47,6 +48,7 @@ from .reload import log_changes, read_again, take_up
 from .service_manager import ServiceManager
 from .shutdown import drain
 from .start_check import StartCheck
+from .turns import BrokerTurns
 
 if TYPE_CHECKING:
     from ..http.listener import HttpListener
@@ -97,37 +99,19 @@ class Server:
         self._start_check: StartCheck | None = None
         self._old_deaths: asyncio.Task[None] | None = None
         self.kept = keeping.Kept({}, {})
+        turns = Turns(self._loop.call_soon, time.monotonic)
+        self._turns = BrokerTurns(turns, self._wake, self._fail)
         self.broker = Broker(
             journal,
             config.settings_repository(),
             clock.now_ms,
             rng or Random(secrets.randbits(64)),
             self._wake,
-            BrokerLimits(
-                memory_bytes=config.broker.memory_limit_bytes,
-                store_bytes=config.broker.store_limit_bytes,
-                temp_bytes=keeping.temp_limit(config, journal),
-                transaction_operations=config.limits.max_transaction_operations,
-                transaction_bytes=config.limits.max_transaction_bytes,
-                transaction_references=config.limits.max_transaction_references,
-                transaction_timeout_ms=config.limits.transaction_timeout_ms,
-                max_hops=config.broker.max_hops,
-                duplicate_ids=config.journal.duplicate_ids_per_address,
-                marks_retention_ms=config.journal.marks_retention_ms,
-                history_retention_ms=config.journal.history_retention_ms,
-                parked_retry_ms=config.broker.parked_retry_ms,
-                selector_characters=config.limits.max_selector_characters,
-                selector_depth=config.limits.max_selector_depth,
-                max_queues=config.limits.max_queues,
-                properties_bytes=config.limits.max_properties_bytes,
-                window_messages=config.limits.window_messages,
-                window_bytes=config.limits.window_bytes,
-                window_scheduled=config.limits.window_scheduled,
-                answer_bytes=min(_ANSWER_BYTES, config.limits.max_frame_bytes // 2),
-            ),
+            _limits(config, journal),
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,
             name=config.broker.name,
+            turns=self._turns,
         )
         self.broker.access.audit = audit.write
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
@@ -135,7 +119,7 @@ class Server:
         self._releasing: asyncio.Task[None] | None = None
         self._shared_cache = Owner(self.broker.memory, Kind.CACHES)
         self._calls = Calls(self.broker, self)
-        self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run)
+        self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run, turns)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -287,6 +271,10 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().first_and_last(queue_ids, self._clock.now_ms())
 
+    def counts(self, queue_id: int, since_ms: int, width_minutes: int) -> list[dict[str, int]]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().counts(queue_id, since_ms, width_minutes)
+
     def calendar(self, queue_ids: list[int], now_ms: int, parts: Any) -> dict[int, int]:
         """In a thread: see JournalReader."""
         return self._journal_reader().calendar(queue_ids, now_ms, parts)
@@ -357,7 +345,8 @@ class Server:
         sink = None if self._log_writer is None else await asyncio.to_thread(open_log, read)
         try:
             changed = changes(self.config, read)
-            self.config = await in_turns(self.broker.alone(take_up(self.broker, self.config, read)))
+            steps = self.broker.step_times.of("reload", self.broker.alone(take_up(self.broker, self.config, read)))
+            self.config = await in_turns(self.broker, steps)
         except Refused:
             if sink is not None:
                 sink.close()
@@ -409,6 +398,7 @@ class Server:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._turns.close()
         self.listeners.close()
         self._logins.close()
         self.sweep.close()
@@ -446,3 +436,29 @@ async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rn
         server.close()
         await server.sweep.close_archiver()
         await journal.close()
+
+
+def _limits(config: Config, journal: Journal) -> BrokerLimits:
+    limits = config.limits
+    return BrokerLimits(
+        memory_bytes=config.broker.memory_limit_bytes,
+        store_bytes=config.broker.store_limit_bytes,
+        temp_bytes=keeping.temp_limit(config, journal),
+        transaction_operations=limits.max_transaction_operations,
+        transaction_bytes=limits.max_transaction_bytes,
+        transaction_references=limits.max_transaction_references,
+        transaction_timeout_ms=limits.transaction_timeout_ms,
+        max_hops=config.broker.max_hops,
+        duplicate_ids=config.journal.duplicate_ids_per_address,
+        marks_retention_ms=config.journal.marks_retention_ms,
+        history_retention_ms=config.journal.history_retention_ms,
+        parked_retry_ms=config.broker.parked_retry_ms,
+        selector_characters=limits.max_selector_characters,
+        selector_depth=limits.max_selector_depth,
+        max_queues=limits.max_queues,
+        properties_bytes=limits.max_properties_bytes,
+        window_messages=limits.window_messages,
+        window_bytes=limits.window_bytes,
+        window_scheduled=limits.window_scheduled,
+        answer_bytes=min(_ANSWER_BYTES, limits.max_frame_bytes // 2),
+    )

@@ -30,7 +30,9 @@ def _delete(users: Users, name: str) -> dict[str, Any]:
 
 _VERBS: Final[Mapping[str, Callable[..., Any]]] = {
     "users": lambda users: [user.describe() for user in users.all()],
-    "add-user": lambda users, name, grants, **said: users.add(name, said["hash"], tuple(map(read_grant, grants))).describe(),
+    "add-user": lambda users, name, grants, ends_ms=None, **said: users.add(
+        name, said["hash"], tuple(map(read_grant, grants)), ends_ms
+    ).describe(),
     "change-password": lambda users, name, **said: users.change_password(name, said["hash"]).describe(),
     "delete-user": _delete,
     "grant": lambda users, name, **said: users.grant(name, read_grant(said)).describe(),
@@ -49,9 +51,10 @@ def call(config: Config, verb: str, **arguments: Any) -> Any:
 
 async def _call(config: Config, verb: str, arguments: dict[str, Any]) -> Any:
     options = JournalOptions(**config.journal.model_dump())
-    journal, recovered = await Journal.open(config.data_directory, options, BrokerClock().now_ms())
+    clock = BrokerClock()
+    journal, recovered = await Journal.open(config.data_directory, options, clock.now_ms())
     try:
-        found = Users(lambda name, content: _keep(journal, name, content))
+        found = Users(lambda name, content: _keep(journal, name, content), clock.now_ms)
         found.restore(contents(recovered.declarations))
         found.configure(users(config))
         result = "refused"

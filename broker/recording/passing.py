@@ -11,13 +11,15 @@ from ..core.message import MessageReference
 from ..core.queue import Queue
 from .journal_port import JournalPort
 from .mapping import message_record, reference_record
+from .transient_counts import TransientCounts
 
 _MINUTE_MS: Final = 60_000
 
 
 class Passing:
-    def __init__(self, journal: JournalPort) -> None:
+    def __init__(self, journal: JournalPort, transient: TransientCounts) -> None:
         self._journal = journal
+        self._transient = transient
 
     def spill(self, reference: MessageReference) -> None:
         """One is on disk, and nowhere else, from here on."""
@@ -35,11 +37,11 @@ class Passing:
     def keep_spilled(self, queue: Queue, number: int, now_ms: int) -> None:
         """So many of a queue that were on disk for want of memory are durable from here on."""
         self.end_spill(queue, keep=True)
-        self._journal.batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.SENT] += number
+        self._kept(queue, number, now_ms)
 
     def keep(self, references: Iterable[MessageReference], now_ms: int) -> None:
         """Those that were in memory alone are on disk from here on, as they stand."""
-        batch, minute = self._journal.batch, now_ms // _MINUTE_MS
+        batch = self._journal.batch
         for reference in references:
             message = reference.message
             record = message_record(message)
@@ -50,4 +52,8 @@ class Passing:
                 batch.duplicate(message.address, message.duplicate_id)
             message.stored += 1
             batch.add(reference_record(reference, record))
-            batch.counts(reference.queue.queue_id, minute)[QueueStat.MOVED_IN if reference.hops else QueueStat.SENT] += 1
+            self._kept(reference.queue, 1, now_ms)
+
+    def _kept(self, queue: Queue, number: int, now_ms: int) -> None:
+        self._transient.write_queue(queue.queue_id)
+        self._journal.batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.KEPT] += number

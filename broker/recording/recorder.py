@@ -37,6 +37,7 @@ from .journal_port import JournalPort
 from .mapping import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 from .passing import Passing
 from .policies_in_force import PoliciesInForce
+from .transient_counts import TransientCounts
 
 #: What ``max-redelivery-records: -1`` comes to.
 MAX_ATTEMPT_RECORDS: Final = 100
@@ -62,7 +63,8 @@ class Recorder:
     def __init__(self, journal: JournalPort, keep_all_history: bool) -> None:
         self._journal = journal
         self._keep_all = keep_all_history
-        self.passing = Passing(journal)
+        self.transient = TransientCounts(journal)
+        self.passing = Passing(journal, self.transient)
         self._report = LastReport()
         self._policies = PoliciesInForce(journal)
         #: (queue_id, consumer) -> returns that are counted and not in the journal yet: how many, held for how long, the first, the last.
@@ -100,7 +102,12 @@ class Recorder:
 
     def entered(self, references: list[MessageReference], now_ms: int, column: QueueStat = QueueStat.SENT, key: str | None = None) -> None:
         """References of *one* message joined their queues. Several durable ones share one stored body. ``key``: of dead letters."""
-        durable = [reference for reference in references if reference.durable]
+        durable: list[MessageReference] = []
+        for reference in references:
+            if reference.durable:
+                durable.append(reference)
+            else:
+                self.transient.add(reference.queue, column, 1, now_ms)
         if not durable:
             return
         batch, minute = self._journal.batch, now_ms // _MINUTE_MS
@@ -134,6 +141,8 @@ class Recorder:
         if records:
             batch.add_fresh(records, size)
             batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
+        if transient := len(references) - len(records):
+            self.transient.add(queue, QueueStat.MOVED_IN, transient, now_ms)
 
     def keyed(self, keys: dict[int, str | None]) -> None:
         """What keys dead letters that have just joined their queue have, by sequence."""
@@ -187,6 +196,7 @@ class Recorder:
             records[sequence] = make(ReferenceRecord, values)
         if spilled:
             batch.spill(records, size)
+            self.transient.add(queue, QueueStat.SENT, len(messages), now_ms)
             return
         batch.add_fresh(records, size)
         batch.counts(queue_id, now_ms // _MINUTE_MS)[QueueStat.SENT] += len(messages)
@@ -223,11 +233,13 @@ class Recorder:
         keep_all = self._keep_all
         troubled: list[MessageReference] = []
         recorded: list[int] = []
-        untried = recorded_ms = 0
+        untried = recorded_ms = transient_ms = tried = 0
         alike: _EndedEntries = {}
         for reference in references:
             if not reference.durable:
+                transient_ms += reference.delivered_at_ms or reference.dispatched_at_ms
                 if reference.failed or reference.cause or reference.redrive:
+                    tried += reference.failed > 0
                     troubled.append(reference)
                 continue
             # A redrive puts ``failed`` back to 0; the hops tell that it has failed before, elsewhere or in an earlier entry, or, where
@@ -250,7 +262,12 @@ class Recorder:
         if recorded:
             batch.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
         if first_tries:
-            batch.succeed(queue.queue_id, minute, first_tries, alone, name, now_ms * len(first_tries) - begun_ms, now_ms)
+            number, held_ms = len(first_tries), now_ms * len(first_tries) - begun_ms
+            batch.succeed(queue.queue_id, minute, first_tries, alone, name, held_ms, now_ms)
+        else:
+            number = 0
+        if transient := len(references) - len(recorded) - number:
+            self.transient.succeeded(queue, transient, transient - tried, name, now_ms * transient - transient_ms, now_ms)
         return troubled
 
     def left(
@@ -268,8 +285,10 @@ class Recorder:
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
         alike: _EndedEntries = {}
         gone: list[int] = []
+        transient = 0
         for reference in references:
             if not reference.durable:
+                transient += 1
                 continue
             gone.append(reference.sequence)
             if always or reference.failed or reference.hops:
@@ -281,6 +300,8 @@ class Recorder:
         if gone:
             batch.delete_all(gone)
             batch.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
+        if transient:
+            self.transient.add(queue, COLUMN_OF_OUTCOME[outcome], transient, now_ms)
 
     def was_over(self, reference: MessageReference, reason: str, now_ms: int) -> None:
         """Of one that failed, as was heard when it had left its queue: how that ended is recorded, and counted nowhere."""
@@ -337,8 +358,10 @@ class Recorder:
         alike: _QueueEntries = {}
         last, entries = None, None
         number = first = failed_ms = 0
+        transient: list[MessageReference] = []
         for reference, decision in verdicts:
             if not reference.durable:
+                transient.append(reference)
                 continue
             number += 1
             first += reference.failed == 1
@@ -385,15 +408,24 @@ class Recorder:
             counts[QueueStat.FAILED_FIRST] += first
             counts[QueueStat.FAILED_MS] += failed_ms
             batch.add_consumer_stats(queue_id, now_ms // _MINUTE_MS, consumer.stats_name, [0, 0, number, failed_ms, now_ms, now_ms])
+        if transient:
+            self._transient_failed(consumer, transient, now_ms)
         return self._report.description
 
+    def _transient_failed(self, consumer: Consumer, references: list[MessageReference], now_ms: int) -> None:
+        first, held_ms = sum([each.failed == 1 for each in references]), sum([_held_ms(each, now_ms) for each in references])
+        self.transient.failed(consumer.queue, len(references), first, consumer.stats_name, held_ms, now_ms)
+
     def went_round(self, consumer: Consumer, references: list[MessageReference], now_ms: int) -> None:
-        """As ``failed``, but nothing is written now: durable ones are counted, and that is in the journal within a second."""
+        """As ``failed``, but nothing is written now: they are counted, and of durable ones that is in the journal within a second."""
         durable = [each for each in references if each.durable]
+        if transient := [each for each in references if not each.durable]:
+            self.transient.add(consumer.queue, QueueStat.DELIVERED, len(transient), now_ms)
+            self._transient_failed(consumer, transient, now_ms)
         if durable:
             row = self._rounds.setdefault((consumer.queue.queue_id, consumer.stats_name), [0, 0, now_ms, now_ms])
             row[0] += len(durable)
-            row[1] += sum([now_ms - (each.delivered_at_ms or each.dispatched_at_ms) for each in durable])
+            row[1] += sum([_held_ms(each, now_ms) for each in durable])
             row[3] = now_ms
 
     def write_rounds(self) -> None:
@@ -415,3 +447,9 @@ class Recorder:
         number = sum([reference.durable for reference in references])
         if number:
             self._journal.batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.DELIVERED] += number
+        if transient := len(references) - number:
+            self.transient.add(queue, QueueStat.DELIVERED, transient, now_ms)
+
+
+def _held_ms(reference: MessageReference, now_ms: int) -> int:
+    return now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)

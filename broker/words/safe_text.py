@@ -28,6 +28,16 @@ def safe_json(text: str) -> str:
     return text if text.isprintable() else _BEYOND_JSON.sub(_in_json, text)
 
 
+def body_text(body: bytes, limit: int = 4096) -> str:
+    """A body for people: control characters made visible, what is binary or very long only described."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return f"({len(body):,} bytes, binary)"
+    shown = safe(text[:limit], lines=True)
+    return shown if len(text) <= limit else f"{shown}… ({len(body):,} bytes)"
+
+
 def _in_json(found: re.Match[str]) -> str:
     each = found[0]
     if each.isprintable() or each in _JOINERS:

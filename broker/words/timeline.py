@@ -6,16 +6,23 @@ The history is the map of ``journal.reader.JournalReader.history``, which the ca
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..core.amqp.origin import Way, unpacked
 from ..core.dead_letter_life import QUOTA, RETENTION
 from ..core.message import AMQP_ORIGIN
 from ..core.settings.units import counted
 from ..protocols.amqp091.codec_properties import read_properties
-from .output import clock, span
+from .amounts import clock, span
 
 PARKED, SUSPECT = 1, 2
+
+
+class At(Protocol):
+    """A time in ms in words; with its date, where that is another one than that of the time beside it."""
+
+    def __call__(self, at_ms: int, /, *, beside_ms: int) -> str: ...
+
 
 #: How a delivery ended, for people.
 ENDINGS: Final = {
@@ -65,8 +72,10 @@ class Event:
     details: list[str] = field(default_factory=list)
 
 
-def life(history: dict[str, Any], now_ms: int) -> list[Event]:
-    """Sent, or made of another by an edit, then entry by entry: entered, each attempt, how it ended or where it is now; and edits of it."""
+def life(history: dict[str, Any], now_ms: int, at: At = clock) -> list[Event]:
+    """Sent, or made of another by an edit, then entry by entry: entered, each attempt, how it ended or where it is now; and edits of it.
+
+    ``at`` says a time within a text."""
     edits = history.get("edits", [])
     made_by = next((each for each in edits if each["message_id"] == history["message_id"]), None)
     events = [_sent(history) if made_by is None else _made(made_by)]
@@ -79,12 +88,12 @@ def life(history: dict[str, Any], now_ms: int) -> list[Event]:
         events += _back(before, outcome or reference or hops.get(sequence, {}))
         if attempts or outcome or reference:
             events.append(_entered(sequence, attempts, outcome, reference))
-        events += _attempts(attempts)
+        events += _attempts(attempts, at)
         before = outcome or hops.get(sequence, {})
         if outcome is not None:
             events += [_ended(outcome)] if outcome["outcome"] != "edited" else []
         elif reference is not None:
-            events.append(_here(reference, now_ms))
+            events.append(_here(reference, now_ms, at))
         elif before:
             events.append(_died(before))
     for each in edits:
@@ -161,7 +170,7 @@ def _died(hop: dict[str, Any]) -> Event:
     return Event(hop["at_ms"], "✝", "red", f"dead-lettered from {hop['queue']}{tries}", [REASONS.get(hop["reason"], hop["reason"])])
 
 
-def _attempts(attempts: list[dict[str, Any]]) -> list[Event]:
+def _attempts(attempts: list[dict[str, Any]], at: At) -> list[Event]:
     events: list[Event] = []
     expected = 1
     for attempt in attempts:
@@ -169,11 +178,11 @@ def _attempts(attempts: list[dict[str, Any]]) -> list[Event]:
         if left_out > 0:
             events.append(Event(None, "⋮", "dim", f"{counted(left_out, 'more attempt')}, not kept", []))
         expected = attempt["attempt"] + 1
-        events.append(_attempt(attempt))
+        events.append(_attempt(attempt, at))
     return events
 
 
-def _attempt(attempt: dict[str, Any]) -> Event:
+def _attempt(attempt: dict[str, Any], at: At) -> Event:
     began = attempt.get("given_at_ms") or attempt.get("assigned_at_ms")
     held = f", held {span(attempt['at_ms'] - began) if attempt['at_ms'] > began else 'under 1 ms'}" if began else ""
     title = f"{_attempt_number(attempt['attempt'], attempt)} failed: {ENDINGS.get(attempt['outcome'], attempt['outcome'])}{held}"
@@ -182,7 +191,7 @@ def _attempt(attempt: dict[str, Any]) -> Event:
     who = " on ".join(name for name in names if name)
     if who:
         details.append(f"with {who}")
-    details.append(_decision(attempt))
+    details.append(_decision(attempt, at))
     return Event(attempt["at_ms"], "✗", "yellow" if attempt["decision"] == "redeliver" else "red", title, details)
 
 
@@ -216,7 +225,7 @@ def _error(error_class: str, text: str) -> str:
     return f"{error_class}: {text}" if text else ENDINGS.get(error_class, error_class)
 
 
-def _decision(attempt: dict[str, Any]) -> str:
+def _decision(attempt: dict[str, Any], at: At) -> str:
     by = f", by rule {attempt['rule']}" if attempt.get("rule") else ""
     if attempt["decision"] == "drop":
         return f"decided: removed{by}"
@@ -224,7 +233,7 @@ def _decision(attempt: dict[str, Any]) -> str:
         return f"decided: no more attempts{by}"
     if attempt.get("due_at_ms") is None:
         return f"decided: again at once{by}"
-    again = clock(attempt["due_at_ms"], beside_ms=attempt["at_ms"])
+    again = at(attempt["due_at_ms"], beside_ms=attempt["at_ms"])
     return f"decided: wait {span(attempt.get('delay_ms') or 0)}, again at {again}{by}"
 
 
@@ -253,8 +262,8 @@ def _dropped(reason: str | None) -> str:
     return "removed: there is no dead-letter address" if reason in REASONS else "removed by a rule"
 
 
-def _here(reference: dict[str, Any], now_ms: int) -> Event:
-    event = _place(reference, now_ms)
+def _here(reference: dict[str, Any], now_ms: int, at: At) -> Event:
+    event = _place(reference, now_ms, at)
     if not reference.get("transient"):
         return event
     fault = reference["fault"]
@@ -266,7 +275,7 @@ def _here(reference: dict[str, Any], now_ms: int) -> Event:
     return replace(event, details=[*event.details, *tries, *what, said])
 
 
-def _place(reference: dict[str, Any], now_ms: int) -> Event:
+def _place(reference: dict[str, Any], now_ms: int, at: At) -> Event:
     queue, since = reference["queue"], now_ms - reference["entered_at_ms"]
     if reference["state"] & PARKED:
         why = "kept, not delivered: it has no dead-letter address, or that is missing, full, or its own"
@@ -275,9 +284,7 @@ def _place(reference: dict[str, Any], now_ms: int) -> Event:
         return Event(None, "‖", "magenta", f"is on hold in {queue} until it is released", [])
     if reference["due_at_ms"] is not None and reference["due_at_ms"] > now_ms:
         wait = f"in {span(reference['due_at_ms'] - now_ms)}"
-        return Event(
-            reference["due_at_ms"], "◷", "magenta", f"is due again {wait}, at {clock(reference['due_at_ms'], beside_ms=now_ms)}", []
-        )
+        return Event(reference["due_at_ms"], "◷", "magenta", f"is due again {wait}, at {at(reference['due_at_ms'], beside_ms=now_ms)}", [])
     details = ["it was there when several connections ended, so it is delivered alone"] if reference["state"] & SUSPECT else []
     return Event(None, "◌", "cyan", f"is in {queue}, since {span(max(0, since))}", details)
 

@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..core.settings.units import counted
-from .output import clock
+from .amounts import clock
 from .timeline import ENDINGS, REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import homing
 
 #: The property with all hops, newest first (docs/protocol.md, 2.6).
 HOPS: Final = "_HOMING_HOPS"
@@ -74,7 +72,7 @@ def hops_in(properties: Mapping[str, Any] | None) -> Hops:
     return json.loads(reported) if isinstance(reported, str) else []
 
 
-async def deaths_in(connection: homing.Connection, page: dict[str, Any]) -> list[Death | None]:
+async def deaths_in(connection: Any, page: dict[str, Any]) -> list[Death | None]:
     """The same of each message of an answer of ``peek``, which has its fault also where no attempt is on record any more."""
     messages = page["messages"]
     # One that failed again elsewhere may have another fault by now.
@@ -84,7 +82,7 @@ async def deaths_in(connection: homing.Connection, page: dict[str, Any]) -> list
     return [death and _with_fault(replace(death, refused=death.refused or each.get("refused")), fault) for death, fault, each in told]
 
 
-async def deaths_of(connection: homing.Connection, hops: Sequence[Hops]) -> list[Death | None]:
+async def deaths_of(connection: Any, hops: Sequence[Hops]) -> list[Death | None]:
     """For each message's hops its latest death, None for one that was never dead-lettered."""
     latest = [each[0] for each in hops if each]
     attempts: list[dict[str, Any] | None] = []

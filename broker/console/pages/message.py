@@ -1,0 +1,50 @@
+"""A message: its life as a timeline, what it says, and where it would go back to."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.responses import Response
+
+from ...words.timeline import sent_at_ms
+from .. import reads
+from ..asked import number
+from ..problems import Problem
+from ..templates import a_time, body_shown
+from ..visits import Visit
+
+
+async def message(visit: Visit) -> Response:
+    number_of = number(visit.request.path_params["message_id"], "a message's number")
+    seen = await reads.life_of(visit.connection, number_of, time.time_ns() // 1_000_000, a_time)
+    found = seen.found
+    kept = found["message"]
+    kind, text = body_shown(kept["body"]) if kept else ("", "")
+    tracebacks = {each["fault"]["fingerprint"]: each["fault"]["traceback"] for each in found["attempts"] if _traceback(each)}
+    return visit.page(
+        "message",
+        message_id=number_of,
+        seen=seen,
+        kept=kept,
+        sent_at_ms=sent_at_ms(found),
+        body_kind=kind,
+        body_text=text,
+        tracebacks=tracebacks,
+        places=[each["queue"] for each in found["references"]],
+    )
+
+
+def _traceback(attempt: dict[str, Any]) -> bool:
+    fault = attempt.get("fault") or {}
+    return bool(fault.get("traceback") and fault.get("fingerprint"))
+
+
+async def body(visit: Visit) -> Response:
+    """As a file, never as something that a browser would show."""
+    number_of = number(visit.request.path_params["message_id"], "a message's number")
+    found = await visit.call("history", message_id=number_of)
+    if not found["message"]:
+        raise Problem("no-such-message", f"message {number_of} is gone: only its history is here", "a redrive or an edit keeps it", 404)
+    name = {"content-disposition": f'attachment; filename="message-{number_of}.bin"'}
+    return Response(found["message"]["body"], media_type="application/octet-stream", headers=name)

@@ -1,0 +1,1 @@
+"""What is known of messages and their failures, said to people: by the command line and by the pages alike."""

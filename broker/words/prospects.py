@@ -1,0 +1,66 @@
+"""How a dead letter would fare where it would be sent back to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, first, fitting, reported_failure
+from ..core.settings.units import counted
+from .amounts import span
+
+if TYPE_CHECKING:
+    from ..core.redelivery import Terms
+
+
+def sources_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """For each place it is in as a dead letter: the queue and address it would be sent back to."""
+    return [
+        {"lies_in": reference["queue"], "queue": reference["hops"][-1]["queue"], "address": reference["hops"][-1]["address"]}
+        for reference in found["references"]
+        if reference["hops"] and reference["queue"] != reference["hops"][-1]["queue"]
+    ]
+
+
+def prospect(explained: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """How it would fare there under what ``explain`` says holds now, should it always fail as it did last: attempts, total life, and the
+    rule for such failures."""
+    from ..core.redelivery import attempts_allowed, lifetime_ms
+
+    last = found["attempts"][-1] if found["attempts"] else None
+    failure = reported_failure(last["fault"] or {}, last["outcome"]) if last else None
+    headers = ((found["message"] or {}).get("properties") or {}).get
+    values = {each["key"]: each["value"] for each in explained["settings"]}
+    resolved, _, rule = terms_for(values, failure, headers, explained["amqp_returns_at_once"])
+    return {
+        "attempts": attempts_allowed(resolved, None),
+        "life_ms": lifetime_ms(resolved, None),
+        "rule": None if rule is None else {"name": rule.name, "action": rule.action},
+    }
+
+
+def terms_for(values: dict[str, Any], failure: ReportedFailure | None, headers: Lookup, returned_at_once: bool = False) -> Terms:
+    """What holds where an address has these settings: by the first rule for such a failure, where there is one."""
+    from ..core.redelivery import Terms, at_once, under
+    from ..core.settings.address_settings import AddressSettingsRepository
+
+    settings = AddressSettingsRepository({"#": values}).resolve("any")
+    if returned_at_once:
+        settings = at_once(settings)
+    rule = first(fitting(settings.rules, failure), headers) if failure is not None else None
+    return Terms(settings, None) if rule is None else under(rule, settings, None)
+
+
+def chances(source: dict[str, Any]) -> str:
+    """The end of a sentence that begins with the queue it goes to."""
+    if "attempts" not in source:
+        return f"; homing explain {source['address']} shows how it is tried there."
+    rule = source["rule"]
+    again = f". Should it fail as it did last, rule {rule['name']} holds: it" if rule else ", and"
+    if rule and rule["action"] != REDELIVER:
+        return f"{again} is {'removed' if rule['action'] == DROP else 'dead-lettered'} at its first failure."
+    if source["attempts"] is None:
+        return f"{again} is tried without end."
+    text, life = f"{again} has {counted(source['attempts'], 'attempt')} there", source["life_ms"]
+    if source["attempts"] > 1:
+        text += f", over {span(life[1])} at most" if life and life[1] else ", without any wait between them"
+    return f"{text}."

@@ -1,0 +1,593 @@
+"""The failure desk as its users have it: a real broker with real failures of pika's, the console beside it, and a browser's requests."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from examples.failure_reports.with_pika import reporting
+from homing.broker.console.api.openapi import document
+from homing.broker.console.api.operations import OPERATIONS
+from homing.client import blocking
+from tests.amqp_support import AMQP, channel, get, wait_for_count
+from tests.console_support import GUEST, PAYLOADS, Api, Page, Visitor, basic, can_stream, console, streamed
+from tests.process import HomingCommand, Server, wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+#: Each is tried twice, at once.
+SETTINGS = {"*": {"redelivery-delay": 0, "max-delivery-attempts": 2}}
+DEAD = "DLQ.orders"
+RATES = {"EUR": 1.0}
+#: Operations whose answer comes to an end.
+AT_ONCE = [each for each in OPERATIONS if not each.streams]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("console"), {**AMQP, "address-settings": SETTINGS})
+    yield server.start()
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def address(broker: Server) -> Iterator[str]:
+    with console(broker.url) as found:
+        yield found
+
+
+@pytest.fixture
+def visitor(address: str) -> Visitor:
+    found = Visitor(address)
+    assert found.log_in().leads_to == "/"
+    return found
+
+
+@pytest.fixture
+def ch(broker: Server) -> Iterator[BlockingChannel]:
+    with channel(broker) as opened:
+        yield opened
+
+
+def book(body: bytes) -> None:
+    assert RATES[body.decode()]
+
+
+@pytest.fixture(scope="module")
+def native(broker: Server) -> Iterator[blocking.Connection]:
+    with blocking.connect(broker.url) as opened:
+        yield opened
+
+
+Fail = Callable[..., None]
+
+
+@pytest.fixture
+def fail(ch: BlockingChannel, native: blocking.Connection) -> Fail:
+    """Has all of these sent to a queue, where they fail until they are dead: nobody knows their currency."""
+
+    def dead(queue: str) -> int:
+        return sum(each["messages"] for each in native.call("dead-letters") if each["queue"] == f"DLQ.{queue}")
+
+    def run(queue: str, bodies: list[str], headers: dict[str, str] | None = None) -> None:
+        before = dead(queue)
+        ch.queue_declare(queue, durable=True)
+        for body in bodies:
+            ch.basic_publish("", queue, body.encode(), pika.BasicProperties(delivery_mode=2, headers=headers))
+        for _ in range(2 * len(bodies)):
+            reporting(book)(ch, *get(ch, queue, auto_ack=False))
+        wait_until(f"all of {queue} are dead", lambda: dead(queue) == before + len(bodies))
+
+    return run
+
+
+@pytest.fixture
+def api(address: str) -> Api:
+    return Api(address)
+
+
+def number_of(page: Page, name: str) -> int:
+    """A figure of a page, by what stands over it."""
+    return int(re.findall(rf"{name} ([\d,]+)", page.text)[0].replace(",", ""))
+
+
+def test_why_it_died_is_two_clicks_from_the_first_page(fail: Fail, visitor: Visitor) -> None:
+    fail("orders", ["GBP", "GBP", "GBP"])
+    overview = visitor.see("/")
+    (sentence,) = [text for text in overview.said if text.startswith("orders: ")]
+    assert "KeyError: 'GBP'" in sentence
+    assert "6 failures" in sentence or "failures a minute" in sentence
+    fault = visitor.see(overview.links["fault →"])
+    assert "return" not in fault.text or "RATES" in fault.text
+    assert "KeyError: 'GBP'" in fault.text
+    assert "in book" in fault.text, "the traceback"
+    assert number_of(fault, "Dead") == 3
+    message = visitor.see(next(link for text, link in fault.links.items() if text.isdigit()))
+    assert message.text.count("failed: the consumer failed it") == 2
+    assert "dead-lettered to DLQ.orders" in message.text
+    assert "Both attempts on record failed alike" in message.text
+    assert "GBP" in message.text.partition("Body")[2]
+
+
+def test_what_is_sent_back_was_shown_before_and_is_followed(fail: Fail, ch: BlockingChannel, visitor: Visitor) -> None:
+    fail("orders", ["GBP", "GBP"])
+    before = number_of(visitor.see("/"), "Dead letters")
+    where = f"/redrives/new?queue={DEAD}&canary=1"
+    plan = visitor.see(where)
+    assert f"Dry run: {before} messages of {DEAD} would be sent" in plan.text
+    assert f"{before:,} may come back: nothing that failed so has succeeded since" in plan.text
+    assert f"homing redrive {DEAD} --canary 1 --dry-run --url" in plan.text
+    assert number_of(visitor.see("/"), "Dead letters") == before, "it only reckoned"
+    started = visitor.send("/redrives", plan.fields("/redrives"))
+    assert started.status == 303
+    wait_until("the canary is sent", lambda: number_of(visitor.see(started.leads_to), "Sent") > 0)
+    waits = visitor.see(started.leads_to)
+    assert number_of(waits, "Sent") == 1, "the canary"
+    assert "the others wait for these" in waits.text
+    for _ in range(before):
+        ch.basic_ack(get(ch, "orders", auto_ack=False)[0].delivery_tag)
+    wait_until("it is done", lambda: "done" in visitor.see(started.leads_to).text)
+    done = visitor.see(started.leads_to)
+    assert (number_of(done, "Sent"), number_of(done, "Dead again"), number_of(done, "Left there")) == (before, 0, 0)
+    wait_until("all have succeeded", lambda: number_of(visitor.see(started.leads_to), "Succeeded") == before)
+    fault = visitor.see(visitor.see("/faults").links["KeyError: 'GBP'"])
+    assert f"{before} that failed so have succeeded since" in fault.text
+    refused = visitor.send(started.leads_to, [("csrf", dict(plan.fields("/redrives"))["csrf"]), ("act", "cancel")])
+    assert (refused.status, "redrive-ended" in refused.text) == (409, True)
+
+
+def test_a_filter_takes_what_a_command_takes_and_deletion_shows_its_number_first(fail: Fail, ch: BlockingChannel, visitor: Visitor) -> None:
+    fail("bills", ["EU1", "EU2", "US1"])
+    fail("bills", ["EU3"], {"region": "eu"})
+    listed = visitor.see("/dead-letters?queue=DLQ.bills&property=region%3Deu")
+    assert len([1 for tag, found in listed.elements if found.get("name") == "id"]) == 1
+    assert "homing peek DLQ.bills --property region=eu --url" in listed.text
+    assert "homing peek DLQ.bills --body-contains EU" in visitor.see("/dead-letters?queue=DLQ.bills&body_contains=EU").text
+    assert "No message of DLQ.bills fits" in visitor.see("/dead-letters?queue=DLQ.bills&error_type=OSError").text
+    picked = visitor.see("/dead-letters?queue=DLQ.bills&from_queue=bills&reason=delivery_limit")
+    ids = [found["value"] for _, found in picked.elements if found.get("name") == "id"]
+    assert len(ids) == 4
+    asked = visitor.see(f"/dead-letters/delete?queue=DLQ.bills&id={ids[0]}&id={ids[1]}")
+    assert "This removes 2 messages for good" in asked.text
+    wait_for_count(ch, "DLQ.bills", 4)
+    done = visitor.send("/dead-letters/delete", asked.fields("/dead-letters/delete"))
+    assert (done.status, done.leads_to) == (303, "/dead-letters?queue=DLQ.bills")
+    wait_for_count(ch, "DLQ.bills", 2)
+
+
+def test_what_is_said_of_a_fault_is_kept(fail: Fail, visitor: Visitor) -> None:
+    fail("parcels", ["PLN"])
+    page = visitor.see("/faults?queue=parcels")
+    (where,) = [link for text, link in page.links.items() if text.startswith("KeyError")]
+
+    def say(**said: str) -> str:
+        fields = visitor.see(where).fields("")
+        assert visitor.send(where, [*fields, *said.items()]).leads_to == where
+        return visitor.see(where).text
+
+    assert [text for text in visitor.see("/").said if text.startswith("parcels: ")]
+    assert "Report it again" in say(act="mute")
+    assert not [text for text in visitor.see("/").said if text.startswith("parcels: ")], "muted ones are not told of"
+    assert "Mute" in say(act="unmute")
+    assert "fixed in 2.4" in say(act="fixed", version="2.4")
+    assert "It is fixed" in say(act="reopen")
+
+
+@pytest.mark.parametrize("path", ["/", "/faults", "/dead-letters?queue=DLQ.x", "/redrives/new?queue=a", "/messages/1", "/search?q=a"])
+def test_who_is_not_logged_in_is_asked_to_and_comes_back(address: str, path: str) -> None:
+    visitor = Visitor(address)
+    asked = visitor.ask("GET", path)
+    assert (asked.status, urllib.parse.unquote(asked.leads_to)) == (303, "/login" if path == "/" else f"/login?next={path}")
+    form = visitor.see(asked.leads_to)
+    wrong = visitor.send("/login", [*form.fields("/login"), ("user", "guest"), ("password", "wrong")])
+    assert (wrong.status, visitor.cookie) == (401, "")
+    right = visitor.send("/login", [*form.fields("/login"), ("user", "guest"), ("password", "guest")])
+    assert (right.status, right.leads_to) == (303, path)
+    assert right.headers["set-cookie"].endswith("HttpOnly; Max-Age=43200; Path=/; SameSite=strict")
+
+
+@pytest.mark.parametrize("following", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "\t/x"])
+def test_a_login_leads_to_no_other_site(address: str, following: str) -> None:
+    assert Visitor(address).send("/login", {"user": "guest", "password": "guest", "next": following}).leads_to == "/"
+
+
+def test_what_another_site_has_asked_is_turned_away(visitor: Visitor) -> None:
+    csrf = dict(visitor.see("/").fields("/logout"))["csrf"]
+    job = {"csrf": csrf, "queue": DEAD}
+    for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": ""}, {"Sec-Fetch-Site": "cross-site"}):
+        assert visitor.send("/redrives", job, headers).status == 403, headers
+    for wrong in ("", "x", csrf[:-1], csrf + "x", "é"):
+        assert visitor.send("/redrives", {**job, "csrf": wrong}).status == 403, wrong
+    other = Visitor(visitor.address)
+    other.log_in()
+    assert other.send("/redrives", job).status == 403, "the word of another session"
+    assert visitor.ask("GET", "/", headers={"Host": "evil.example"}).status == 421
+    assert visitor.ask("GET", "/", headers={"Host": f"localhost:{visitor.host.partition(':')[2]}"}).status == 200
+    refused = visitor.ask("DELETE", "/redrives/new")
+    assert (refused.status, set(refused.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
+    assert visitor.send("/redrives", {"csrf": csrf, "queue": "x" * 1_100_000}).status == 400
+    assert visitor.ask("POST", "/redrives", "{}", {"Content-Type": "application/json", "Origin": visitor.address}).status == 400
+    assert visitor.see("/redrives").text.count("of DLQ.orders") <= 1, "none of these has begun anything"
+    assert visitor.send("/logout", {"csrf": csrf}).leads_to == "/login"
+    assert visitor.ask("GET", "/").status == 303
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/", "/login", "/nowhere", "/messages/999999999", "/static/console.css"),
+        *("/static/../app.py", "/static/%2e%2e/app.py"),
+    ],
+)
+def test_every_answer_says_what_a_browser_may_do_with_it(visitor: Visitor, path: str) -> None:
+    answer = visitor.ask("GET", path)
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+    assert (policy["default-src"], policy["script-src"], policy["style-src"]) == ("'none'", "'self'", "'self'")
+    assert (policy["frame-ancestors"], answer.headers["x-frame-options"]) == ("'none'", "DENY")
+    assert (answer.headers["x-content-type-options"], "server" in answer.headers) == ("nosniff", False)
+    kept = path == "/static/console.css"
+    assert answer.headers["cache-control"] == ("public, max-age=3600" if kept else "no-store")
+    assert "def make" not in answer.text
+    assert answer.status == {"/": 200, "/login": 200, "/static/console.css": 200}.get(path, 404)
+
+
+def test_a_queue_says_what_becomes_of_what_fails_in_it(fail: Fail, ch: BlockingChannel, visitor: Visitor) -> None:
+    fail("seats", ["GBP"])
+    ch.basic_publish("", "seats", b"EUR")
+    assert visitor.ask("GET", "/search?q=seats").leads_to == "/queue?queue=seats"
+    page = visitor.see(visitor.see("/queues").links["seats"])
+    assert number_of(page, "Ready") == 1
+    assert "After 2 attempts, at once, it goes to DLQ.seats" in page.text
+    for over in ("hour", "24 hours"):
+        assert re.search(rf"The last {over} Came 1 Succeeded 0 Failed 2 In it 1\b", page.text), "of what is durable"
+    assert len([1 for tag, _ in page.elements if tag == "circle"]) == 2, "an attempt each"
+    assert 'max-delivery-attempts 2 "*", line' in page.text
+    assert "Nobody consumes from it" in page.text
+    assert "seats: nobody consumes, and 1 message waits" in visitor.see("/").text
+    for act, shows in (("pause", "Hand out again"), ("resume", "Pause")):
+        done = visitor.send("/queue", [*visitor.see("/queue?queue=seats").fields("/queue"), ("act", act)])
+        assert shows in visitor.see(done.leads_to).text
+    assert number_of(visitor.see("/queue?queue=DLQ.seats"), "Dead letters") == 1
+    events = visitor.see("/events")
+    (where,) = [link for text, link in events.links.items() if text.startswith("messages of queue seats are dead-lettered")]
+    assert where == "/dead-letters?queue=DLQ.seats"
+
+
+def test_what_waits_is_shown_with_its_time(ch: BlockingChannel, visitor: Visitor, native: blocking.Connection) -> None:
+    native.call("set-settings", layers={"later": {"redelivery_delay_ms": 7_200_000}})
+    ch.queue_declare("later", durable=True)
+    ch.basic_publish("", "later", b"GBP", pika.BasicProperties(delivery_mode=2))
+    reporting(book)(ch, *get(ch, "later", auto_ack=False))
+    wait_until("it waits", lambda: [each for each in native.call("retrying") if each["queue"] == "later"])
+    page = visitor.see("/waiting?queue=later")
+    assert re.search(r"1 for a time; the first goes in (2 h|1 h 59 min)\b", page.text)
+    assert page.links["KeyError: 'GBP'"].startswith("/faults/")
+
+
+def test_an_edit_shows_its_difference_and_leads_to_what_took_the_place(fail: Fail, ch: BlockingChannel, visitor: Visitor, api: Api) -> None:
+    body = '{"currency": "GBP",\r\n "amount": 12.50}'
+    fail("fares", [body], {"region": "uk", "try": "1"})
+    number = api.get("/messages", queue="DLQ.fares")["messages"][0]["message_id"]
+    form = visitor.see(visitor.see(f"/messages/{number}").links["Edit…"])
+    where = f"/messages/{number}/edit"
+    said = [("body", body.replace("GBP", "EUR")), ("properties", "region=eu\r\nnew:=1"), ("to", "")]
+    shown = visitor.send(where, [*form.fields(f"{where}#live"), *said])
+    text = Page(shown.text).text
+    assert re.search(r'-region: uk -try: 1 \+region: eu \+new: 1 @@ .* - "currency": "GBP", \+ "currency": "EUR", "amount": 12.50', text)
+    assert f"homing edit {number} --queue DLQ.fares --set region=eu --set new:=1 --unset try --body FILE" in text
+    wait_for_count(ch, "fares", 0)
+    done = visitor.send(where, Page(shown.text).fields(where))
+    _, properties, sent = get(ch, "fares")
+    assert (sent.decode(), properties.headers) == (body.replace("GBP", "EUR"), {"region": "eu", "new": 1}), "line ends as they were"
+    assert visitor.see(f"/messages/{number}").links[f"message {done.leads_to.rpartition('/')[2]}"] == done.leads_to
+    assert visitor.see(done.leads_to).links[f"message {number}"] == f"/messages/{number}"
+    assert visitor.ask("GET", where).status == 404, "it is in no queue any more"
+    fail("fares", ['{"n": 1.10}'])
+    number = api.get("/messages", queue="DLQ.fares")["messages"][0]["message_id"]
+    dry = api.post(f"/messages/{number}/edit", patch={"n": 2}, dry_run=True)
+    assert (dry["edited"], [line for line in dry["difference"] if line[0] in "+-"]) == (None, ['-  "n": 1.10', '+  "n": 2'])
+    assert api.post(f"/messages/{number}/edit", patch={"n": 2})["edited"] > number
+    assert get(ch, "fares")[2] == b'{"n":2}'
+    assert api.ask("POST", f"/messages/{number}/edit", {"patch": {"n": 3}})[0] == 404
+
+
+def test_the_search_finds_what_somebody_has_at_hand(fail: Fail, visitor: Visitor, ch: BlockingChannel) -> None:
+    fail("hotels", ["XAU"], {"guest": "Ada"})
+    ch.queue_declare("hotels-late")
+    ch.basic_publish("", "DLQ.hotels", b"", pika.BasicProperties(message_id="b7-11"))
+    wait_for_count(ch, "DLQ.hotels", 2)
+
+    def found(said: str) -> Page:
+        return visitor.see(f"/search?q={urllib.parse.quote(said)}")
+
+    assert found("hotel").links.keys() >= {"hotels", "hotels-late", "DLQ.hotels"}
+    assert found("'xau'").links["KeyError: 'XAU'"].startswith("/faults/")
+    assert found("guest=Ada").links["DLQ.hotels"] == "/dead-letters?queue=DLQ.hotels&property=guest%3DAda"
+    assert found("b7-11").links["DLQ.hotels"] == "/dead-letters?queue=DLQ.hotels&amqp_message_id=b7-11"
+    assert "Nothing: no queue" in found("guest=Bob").text
+
+
+def test_who_is_connected_is_shown_and_can_be_closed(
+    ch: BlockingChannel, visitor: Visitor, native: blocking.Connection, broker: Server
+) -> None:
+    ch.queue_declare("rooms", durable=True)
+    with channel(broker) as other:
+        other.basic_qos(prefetch_count=7)
+        other.basic_consume("rooms", lambda *_: None)
+        (mine,) = native.call("consumers", queue="rooms")
+        where = visitor.see("/connections").links[mine["connection"]]
+        page = visitor.see(where)
+        assert re.search(r"Library Pika Python Client Library \d", page.text)
+        assert (number_of(page, "Consumers"), page.links["rooms"]) == (1, "/queue?queue=rooms")
+        assert re.search(r"rooms Pika Python Client Library [\d.]+ – 7 0", page.text), "its prefetch, and what it holds"
+        asked = visitor.see(page.links["Close…"])
+        assert "Its 1 consumer and 0 producers end, and 0 messages that it holds go back" in asked.text
+        assert f"homing connection close {mine['connection']} --url" in asked.text
+        done = visitor.send(f"{where}/close", asked.fields(f"{where}/close"))
+        assert (done.leads_to, visitor.ask("GET", where).status) == ("/connections", 404)
+        with pytest.raises(pika.exceptions.ConnectionClosed):
+            other.connection.process_data_events(5)
+
+
+def test_a_setting_is_set_after_it_was_shown_what_it_touches(ch: BlockingChannel, visitor: Visitor, native: blocking.Connection) -> None:
+    for name in ("tours", "tours.late"):
+        ch.queue_declare(name, durable=True)
+    native.call("set-policy", name="short", pattern="^tours", definition={"message-ttl": 60_000}, apply_to="queues")
+    said = "pattern=tours.%23&settings=max-delivery-attempts%3D7%0D%0Aredelivery-delay%3D30s"
+    asked = visitor.see(f"/settings/change?{said}")
+    assert "Dry run: for 2 queues something else would hold" in asked.text
+    assert re.search(r"tours max-delivery-attempts 2 7 .*tours.late", asked.text), "of each queue what was and what would be"
+    assert "homing settings set 'tours.#' max-delivery-attempts=7 redelivery-delay=30s --url" in asked.text
+    assert native.call("list-settings") == [each for each in native.call("list-settings") if each["pattern"] != "tours.#"]
+    assert visitor.send("/settings/change", asked.fields("/settings/change")).leads_to == "/settings"
+    page = visitor.see("/settings?address=tours.late")
+    assert 'max-delivery-attempts 7 "tours.#", homing settings' in page.text
+    assert re.search(r"short / queues that match \^tours 0 message-ttl 60000 command", page.text)
+    asked = visitor.see("/settings/change?pattern=tours.%23&unset=max-delivery-attempts")
+    assert "tours max-delivery-attempts 7 2" in asked.text
+    visitor.send("/settings/change", asked.fields("/settings/change"))
+    assert native.call("explain", address="tours")["settings"]
+    (left,) = [each["settings"] for each in native.call("list-settings") if each["pattern"] == "tours.#"]
+    assert left == {"redelivery-delay": 30_000}
+    for wrong in ("max-delivery-attempts", "nothing=1", "redelivery-delay=soon", "redelivery-delay=[", ""):
+        assert visitor.ask("GET", f"/settings/change?pattern=a&settings={urllib.parse.quote(wrong)}").status == 400, wrong
+
+
+def test_a_purge_shows_its_numbers_first(fail: Fail, ch: BlockingChannel, visitor: Visitor) -> None:
+    fail("seats-old", ["A", "B"])
+    ch.basic_publish("", "DLQ.seats-old", b"no dead letter")
+    wait_for_count(ch, "DLQ.seats-old", 3)
+    page = visitor.see("/queue?queue=DLQ.seats-old")
+    get(ch, "DLQ.seats-old", auto_ack=False)
+    asked = visitor.see(page.links["Purge…"])
+    assert "This removes 2 messages for good" in asked.text
+    assert "The 1 message that consumers hold stay" in asked.text
+    done = visitor.send("/queue/purge", asked.fields("/queue/purge"))
+    assert number_of(visitor.see(done.leads_to), "Ready") == 0
+
+
+def test_the_journal_is_shown_and_backed_up(visitor: Visitor, broker: Server) -> None:
+    page = visitor.see("/journal")
+    assert re.search(r"Database [\d.,]+ [KM]iB", page.text)
+    asked = visitor.see(page.links["Back up…"])
+    done = visitor.send("/journal/backup", asked.fields("/journal/backup"))
+    (path,) = re.findall(r"<code>(/\S+)</code>", done.text)
+    assert (Path(path) / "homing.db").exists(), path
+    fields = dict(asked.fields("/journal/backup"))
+    refused = visitor.send("/journal/backup", fields)
+    assert (refused.status, fields["name"] in refused.text) == (400, True), "a backup of that name is there"
+
+
+def named(payload: str) -> str:
+    """A queue's name with it, of which the broker takes none that does not print."""
+    return "q" + "".join(filter(str.isprintable, payload))
+
+
+def test_texts_that_others_wrote_do_not_act(fail: Fail, visitor: Visitor) -> None:
+    for payload in PAYLOADS:
+        fail(named(payload), [payload, "{}"], {f"h{payload}": payload})
+    seen = ["/", "/faults", "/dead-letters", "/redrives", "/queues", "/waiting", "/events", "/connections", "/settings", "/journal"]
+    for payload in PAYLOADS:
+        said, queue = urllib.parse.quote(payload), urllib.parse.quote(named(payload))
+        dead = f"queue={urllib.parse.quote(f'DLQ.{named(payload)}')}"
+        page = visitor.see(f"/dead-letters?{dead}&error_type=KeyError")
+        numbers = [found["value"] for _, found in page.elements if found.get("name") == "id"]
+        assert len(numbers) == 2, payload
+        seen += [f"/messages/{numbers[0]}", f"/messages/{numbers[1]}", f"/faults?queue={queue}"]
+        seen += [f"/{each}?{dead}" for each in ("dead-letters", "redrives/new", "dead-letters/delete", "queue", "waiting")]
+        seen += [f"/queue?queue={queue}", f"/waiting?queue={queue}"]
+        seen += [f"/dead-letters?{dead}&{each}={said}" for each in ("where", "property", "after", "since", "body_contains", "id")]
+        seen += [f"/dead-letters?queue={said}", f"/redrives/new?queue={said}&to={said}", f"/login?next={said}"]
+        seen += [
+            f"/search?q={said}",
+            f"/faults/{said}",
+            f"/settings?address={said}",
+            f"/connections/{urllib.parse.quote(payload, safe='')}",
+        ]
+        seen += [f"/queue/purge?queue={queue}", f"/settings/change?pattern={queue}&settings=redelivery-delay%3D1s"]
+        seen += [f"/settings/change?pattern={said}&settings={said}"]
+    seen += [link for text, link in visitor.see("/faults").links.items() if link.startswith("/faults/")]
+    for path in seen:
+        answer = visitor.ask("GET", path)
+        assert answer.status in (200, 303, 400, 404), path
+        page = Page(answer.text)
+        assert {found["src"] for tag, found in page.elements if tag == "script"} <= {"/static/htmx-4.0.1.min.js", "/static/console.js"}
+        acting = [(tag, name) for tag, found in page.elements for name in found if name.startswith("on") or name == "style"]
+        assert acting == [], path
+        assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object", "embed", "base")], path
+        assert {found["hx-get"] for _, found in page.elements if "hx-get" in found} <= {path, "/login"}, path
+        assert not [found for _, found in page.elements if found.get("href", "/").partition(":")[0] == "javascript"], path
+        assert "\u202e" not in answer.text, path
+        assert "49" not in page.text.partition("How much")[0] or "{{ 7 * 7 }}" not in path, path
+
+
+def test_a_body_is_a_file_and_nothing_that_is_shown(fail: Fail, visitor: Visitor) -> None:
+    fail("pages", ["<html><script>alert(1)</script>"])
+    page = visitor.see("/dead-letters?queue=DLQ.pages")
+    (number,) = [found["value"] for _, found in page.elements if found.get("name") == "id"]
+    answer = visitor.ask("GET", f"/messages/{number}/body")
+    assert answer.text == "<html><script>alert(1)</script>"
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == f'attachment; filename="message-{number}.bin"'
+
+
+def test_what_it_cannot_do_it_says(address: str, homing: HomingCommand, broker: Server) -> None:
+    def refused(*arguments: str) -> tuple[int, str]:
+        done = homing("console", "--url", broker.url, *arguments)
+        return done.returncode, done.stderr
+
+    code, said = refused("--port", address.rpartition(":")[2])
+    assert (code, "port-in-use" in said, "another --port" in said) == (1, True, True)
+    assert "console-beyond-loopback" in refused("--host", "0.0.0.0")[1]
+    code, said = refused("--url", broker.url.replace("//", "//guest:guest@"))
+    assert (code, "invalid-url" in said) == (2, True)
+
+
+def test_programs_find_why_it_died_and_send_it_back(fail: Fail, ch: BlockingChannel, api: Api) -> None:
+    fail("tickets", ["CHF", "CHF", "CHF"], {"region": "ch"})
+    (sentence,) = [each for each in api.get("/overview")["findings"] if each["sentence"].startswith("tickets: ")]
+    assert (sentence["level"], "KeyError: 'CHF'" in sentence["sentence"]) == ("failing", True)
+    (group,) = api.get("/faults", queue="tickets")["items"]
+    assert (group["dead"], group["failures"], group["dead_in"]) == (3, 6, ["DLQ.tickets"])
+    assert "in book" in api.get(f"/faults/{group['fault']}")["traceback"]
+    page = api.get("/messages", queue="DLQ.tickets", fault=group["fault"], properties=["region=ch"], limit=2)
+    assert [each["body"] for each in page["messages"]] == ["CHF", "CHF"]
+    assert page["messages"][0]["dead_letter"]["error"] == "KeyError: 'CHF'"
+    rest = api.get("/messages", queue="DLQ.tickets", limit=2, after=page["next"])
+    assert len(rest["messages"]) == 1, "the cursor goes on"
+    number = rest["messages"][0]["message_id"]
+    life = api.get(f"/messages/{number}")
+    assert [each["decision"] for each in life["attempts"]] == ["redeliver", "dead-letter"]
+    assert (life["if_sent_back"][0]["queue"], "Both attempts" in life["verdict"]) == ("tickets", True)
+    chosen = {"queue": "DLQ.tickets", "filter": {"properties": {"region": "ch"}}, "limit": 2}
+    plan = api.post("/redrives/plan", **chosen)
+    assert (plan["messages"], {each["code"] for each in plan["against"]}) == (2, {"never-succeeded-since", "no-consumer"})
+    job = api.post("/redrives", **chosen)["job_id"]
+    for _ in range(2):
+        ch.basic_ack(get(ch, "tickets", auto_ack=False)[0].delivery_tag)
+    wait_until("both have succeeded", lambda: api.get(f"/redrives/{job}")["succeeded"] == 2)
+    assert api.ask("POST", f"/redrives/{job}/cancel")[1]["code"] == "redrive-ended"
+    assert api.post("/messages/delete", queue="DLQ.tickets", filter={"message_ids": [number]})["messages"] in (0, 1)
+    assert api.post(f"/faults/{group['fault']}/mute")["muted"] is True
+    assert api.post(f"/faults/{group['fault']}/mute", muted=False)["muted"] is False
+
+
+def test_every_answer_of_the_api_is_as_its_document_says(fail: Fail, api: Api, native: blocking.Connection) -> None:
+    fail("forms", ["x\u0000y"])
+    (group,) = api.get("/faults", queue="forms")["items"]
+    number = api.get("/messages", queue="DLQ.forms")["messages"][0]["message_id"]
+    job = native.call("start-redrive", queue="DLQ.forms", to="forms", filter={}, rate=1)
+    said = {"queue": "forms", "message_id": number, "fault": group["fault"], "redrive": job["job_id"], "address": "forms", "limit": 5}
+    acts: dict[str, dict[str, Any]] = {
+        "move_messages": {"queue": "DLQ.forms", "to": "forms", "filter": {"message_ids": [1]}},
+        "delete_messages": {"filter": {"message_ids": [1]}},
+        "move_message": {"to": "forms"},
+        "retry": {"act": "now"},
+        "set_settings": {"layers": {"forms.#": {"max-delivery-attempts": 3}}},
+        "preview_settings": {"layers": {"forms.#": {"max-delivery-attempts": 3}}},
+        "unset_settings": {"pattern": "forms.#"},
+        "set_policy": {"name": "short", "pattern": "^forms$", "definition": {"message-ttl": 60_000}},
+        "clear_policy": {"name": "short"},
+        "add_virtual_host": {"name": "/forms"},
+        "delete_virtual_host": {"name": "/forms"},
+        "backup": {"name": "forms"},
+        "add_user": {"name": "x", "hash": "none"},
+        "delete_user": {"name": "x"},
+        "grant": {"name": "x", "rights": ["monitor"]},
+        "revoke": {"name": "x", "rights": ["monitor"]},
+    }
+    ended = ("pause_redrive", "resume_redrive", "cancel_redrive", "start_redrive", "move_message", "delete_message", "edit_message")
+    unknown = ("close_connection", "add_user", "delete_user", "grant", "revoke")
+    for each in AT_ONCE:
+        given = {name: said[name] for name in each.asks.model_fields if name in said} | acts.get(each.name, {})
+        path = each.path.format_map({**said, "connection": "c0"})
+        given = {name: value for name, value in given.items() if f"{{{name}}}" not in each.path}
+        if each.method == "GET":
+            each.answers.model_validate(api.get(path, **given), strict=True)
+            continue
+        status, found = api.ask("POST", path, given)
+        assert status == 200 or (status in (404, 409) and each.name in ended) or each.name in unknown, (each.name, found)
+        if status == 200:
+            each.answers.model_validate(found, strict=True)
+
+
+def test_whatever_is_asked_for_is_answered_in_order(api: Api) -> None:
+    """Of each operation each parameter as it should not be: a problem that says so, or nothing found, and never a failure of ours."""
+    for each in AT_ONCE:
+        for name in each.asks.model_fields:
+            for value in ("", "-1", "9" * 30, "\u202e<script>", "a" * 3000, "é\x00"):
+                path = each.path.replace(f"{{{name}}}", urllib.parse.quote(value, safe="") or "%20")
+                path = path.format_map({"message_id": 1, "fault": "3-0000", "redrive": 10**9, "connection": "c0"})
+                given = {"queue": "nowhere", "to": "nowhere", "address": "nowhere", "act": "now"}
+                given = {key: text for key, text in given.items() if key in each.asks.model_fields}
+                given |= {name: value} if f"{{{name}}}" not in each.path else {}
+                if each.method == "GET":
+                    status, _ = api.ask("GET", f"{path}?{urllib.parse.urlencode(given)}")
+                else:
+                    status, _ = api.ask("POST", path, given)
+                assert status in (200, 400, 403, 404, 409), (each.name, name, value, status)
+
+
+def test_events_come_as_they_happen_and_who_was_cut_off_goes_on(fail: Fail, api: Api, address: str) -> None:
+    with streamed(address, "?kinds=dead-letters.first") as coming:
+        fail("streamed", ["GBP"])
+        number, first = next(coming)
+        assert (first["event"], first["queue"], first["number"]) == ("dead-letters.first", "streamed", number)
+    fail("streamed-later", ["GBP"])
+    for path, headers in (("", {"Last-Event-ID": str(number)}), (f"&after={number}", {}), ("&since_ms=0", {"Last-Event-ID": str(number)})):
+        with streamed(address, f"?kinds=dead-letters.first{path}", headers) as coming:
+            assert next(coming)[1]["queue"] == "streamed-later"
+    assert api.ask("GET", "/events/stream?kinds=nonsense")[1]["code"] == "invalid-argument"
+    assert api.ask("GET", "/events/stream?since_ms=-1")[1]["code"] == "invalid-argument"
+    assert api.ask("GET", "/events/stream", headers=basic("guest", "wrong"))[1]["code"] == "login-refused"
+    with ExitStack() as stack:
+        for _ in range(20):
+            next(stack.enter_context(streamed(address, "?since_ms=0")))
+        assert api.ask("GET", "/events/stream")[1]["code"] == "too-many-streams"
+    wait_until("they are over", lambda: can_stream(address))
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("[]", "invalid-body"),
+        ("{", "invalid-body"),
+        ("[" * 100_000, "invalid-body"),
+        ({"queue": "q", "nothing": 1}, "invalid-argument"),
+        ({"queue": 7}, "invalid-argument"),
+        ({}, "invalid-argument"),
+        ({"queue": "q", "stop_above": 101}, "invalid-argument"),
+        ({"queue": "q", "filter": {"reason": "bored"}}, "invalid-argument"),
+        ({"queue": "nowhere"}, "no-such-queue"),
+        ({"queue": "q", "filter": {"properties": {"a": 10**30}}}, "invalid-argument"),
+        ({"queue": "q" * 1_100_000}, "too-large"),
+    ],
+)
+def test_what_cannot_be_asked_is_a_problem_with_a_code(api: Api, said: Any, code: str) -> None:
+    status, problem = api.ask("POST", "/redrives/plan", said)
+    assert (problem["code"], problem["status"], problem["type"]) == (code, status, f"urn:homing:problem:{code}")
+
+
+def test_the_api_asks_who_it_is_each_time(visitor: Visitor, api: Api) -> None:
+    with_cookie = visitor.ask("GET", "/api/v1/overview")
+    assert (with_cookie.status, with_cookie.headers["www-authenticate"].partition(" ")[0]) == (401, "Basic")
+    wrong: tuple[dict[str, str], ...] = ({}, basic("guest", "wrong"), {"Authorization": "Bearer x"}, {"Authorization": "Basic %%%"})
+    assert [Visitor(visitor.address).ask("GET", "/api/v1/overview", headers=each).status for each in wrong] == [401] * 4
+    assert visitor.ask("GET", "/api/v1/openapi.json").text == json.dumps(document(), ensure_ascii=False)
+    assert api.ask("POST", "/redrives", {"queue": "q"}, {"Content-Type": "text/plain"})[1]["code"] == "invalid-body"
+    form = {**GUEST, "Origin": "http://evil.example"}
+    assert visitor.ask("POST", "/api/v1/redrives", "{}", form).status == 403
+    assert api.ask("GET", "/nowhere")[1]["code"] == "no-such-operation"
+    assert api.ask("PUT", "/policies")[1]["code"] == "no-such-method"
+    assert set(visitor.ask("PUT", "/api/v1/policies").headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+    assert api.ask("GET", "/faults?limit=1&limit=2")[0] == 400
+    tag = visitor.ask("GET", "/api/v1/redrives", headers=GUEST).headers["etag"]
+    assert api.ask("GET", "/redrives", headers={"If-None-Match": tag})[0] == 304
