@@ -83,6 +83,26 @@ class QueueStat(IntEnum):
     MOVED_OUT = 10
     FAILED_FIRST = 11
     FAILED_MS = 12
+    # Of the first eleven, in the same order, those of messages that were not durable then.
+    TRANSIENT_SENT = 13
+    TRANSIENT_MOVED_IN = 14
+    TRANSIENT_DELIVERED = 15
+    TRANSIENT_SUCCEEDED = 16
+    TRANSIENT_FIRST_TRY = 17
+    TRANSIENT_FAILED = 18
+    TRANSIENT_DEAD_LETTERED = 19
+    TRANSIENT_EXPIRED = 20
+    TRANSIENT_DROPPED = 21
+    TRANSIENT_PURGED = 22
+    TRANSIENT_MOVED_OUT = 23
+    #: Transient messages that were durable from then on.
+    KEPT = 24
+    #: Transient messages that a crash took, or a stop that did not keep them.
+    LOST = 25
+
+
+#: What is added to a column of QueueStat up to MOVED_OUT for the same of transient messages.
+OF_TRANSIENT: Final = QueueStat.TRANSIENT_SENT - QueueStat.SENT
 
 
 class MessageRecord(NamedTuple):
@@ -500,3 +520,5 @@ class Recovered(NamedTuple):
     dead: Mapping[int, int] = {}
     #: Those in force last; None where none are on record.
     settings: SettingsInForce | None = None
+    #: Queue, story, message and failures so far; the least recent first.
+    stories: Sequence[tuple[str, str, int, int]] = ()

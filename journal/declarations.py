@@ -82,6 +82,8 @@ class UserContent(TypedDict):
     #: Of the password, argon2id.
     hash: str
     grants: list[GrantContent]
+    #: From then on nobody comes in so.
+    ends_ms: NotRequired[int]
 
 
 class FilterContent(TypedDict, total=False):

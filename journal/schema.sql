@@ -150,6 +150,16 @@ CREATE TABLE edit (
 ) STRICT;
 CREATE INDEX edit_original ON edit (original);
 
+-- Tasks whose library sends each try as a message of its own: the message whose attempts they are, and how many failed. The last 10,000.
+CREATE TABLE story (
+  story_id   INTEGER PRIMARY KEY,          -- ascending
+  queue      TEXT NOT NULL,
+  story      TEXT NOT NULL,                -- what all tries of a task have in common
+  message_id INTEGER NOT NULL,
+  failed     INTEGER NOT NULL,
+  UNIQUE (queue, story)
+) STRICT;
+
 -- The last 200 events of each kind.
 CREATE TABLE event (
   event_id   INTEGER PRIMARY KEY,          -- ascending
@@ -192,7 +202,8 @@ CREATE TABLE fault_count (
   PRIMARY KEY (fault_id, slot)
 ) STRICT, WITHOUT ROWID;
 
--- Counts of durable messages per queue and minute. sent + moved_in = succeeded + dead_lettered + expired + dropped + purged + moved_out + still here.
+-- Counts of messages per durable queue and minute. sent + moved_in = succeeded + dead_lettered + expired + dropped + purged + moved_out + lost
+-- + still here. Those of durable messages come with what they count; those of transient ones once a minute (recording/transient_counts.py).
 -- Rows get coarser with age (retention.py): older than history-retention one for an hour, than 8 times that for a day, than 104 times
 -- that for 30 days; each stands at the first minute of what it covers.
 CREATE TABLE minute (
@@ -211,6 +222,19 @@ CREATE TABLE minute (
   moved_out     INTEGER NOT NULL DEFAULT 0,  -- redriven, moved by hand or edited
   failed_first  INTEGER NOT NULL DEFAULT 0,  -- of the failed ones, first attempts
   failed_ms     INTEGER NOT NULL DEFAULT 0,  -- for how long consumers held the failed ones, together
+  transient_sent          INTEGER NOT NULL DEFAULT 0,  -- of sent, messages that were not durable; and so on
+  transient_moved_in      INTEGER NOT NULL DEFAULT 0,
+  transient_delivered     INTEGER NOT NULL DEFAULT 0,
+  transient_succeeded     INTEGER NOT NULL DEFAULT 0,
+  transient_first_try     INTEGER NOT NULL DEFAULT 0,
+  transient_failed        INTEGER NOT NULL DEFAULT 0,
+  transient_dead_lettered INTEGER NOT NULL DEFAULT 0,
+  transient_expired       INTEGER NOT NULL DEFAULT 0,
+  transient_dropped       INTEGER NOT NULL DEFAULT 0,
+  transient_purged        INTEGER NOT NULL DEFAULT 0,
+  transient_moved_out     INTEGER NOT NULL DEFAULT 0,
+  kept                    INTEGER NOT NULL DEFAULT 0,  -- transient ones that were durable from then on
+  lost                    INTEGER NOT NULL DEFAULT 0,  -- transient ones that a crash took, or a stop that did not keep them
   PRIMARY KEY (queue_id, minute)
 ) STRICT, WITHOUT ROWID;
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,10 +19,19 @@ from tests.process import HomingCommand, Server
 _skips_over_limit = pytest.StashKey[str]()
 _repeated = pytest.StashKey[list[str]]()
 
-# How long an example takes says something about the machine only: it may pause in the middle of one.
-settings.register_profile("unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes says something about the machine only: it may pause in the middle of one. The suite draws the same ones each
+# time; a campaign (HOMING_LIVES) draws others.
+settings.register_profile(
+    "unhurried",
+    settings(),
+    deadline=None,
+    derandomize="HOMING_LIVES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("unhurried")
 transitions.watch()
+# Until all tests are collected there is nothing to find, and it would be looked for all the time: a third of what collecting takes.
+gc.disable()
 # A shell has its background jobs ignore Ctrl-C, and they hand that on to the programs that tests interrupt, which would never end.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -69,6 +80,14 @@ class _OneSession(LoadFileScheduling):  # type: ignore[misc]
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     return _OneSession(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """Collected as seldom as in a broker (process/run.py): what runs here, and five thousand tests, would be looked at all the time."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 4, 250)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

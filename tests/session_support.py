@@ -73,6 +73,9 @@ class NoHost:
     def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
         return {}
 
+    def counts(self, queue_id: int, since_ms: int, width_minutes: int) -> list[dict[str, int]]:
+        return []
+
     def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
         return {}
 

@@ -49,11 +49,13 @@ ALLOWED: dict[str, set[str]] = {
     "broker/clock": set(),
     "broker/limits": set(),
     "broker/steps": set(),
+    "broker/step_times": {"broker/core", "broker/steps"},
+    "broker/long_work": {"broker/steps"},
     "broker/shares": {"broker/errors"},
     "broker/properties": {"broker/errors", "journal/properties"},
     "broker/connection": {"broker/core", "broker/shares"},
     "broker/config": {"broker/core", "broker/shares"},
-    "broker/logs": {"broker/config", "broker/errors"},
+    "broker/logs": {"broker/config", "broker/errors", "broker/words"},
     "broker/tls": {"broker/config", "broker/errors"},
     "broker/auth": {"broker/core", "broker/errors", "broker/logs", "journal/declarations"},
     "broker/recording": {
@@ -73,8 +75,8 @@ ALLOWED: dict[str, set[str]] = {
         *("broker/recording", "broker/steps", "broker/topology", "journal/contract"),
     },
     "broker/engine": {
-        *("broker/auth", "broker/connection", "broker/core", "broker/delivery", "broker/entries", "broker/limits", "broker/recording"),
-        *("broker/steps", "broker/topology", "journal/declarations"),
+        *("broker/auth", "broker/connection", "broker/core", "broker/delivery", "broker/entries", "broker/limits", "broker/long_work"),
+        *("broker/recording", "broker/step_times", "broker/steps", "broker/topology", "journal/declarations"),
     },
     "broker/places": {"broker/auth", "broker/connection", "broker/core", "broker/engine", "broker/topology"},
     "broker/administration": {
@@ -112,15 +114,28 @@ ALLOWED: dict[str, set[str]] = {
     "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "broker/steps", "codec"},
     "broker/process": {
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/core", "broker/delivery", "broker/engine"),
-        *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/management", "broker/protocols"),
-        *("broker/recording", "broker/shares", "broker/steps", "broker/tls", "broker/topology", "codec"),
+        *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/long_work", "broker/management"),
+        *(
+            "broker/protocols",
+            "broker/recording",
+            "broker/shares",
+            "broker/steps",
+            "broker/tls",
+            "broker/topology",
+            "broker/words",
+            "codec",
+        ),
         *_CONTRACT,
         *("journal", "journal/backup", "journal/errors", "journal/export", "journal/migrations", "journal/options", "journal/read"),
         "journal/store",
     },
+    # Of the client what applies a patch to a body, which is pure.
+    "broker/words": {"broker/core", "client", "codec", "journal/json_text"},
+    # A client like any other, and no part of the broker.
+    "broker/console": {"broker/words", "client", "homing", "journal/json_text"},
     "broker/cli": {
-        *("analytics", "broker", "broker/auth", "broker/config", "broker/core", "broker/logs", "broker/process", "broker/properties"),
-        *("broker/tls", "client", "codec", "homing"),
+        *("analytics", "broker", "broker/auth", "broker/config", "broker/console", "broker/core", "broker/process"),
+        *("broker/properties", "broker/tls", "broker/words", "client", "homing"),
         *("journal/backup", "journal/export", "journal/json_text", "journal/read"),
     },
     "broker": set(),

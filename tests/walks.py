@@ -15,9 +15,10 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 BROKER, JOURNAL = (f"{ROOT / 'homing' / name}/" for name in ("broker", "journal"))
-#: What only carries bytes, and what tests ask beside the broker (tests/transitions.py).
+#: What only carries bytes or measures, and what tests ask beside the broker (tests/transitions.py).
 _LEFT_OUT = re.compile(
-    r"/core/lifecycle\.py|/codec\w*\.py|/\w*transport\.py|/protocols/(output|turns|gathering)\.py|:<(?!lambda)|:Server\.busy$"
+    r"/core/lifecycle\.py|/step_times\.py|/codec\w*\.py|/\w*transport\.py|/protocols/(output|turns|gathering)\.py|/long_work\.py|/process/turns\.py"
+    r"|:<(?!lambda)|:Server\.busy$|:Histogram\.add$"
 )
 _TURN = "Server._turn"
 

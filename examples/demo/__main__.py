@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shlex
 import shutil
 import signal
 import sys
@@ -237,6 +238,10 @@ def report(demo: Demo, dead: dict[int, int]) -> bool:
     with console.status("analysing the export with Spark"):
         homing("analyze", str(dump), "--out", str(pages), "--json", quiet=True)
     console.print(f"\nThe report: [bold]{escape(str(pages / 'report.html'))}[/]", soft_wrap=True)
+    again = escape(f"homing serve --data {shlex.quote(str(demo.broker.data))}")
+    console.print(
+        f"What failed, in a browser: [bold]{again}[/], then http://127.0.0.1:15672, as guest with the password guest", soft_wrap=True
+    )
     console.print(f"[dim]Journal, logs and export are beside it, in {escape(str(demo.out))}[/]", soft_wrap=True)
     return all(check.holds for check in checks)
 

@@ -26,6 +26,7 @@ from .counts import write_counts
 from .events import write_events
 from .fault_groups import write_faults
 from .history_writer import write_history
+from .stories import write_stories
 from .writer_state import WriterState
 
 log = logging.getLogger("homing.journal")
@@ -184,6 +185,8 @@ class BatchWriter:
         elif batch.attempts or batch.outcomes:
             meta += ["history_from_ms", max(batch.clock_ms, state.clock_ms) + 1]
         run_values(connection, INSERT_EDIT, 4, [value for record in batch.edits.values() for value in record])
+        if batch.stories:
+            write_stories(connection, batch.stories)
         if batch.events:
             write_events(connection, batch.events)
         write_counts(connection, batch)

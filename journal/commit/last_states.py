@@ -24,6 +24,7 @@ class LastStates:
         "producers",
         "queues",
         "settings_rows",
+        "stories",
         "touched",
         "transactions",
     )
@@ -46,6 +47,8 @@ class LastStates:
         self.policies: dict[str, PolicyRecord] = {}
         self.settings_rows: dict[int, SettingsInForce] = {}
         self.edits: dict[int, EditRecord] = {}
+        #: (queue, story) -> its message, and how often it failed; None: it is over.
+        self.stories: dict[tuple[str, str], tuple[int, int] | None] = {}
         #: In the order in which they happened: what, when, to which queue ("": the broker), of which address, and what is said of it.
         self.events: list[tuple[str, int, str, str, dict[str, Any]]] = []
 
@@ -112,6 +115,11 @@ class LastStates:
         self.touch()
         self.edits[record.message_id] = record
 
+    def story(self, queue: str, story: str, told: tuple[int, int] | None) -> None:
+        """The tries of a task so far; the last of all queues are kept. See broker/delivery/stories.py."""
+        self.touch()
+        self.stories[queue, story] = told
+
     def event(self, kind: str, at_ms: int, queue: str, address: str, content: dict[str, Any]) -> None:
         """Of each kind the last are kept."""
         self.touch()
@@ -134,6 +142,7 @@ class LastStates:
         self.policies.update(later.policies)
         self.settings_rows.update(later.settings_rows)
         self.edits.update(later.edits)
+        self.stories.update(later.stories)
         self.events += later.events
 
     def declares(self) -> bool:
@@ -141,4 +150,4 @@ class LastStates:
         return bool(self.queues or self.addresses or self.declarations or self.policies or self.settings_rows)
 
     def has_states(self) -> bool:
-        return self.declares() or bool(self.producers or self.duplicates or self.transactions or self.edits or self.events)
+        return self.declares() or bool(self.producers or self.duplicates or self.transactions or self.edits or self.stories or self.events)

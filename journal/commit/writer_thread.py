@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from ..backup.watch import BackupWatch
 from ..errors import JournalError, io_failure
@@ -93,6 +92,10 @@ class Standing:
     upkeep_due: bool
 
 
+#: Of upkeep; with whether the broker has been idle.
+_Step = Callable[[sqlite3.Connection, bool], int]
+
+
 @dataclass
 class WriterThread:
     writer: BatchWriter
@@ -123,6 +126,8 @@ class WriterThread:
         #: Rows and commits, and bytes, since it was looked how things stand.
         self._unseen_rows = self._unseen_bytes = 0
         self._between_s = time.monotonic() + _BETWEEN_S
+        #: The last step of upkeep that had something to do while there was other work.
+        self._last_step: _Step | None = None
         self.statistics.database_bytes = self.disk.database_bytes()
         self.statistics.disk_free_bytes = self.disk.free_bytes()
         self.statistics.history_bytes = self.writer.state.history_bytes
@@ -218,43 +223,48 @@ class WriterThread:
         self._checkpoint(connection)
 
     def upkeep(self, connection: sqlite3.Connection, idle: bool) -> Standing:
-        """One bounded step of each: checkpoint, rows of what is gone, history, giving pages back, free space. ``idle``: for some time."""
+        """Bounded steps: rows of what is gone, history, giving pages back, free space, checkpoint. ``idle``, for some time: one of each.
+        Else whoever waits for a commit waits for one of them only, in turns."""
         self.files.look(time.perf_counter())
         try:
             self._low_look_s = time.monotonic() + _LOW_LOOK_S
-            self._tidy(connection, idle)
-            # Where space is low, the file gets shorter only by a checkpoint.
-            limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
-            if self.meter.pending_bytes() >= limit and time.monotonic() >= self._checkpoint_next_s:
-                self._checkpoint(connection)
-                if self.meter.pending_bytes() >= limit:
-                    self._checkpoint_next_s = time.monotonic() + _HELD_UP_S
+            for step in self._in_turn():
+                if step(connection, idle) and not idle:
+                    self._last_step = step
+                    break
         except sqlite3.DatabaseError as error:
             raise _failure(connection, error) from error
         return self.standing(connection, idle)
 
-    def _tidy(self, connection: sqlite3.Connection, idle: bool) -> None:
-        for step in (self._sweep, self._forget):
-            if not self._resting():
-                self._tolerating_full(connection, step)
-        self._tolerating_full(connection, self._give_back)
-        if self._vacuum_due(connection, idle):
-            self._tolerating_full(connection, self._clear)
+    def _in_turn(self) -> list[_Step]:
+        """All steps, that which had something to do last at the end. Each returns how much there was."""
+        steps: list[_Step] = [self._sweep, self._forget, self._give_back, self._clear, self._checkpoint_due]
+        last = steps.index(self._last_step) + 1 if self._last_step is not None else 0
+        return steps[last:] + steps[:last]
 
     def _resting(self) -> bool:
         """Upkeep found the disk full a moment ago."""
         return time.monotonic() < self._put_off_s
 
-    def _sweep(self, connection: sqlite3.Connection) -> None:
-        self.sweep.step(connection, self.writer.state)
+    def _sweep(self, connection: sqlite3.Connection, idle: bool) -> int:
+        return 0 if self._resting() else self._tolerating_full(connection, lambda: self.sweep.step(connection, self.writer.state))
 
-    def _forget(self, connection: sqlite3.Connection) -> None:
-        self.statistics.history_rows_removed += self.retention.step(connection, self.writer.state)
+    def _forget(self, connection: sqlite3.Connection, idle: bool) -> int:
+        if self._resting():
+            return 0
+        removed = self._tolerating_full(connection, lambda: self.retention.step(connection, self.writer.state))
+        self.statistics.history_rows_removed += removed
+        return removed
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
-        self.statistics.pages_given_back += self.retention.give_back(connection, self.disk.space_low)
+    def _give_back(self, connection: sqlite3.Connection, idle: bool) -> int:
+        pages = self._tolerating_full(connection, lambda: self.retention.give_back(connection, self.disk.space_low))
+        self.statistics.pages_given_back += pages
+        return pages
 
-    def _clear(self, connection: sqlite3.Connection) -> None:
+    def _clear(self, connection: sqlite3.Connection, idle: bool) -> int:
+        return self._tolerating_full(connection, lambda: self._vacuum(connection)) if self._vacuum_due(connection, idle) else 0
+
+    def _vacuum(self, connection: sqlite3.Connection) -> int:
         state, statistics = self.writer.state, self.statistics
         # Faster than they become more.
         bits, rows = self.vacuum.step(connection, max(STEP_ROWS, 2 * self._left))
@@ -264,17 +274,29 @@ class WriterThread:
         state.references -= rows
         statistics.references_cleared += rows
         statistics.references_not_found += bits - rows
+        return bits
 
-    def _tolerating_full(self, connection: sqlite3.Connection, step: Callable[[sqlite3.Connection], Any]) -> None:
+    def _tolerating_full(self, connection: sqlite3.Connection, step: Callable[[], int]) -> int:
         """Upkeep that finds the disk full is put off; the next batch finds the same and deals with it."""
         try:
-            step(connection)
+            return step()
         except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise
             roll_back(connection)
             self.disk.space_low = True
             self._put_off_s = time.monotonic() + _FULL_S
+            return 0
+
+    def _checkpoint_due(self, connection: sqlite3.Connection, idle: bool) -> int:
+        # Where space is low, the file gets shorter only by a checkpoint.
+        limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
+        if self.meter.pending_bytes() < limit or time.monotonic() < self._checkpoint_next_s:
+            return 0
+        self._checkpoint(connection)
+        if self.meter.pending_bytes() >= limit:
+            self._checkpoint_next_s = time.monotonic() + _HELD_UP_S
+        return 1
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """What it copies may make the file longer. Where that does not fit, it would take the room that the next batch needs, for a part of
@@ -286,16 +308,17 @@ class WriterThread:
         if not self.backup.before_checkpoint(self.disk.space_low or self.meter.used_bytes() > self.options.wal_limit_bytes):
             return
         started = time.perf_counter()
-        self._tolerating_full(connection, self._checkpoint_passive)
+        self._tolerating_full(connection, lambda: self._checkpoint_passive(connection))
         elapsed_ms = (time.perf_counter() - started) * 1000
         self.statistics.checkpoints += 1
         self.statistics.database_bytes = self.disk.database_bytes()  # only now it changes
         self.statistics.checkpoint_ms += elapsed_ms
         self.statistics.checkpoint_ms_max = max(self.statistics.checkpoint_ms_max, elapsed_ms)
 
-    def _checkpoint_passive(self, connection: sqlite3.Connection) -> None:
+    def _checkpoint_passive(self, connection: sqlite3.Connection) -> int:
         _, _, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self.meter.note_checkpoint(max(copied, 0))
+        return int(copied)
 
     def _vacuum_due(self, connection: sqlite3.Connection, idle: bool) -> bool:
         state = self.writer.state

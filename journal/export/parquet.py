@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..commit.counts import MINUTE_NAMES
 from . import rows as export_rows
 from .rows import Row, Snapshot
 
@@ -66,8 +67,7 @@ TABLES = (
     Table("policies", "policy:string from_at:time settings_json:string", export_rows.policies),
     Table(
         "deliveries_by_minute",
-        "queue_id:int64 queue:string minute:time sent:int64 moved_in:int64 delivered:int64 succeeded:int64 first_try:int64 failed:int64 "
-        "dead_lettered:int64 expired:int64 dropped:int64 purged:int64 moved_out:int64 failed_first:int64 failed_ms:int64",
+        "queue_id:int64 queue:string minute:time " + " ".join(f"{name}:int64" for name in MINUTE_NAMES),
         export_rows.deliveries_by_minute,
     ),
     Table(

@@ -17,6 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 from .. import fingerprint, json_text
+from ..commit.counts import MINUTE_NAMES
 from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
 from ..contract import ON_HOLD_MS, AttemptDetail, Fault, FaultLife, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState
 from ..declarations import RedriveContent
@@ -342,8 +343,7 @@ def policies(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
-    sql = """SELECT queue_id, minute, sent, moved_in, delivered, succeeded, first_try, failed, dead_lettered, expired, dropped,
-                    purged, moved_out, failed_first, failed_ms FROM minute ORDER BY queue_id, minute"""
+    sql = f"SELECT queue_id, minute, {', '.join(MINUTE_NAMES)} FROM minute ORDER BY queue_id, minute"
     for queue_id, minute, *counts in snapshot.select(sql):
         yield (queue_id, snapshot.queue_name(queue_id), minute * 60_000_000, *counts)
 

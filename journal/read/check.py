@@ -20,6 +20,7 @@ from ..store.commits import missing_commits, read_last_commit
 from ..store.directory import DATABASE_NAME
 from ..store.history_rows import OUTCOMES, VALID_ENTRIES
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
+from ..upkeep.lost import CAME, WENT, durable
 from ..upkeep.spilled import LASTING as THERE
 from ..upkeep.tombstones import DAMAGED, NO_ROW
 from .queries import brought_up, open_as_it_is
@@ -256,7 +257,7 @@ SELECT q.name, total.came, total.went,
        (SELECT count(*) FROM reference r WHERE r.queue_id = q.queue_id AND {THERE}),
        (SELECT count(*) FROM quarantine x WHERE x.queue_id = q.queue_id)
 FROM queue q JOIN (
-  SELECT queue_id, sum(sent + moved_in) AS came, sum(succeeded + dead_lettered + expired + dropped + purged + moved_out) AS went
+  SELECT queue_id, sum({durable(CAME)} + kept) AS came, sum({durable(WENT)}) AS went
   FROM minute GROUP BY queue_id) AS total USING (queue_id)
 ORDER BY q.name
 """

@@ -118,7 +118,9 @@ def _bounds(connection: sqlite3.Connection, choice: Choice) -> tuple[int, int]:
 
 def _place_of(connection: sqlite3.Connection, at_ms: int) -> int:
     """The sequence from which on messages came at that time or later."""
-    low, last = connection.execute("SELECT coalesce(min(sequence), 0), coalesce(max(sequence), 0) FROM reference").fetchone()
+    low, last = connection.execute("SELECT min(sequence), max(sequence) FROM reference").fetchone()
+    if last is None:
+        return 0
     high = last + 1
     while low < high:
         middle = (low + high) // 2

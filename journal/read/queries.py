@@ -32,6 +32,7 @@ from ..store.directory import DATABASE_NAME, damaged, foreign
 from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
 from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import APPLICATION_ID
+from ..upkeep.lost import transient_here
 from ..upkeep.tombstones import THERE
 from . import events, failures, faults, waiting
 from .choosing import Choice, chosen, count
@@ -277,15 +278,27 @@ class JournalReader:
         with self._snapshot() as connection:
             return waiting.calendar(connection, queue_ids, now_ms, parts)
 
+    def counts(self, queue_id: int, since_ms: int, width_minutes: int) -> list[dict[str, int]]:
+        """The minute counts of a queue added up by so many minutes each, oldest first; ``at_ms``: when each begins. What is empty is left
+        out."""
+        names = [column.name.lower() for column in QueueStat]
+        sums = ", ".join(f"sum({name})" for name in names)
+        sql = f"SELECT minute / ? AS part, {sums} FROM minute WHERE queue_id = ? AND minute >= ? GROUP BY part ORDER BY part"
+        with self._snapshot() as connection:
+            rows = connection.execute(sql, (width_minutes, queue_id, since_ms // 60_000)).fetchall()
+        return [{"at_ms": part * width_minutes * 60_000, **dict(zip(names, counts, strict=True))} for part, *counts in rows]
+
     def queues(self) -> list[dict[str, Any]]:
         """Live durable queues by name: the declaration, ``messages`` (durable ones, in any state), ``scheduled`` (those with a due
-        time) and ``totals``, the minute counts added up under their column names."""
+        time), ``totals``, the minute counts added up under their column names, and ``transient``: by these counts, how many are here that
+        are not durable."""
         totals = ", ".join(f"coalesce(sum({column.name.lower()}), 0)" for column in QueueStat)
         with self._snapshot() as connection:
             found = []
             for row in connection.execute("SELECT * FROM queue WHERE deleted_at_ms IS NULL ORDER BY name").fetchall():
                 queue_id, name, address, routing_type, selector, durable, auto_created, paused, options, created_at_ms, *_ = row
                 sums = connection.execute(f"SELECT {totals} FROM minute WHERE queue_id = ?", (queue_id,)).fetchone()
+                counted = {column.name.lower(): total for column, total in zip(QueueStat, sums, strict=True)}
                 found.append(
                     {
                         "queue_id": queue_id,
@@ -300,7 +313,8 @@ class JournalReader:
                         "created_at_ms": created_at_ms,
                         "messages": _count(connection, "queue_id = ?", queue_id),
                         "scheduled": _count(connection, "queue_id = ? AND due_at_ms IS NOT NULL", queue_id),
-                        "totals": {column.name.lower(): total for column, total in zip(QueueStat, sums, strict=True)},
+                        "totals": counted,
+                        "transient": transient_here(counted),
                     }
                 )
             return found

@@ -39,6 +39,7 @@ from ..store.directory import damaged
 from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import PAGE_BYTES
 from ..upkeep import spilled, tombstones
+from ..upkeep.lost import count_lost
 from .quarantine import REFERENCE, REFERENCE_COLUMNS, sentence, set_aside
 
 log = logging.getLogger("homing.journal")
@@ -90,9 +91,12 @@ def _recover(
     last_commit: LastCommit | None,
 ) -> tuple[Recovered, WriterState, int]:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
+    clean_stop = bool(_number(meta, "clean_stop", 1))  # a new journal was not stopped uncleanly
     reader = _References(connection, quarantine, now_ms)
     reader.check_tombstones()
     spilled.discard_all(connection)
+    if not clean_stop:
+        count_lost(connection, now_ms)
     left = tombstones.count(connection)
     counted = _counted(connection, _there(left))
     rows_there = left + sum(counted.values())
@@ -100,18 +104,14 @@ def _recover(
     references = reader.read() if whole else reader.read_apart()
     queues = _queues(connection)
     live = {queue.queue_id for queue in queues}
-    deleted = {queue_id for (queue_id,) in connection.execute("SELECT queue_id FROM queue WHERE deleted_at_ms IS NOT NULL")}
-    stray = {queue_id for queue_id, _ in counted} - live - deleted
-    if stray:
-        raise damaged(f"messages stand in queues that are not there (queue {min(stray)})")
+    _check_strays(connection, {queue_id for queue_id, _ in counted} - live)
     references = [reference for reference in references if reference.queue_id in live]
     duplicates, counts, next_duplicate = _duplicates(connection, duplicate_limit)
     addresses = [AddressRecord(name, types, bool(auto), at) for name, types, auto, at in connection.execute("SELECT * FROM address")]
     forgotten = dict.fromkeys(duplicates.keys() - {address.name for address in addresses})
     recovered = Recovered(
         broker_id=str(meta.get("broker_id") or uuid.uuid4()),
-        # A new journal was not stopped uncleanly.
-        clean_stop=bool(_number(meta, "clean_stop", 1)),
+        clean_stop=clean_stop,
         clock_ms=_number(meta, "clock_ms", 0),
         addresses=addresses,
         queues=queues,
@@ -124,6 +124,7 @@ def _recover(
         declarations=_declarations(connection),
         faults=_faults(connection, now_ms),
         settings=_settings(connection),
+        stories=connection.execute("SELECT queue, story, message_id, failed FROM story ORDER BY story_id").fetchall(),
         dead=_dead(connection, _there(left)),
         on_disk=[] if whole else _on_disk(connection, {key: n for key, n in counted.items() if key[0] in live}, references, left),
     )
@@ -136,12 +137,11 @@ def _recover(
         fresh |= {"created_at_ms": now_ms, "next_queue_id": 1, "clock_ms": 0, "history_bytes": 0}
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", fresh.items())
     clock_ms = max(now_ms, recovered.clock_ms)
-    history_bytes = _number(meta, "history_bytes", 0)
     state = WriterState(
         clock_ms,
         recovered.next_queue_id,
         next_duplicate,
-        history_bytes,
+        _number(meta, "history_bytes", 0),
         counts,
         rows_there,
         left,
@@ -149,6 +149,13 @@ def _recover(
         forgotten,
     )
     return recovered, state, first_id
+
+
+def _check_strays(connection: sqlite3.Connection, not_live: set[int]) -> None:
+    """Queues in which messages stand and that are not live must have been deleted."""
+    stray = not_live - {queue_id for (queue_id,) in connection.execute("SELECT queue_id FROM queue WHERE deleted_at_ms IS NOT NULL")}
+    if stray:
+        raise damaged(f"messages stand in queues that are not there (queue {min(stray)})")
 
 
 def _settings(connection: sqlite3.Connection) -> SettingsInForce | None:

@@ -228,7 +228,12 @@ class Disk:
         return self.free_bytes() >= database_bytes - self.database_bytes()
 
     def database_bytes(self) -> int:
-        return (self._directory / DATABASE_NAME).stat().st_size
+        """Raises JournalError, ``journal-gone``: a look may be seconds away."""
+        path = self._directory / DATABASE_NAME
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            raise _gone(path, "is gone") from None
 
     def take_reserve(self) -> None:
         """Allocate the reserve if there is room for it and as much again; otherwise go on without, space low."""

@@ -24,7 +24,7 @@ from .tombstones import THERE
 
 log = logging.getLogger("homing.journal")
 
-_STEP_ROWS: Final = 1_000
+_STEP_ROWS: Final = 300
 _DELETED: Final = (
     "SELECT queue_id FROM queue q WHERE deleted_at_ms IS NOT NULL AND EXISTS"
     f" (SELECT 1 FROM reference r INDEXED BY reference_order WHERE r.queue_id = q.queue_id AND {THERE})"
@@ -60,7 +60,7 @@ class Sweep:
         return self._queues is None or bool(self._queues)
 
     def step(self, connection: sqlite3.Connection, state: WriterState) -> int:
-        """Removes up to a thousand rows, in one transaction; returns how many."""
+        """Removes some hundred rows, in one transaction; returns how many."""
         if self._queues is None:
             self._queues = [queue_id for (queue_id,) in connection.execute(_DELETED)]
         found: list[tuple[Any, ...]] = []

@@ -16,6 +16,7 @@ from homing.journal.read.check import check
 from homing.journal.store.directory import DATABASE_NAME
 from tests.acceptance.semantics_support import holds, name, receive, running, send, until
 from tests.process import HomingCommand, Server
+from tests.unit.journal_support import TRANSIENT
 
 SETTINGS: dict[str, Any] = {"#": {"max-delivery-attempts": 2}, "later.#": {"redelivery-delay": "1h"}}
 
@@ -149,8 +150,10 @@ def test_what_died_under_an_older_version_is_found_by_its_fault(tmp_path: Path) 
             for table in ("fault", "fault_text", "fault_count"):
                 journal.execute(f"DELETE FROM {table}")
             journal.execute("ALTER TABLE queue DROP COLUMN policy")
-            for table in ("edit", "event", "spilled"):
+            for table in ("edit", "event", "story", "spilled"):
                 journal.execute(f"DROP TABLE {table}")
+            for column in TRANSIENT:
+                journal.execute(f"ALTER TABLE minute DROP COLUMN {column}")
             journal.execute("PRAGMA user_version = 11")
             journal.commit()
         broker.start()

@@ -111,6 +111,7 @@ def test_three_of_nine_rejected_are_seen_and_sent_back(server: Server, ch: Block
     )
     lives = shell.json_lines("history", "--queue", dead, "--reason", "rejected")
     assert [each["message_id"] for each in lives] == [each["message_id"] for each in shown]
+    assert "3 of these 3 are transient: not on disk" in shell("history", "--queue", dead).stderr
     assert "of transient messages nothing is kept once they are gone" in shell("history", "1000000").stderr
 
     # A number that is not there is said to be none, whoever is asked.

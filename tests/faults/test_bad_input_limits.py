@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +17,7 @@ from homing.broker.auth.passwords import hash_password
 from homing.broker.protocols.native.codec import Op, encode
 from tests.faults.hostile import ANSWER_S, Raw, good_client, memory_mib, reset_peak
 from tests.pauses import tried_again
-from tests.process import ROOT, HomingCommand, Server, wait_until
+from tests.process import HomingCommand, Server, wait_until
 
 StartServer = Callable[..., Server]
 
@@ -352,12 +350,11 @@ CONFIGS: dict[str, tuple[str | bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_config_that_cannot_be_used_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_a_config_that_cannot_be_used_is_refused_by_name(tmp_path: Path, homing: HomingCommand, name: str) -> None:
     text, expected = CONFIGS[name]
     path = tmp_path / "broker.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    command = [sys.executable, "-m", "homing", "serve", "--config", str(path), "--data", str(tmp_path / "data"), "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ANSWER_S, check=False)
+    done = homing("serve", "--config", path, "--data", tmp_path / "data", "--json", timeout_s=ANSWER_S)
     assert done.returncode == 5, done.stderr
     assert expected in done.stderr
     assert "Traceback" not in done.stderr

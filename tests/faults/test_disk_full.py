@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Op, properties_cost
-from tests.amqp_support import AMQP, connection, get, wait_until_seen
+from homing.client import blocking
+from tests.amqp_support import AMQP, connection, get, wait_for_count, wait_until_seen
 from tests.faults.hostile import Raw
 from tests.faults.small_disk import fill_up, small_file_system
 from tests.integration.test_http import HTTP, ask
@@ -141,6 +142,21 @@ def test_producers_wait_with_a_reason_consumers_go_on_and_service_resumes_by_its
     assert "Traceback" not in server.log_path.read_text()
 
 
+def failures_are_taken(server: Server) -> None:
+    """Of the two that are not durable one is dead, and one comes back at once: both stay in memory, and nobody waits."""
+    with connection(server) as late, blocking.connect(server.url) as native:
+        ch = late.channel()
+        ch.basic_reject(get(ch, "failing", auto_ack=False)[0].delivery_tag, requeue=False)
+        wait_for_count(ch, "DLQ.failing", 1)
+        (dead,) = native.call("dead-letters")
+        assert (dead["queue"], dead["messages"], dead["transient"]) == ("DLQ.failing", 1, 1)
+        assert native.call("statistics")["failed_not_kept"] == 1
+        for _ in range(3):
+            method, _, body = get(ch, "failing", auto_ack=False)
+            ch.basic_reject(method.delivery_tag, requeue=True)
+        assert (method.redelivered, body) == (True, b"not durable")
+
+
 def test_a_disk_filled_by_somebody_else_stops_producers_only_and_a_kill_loses_nothing(server: Server, small_disk: Path) -> None:
     sender = Sender(server.url)
     while sender.confirmed < 50:
@@ -153,10 +169,16 @@ def test_a_disk_filled_by_somebody_else_stops_producers_only_and_a_kill_loses_no
         sender.bytes -= cost(body, sender.sent)
         while sender.confirmed < sender.sent:
             assert sender.take(20)
+    with connection(server) as early:
+        ch = early.channel()
+        ch.queue_declare("failing", durable=True)
+        for _ in range(2):
+            ch.basic_publish("", "failing", b"not durable")
     theirs = fill_up(small_disk)
     sender.fill()
     assert sender.reason is not None
     assert sender.reason.startswith("disk-low")
+    failures_are_taken(server)
     confirmed = dict(sender.bodies)
     assert len(confirmed) >= 50
     first = sorted(confirmed)[: len(confirmed) // 2]

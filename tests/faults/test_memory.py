@@ -13,7 +13,7 @@ from tests.faults.memory.campaign import MIB, purge, resident, statistics
 from tests.process import Server
 
 #: Those that need no more than a few seconds, one after the other on one broker.
-SHORT = {name: ATTACKS[name].clients for name in ("half-messages", "amqp-transactions", "native-frames", "amqp-frames", "properties")}
+SHORT = {name: ATTACKS[name].clients for name in ("half-messages", "amqp-transactions", "native-frames", "properties")}
 SHORT |= {"unacked-gets": partial(unacked_gets, size=16_000)}
 LIMIT = 64 * MIB
 

@@ -44,6 +44,7 @@ def test_the_demo_accounts_for_every_line(tmp_path: Path) -> None:
     assert "✗  " not in done.stdout.split("The account")[1]
     assert (tmp_path / "demo" / "report" / "report.html").stat().st_size > 10_000
     assert str(tmp_path / "demo" / "report" / "report.html") in done.stdout
+    assert "http://127.0.0.1:15672" in done.stdout
     logs = list((tmp_path / "demo").glob("worker-*.jsonl"))
     assert {log.stem for log in logs} >= {f"worker-{mode}" for mode in ("auto", "client", "dups_ok", "transacted", "individual")}
 

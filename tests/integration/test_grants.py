@@ -149,6 +149,24 @@ def test_what_is_granted_and_revoked_acts_on_connections_that_are_open(house: Ho
     over_amqp.close()
 
 
+def test_dead_letters_of_what_was_acknowledged_are_made_for_who_may_send_there(house: House) -> None:
+    name = house.name()
+    made(house, name)
+    house.admin.call("set-settings", layers={name: {"keep-settled-failures": True}})
+    found = []
+    for rights in (["consume"], ["consume", "send"]):
+        house.admin.session().producer(name).send(b"x")
+        with house.amqp(user_with(house, {"rights": rights, "pattern": name})) as program:
+            channel = program.channel()
+            method, _, _ = next(channel.consume(name, auto_ack=True))
+            said = {"delivery_tag": method.delivery_tag, "consumer_tag": method.consumer_tag, "error_type": "Late", "routing_key": name}
+            channel.confirm_delivery()
+            channel.basic_publish("homing.failure", "", b"x", pika.BasicProperties(headers=said))
+        (fault,) = house.admin.call("faults", queue=name)["items"]
+        found.append((fault["failures"], fault["dead"]))
+    assert found == [(1, 0), (2, 1)]
+
+
 @pytest.mark.parametrize(("pattern", "shown"), [("#", True), ("DLQ.#", False)])
 def test_a_fault_is_shown_with_its_dead_letter_to_who_may_browse_where_it_failed(house: House, pattern: str, shown: bool) -> None:
     name = house.name()

@@ -112,6 +112,7 @@ async def test_what_failed_is_told_by_reason_attempts_and_time(start_server: Sta
             await session.producer("orders").send(b"is held")
             assert await consumer.receive(20_000) is not None
             await session.producer("later").send(b"is late", delay_ms=3_600_000)
+            await connection.call("reload")
             found = figures(server)
     assert found["homing_messages_dead_lettered_total", (("reason", "delivery_limit"),)] == 1
     assert found["homing_messages_dead_lettered_total", (("reason", "poison"),)] == 0
@@ -132,6 +133,8 @@ async def test_what_failed_is_told_by_reason_attempts_and_time(start_server: Sta
     assert found["homing_disk_free_bytes", ()] > 0
     assert found["homing_journal_database_bytes", ()] > 0
     assert found["homing_loop_lag_seconds_count", ()] > 0
+    for kind in ("sweep", "reload"):
+        assert found["homing_step_seconds_count", (("kind", kind),)] > 0
     assert found["process_resident_memory_bytes", ()] > 0
 
 

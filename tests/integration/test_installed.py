@@ -97,11 +97,14 @@ def test_a_broker_and_the_program_of_the_readme_run_beside_files_of_our_folders_
             assert broker.wait(30) == 0
 
 
+def test_every_module_of_the_analytics_is_found_beside_files_of_our_folders_names(installed: Path, users_folder: Path) -> None:
+    run("-c", EVERY_MODULE, cwd=users_folder, path=installed)
+
+
+@pytest.mark.campaign
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_an_analysis_runs_beside_files_of_our_folders_names(installed: Path, users_folder: Path) -> None:
-    run("-c", EVERY_MODULE, cwd=users_folder, path=installed)
     write_sample(users_folder / "export", messages=50)
     run("-m", "homing", "analyze", "export", "--out", "report", "--only", "overview", cwd=users_folder, path=installed, timeout=500)
     assert len((users_folder / "report" / "csv" / "overview.csv").read_text().splitlines()) > 1

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gc
+import sqlite3
+from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from threading import Thread
 
 import pika
 import pika.exceptions
+import pyarrow.dataset as ds
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from homing.client import blocking
+from homing.journal.upkeep.lost import CAME, WENT
 from tests.amqp_support import AMQP, PERSISTENT, channel, connect, count, cut, get, wait_for_count
 from tests.process import HomingCommand, Server
 
@@ -37,6 +42,21 @@ def broker(start_server: Callable[..., Server]) -> Server:
 def publish(ch: BlockingChannel, key: str, number: int, properties: pika.BasicProperties, exchange: str = "") -> None:
     for each in range(number):
         ch.basic_publish(exchange, key, b"%d" % each, properties)
+
+
+def by_minutes(broker: Server) -> dict[str, dict[str, int]]:
+    """What table ``minute`` counts of each queue of a broker that has stopped, all together; of what is not durable none is here then."""
+    with closing(sqlite3.connect(broker.data / "homing.db")) as journal:
+        journal.row_factory = sqlite3.Row
+        names = [row["name"] for row in journal.execute("PRAGMA table_info(minute)")][2:]
+        sums = ", ".join(f"sum({name}) AS {name}" for name in names)
+        found = {}
+        for row in journal.execute(f"SELECT name, {sums} FROM minute JOIN queue USING (queue_id) GROUP BY 1"):
+            counts = {name: row[name] for name in names}
+            came, went = (sum(counts[f"transient_{name}"] for name in way) for way in (CAME, WENT))
+            assert came == went + counts["kept"] + counts["lost"], counts
+            found[row["name"]] = {name: value for name, value in counts.items() if value}
+    return found
 
 
 def send_once(broker: Server, queue: str = "once") -> None:
@@ -119,6 +139,12 @@ def test_an_orderly_stop_keeps_what_is_not_durable(start_server: Callable[..., S
         get(ch, "orders", auto_ack=False)
     send_once(broker)
     assert broker.stop() == 0
+    counted = by_minutes(broker)
+    assert counted["orders"].items() >= {"sent": 5, "transient_sent": 4, "kept": 4}.items()
+    assert counted["given.away"] == {"sent": 1, "transient_sent": 1, "lost": 1}
+    assert (
+        counted["failing"].items() >= {"sent": 2, "transient_sent": 2, "kept": 2, "dead_lettered": 1, "delivered": 2, "failed": 1}.items()
+    )
     kept = {"orders": 4, "first": 2, "second": 2, "failing": 1, "once": 1}
     line = "kept 10 (orders 4, first 2, second 2, failing 1, once 1), not kept 1 (given.away 1)"
     assert f"kept-at-stop: messages that were not durable: {line}" in broker.logged("kept-at-stop")
@@ -139,6 +165,7 @@ def test_an_orderly_stop_keeps_what_is_not_durable(start_server: Callable[..., S
         assert (body, properties.headers, properties.delivery_mode in (None, 1)) == (b"0", {"a": 1}, True)
         assert get(ch, "dead")[1].headers["x-death"][0]["queue"] == "failing"
     broker.stop()
+    assert by_minutes(broker)
     assert homing("journal", "check", "--data", broker.data).returncode == 0
 
 
@@ -214,6 +241,7 @@ def test_beyond_its_share_of_memory_it_goes_on_on_disk_and_holds_up_nobody(
             assert [int(get(ch, name)[2][:6]) for _ in expected] == [*expected]
     assert broker.log_path.read_text().count("temp-limit-changed") == 1
     broker.stop()
+    assert by_minutes(broker)
     assert homing("journal", "check", "--data", broker.data).returncode == 0
 
 
@@ -284,4 +312,47 @@ def test_what_fails_is_kept(start_server: Callable[..., Server], homing: HomingC
         assert get(ch, "lost")[0].redelivered
     assert [len(homing.json("retrying", name)) for name in ("delayed", "held")] == [1, 1]
     broker.stop()
+    assert by_minutes(broker)
     assert homing("journal", "check", "--data", broker.data).returncode == 0
+
+
+def test_an_export_counts_all_that_ordinary_programs_send(
+    start_server: Callable[..., Server], homing: HomingCommand, tmp_path: Path
+) -> None:
+    """A hundred as pika sends them: ten are rejected and die, three wait, the others succeed. Ten more come after a kill."""
+    broker = start_server(AMQP)
+    with channel(broker) as ch:
+        ch.queue_declare("dead", durable=True)
+        ch.queue_declare("orders", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+        publish(ch, "orders", 100, MODES["nothing"])
+        for number in range(97):
+            method, _, _ = get(ch, "orders", auto_ack=False)
+            if number % 10 == 5:
+                ch.basic_reject(method.delivery_tag, requeue=False)
+            else:
+                ch.basic_ack(method.delivery_tag)
+        wait_for_count(ch, "orders", 3)
+
+    def counted(name: str) -> dict[str, int]:
+        assert homing("journal", "export", "--data", broker.data, "--out", tmp_path / name).returncode == 0
+        rows = ds.dataset(tmp_path / name / "deliveries_by_minute", format="parquet", partitioning=None).to_table().to_pylist()
+        found: Counter[str] = Counter()
+        for row in rows:
+            if row["queue"] == "orders":
+                found.update({key: value for key, value in row.items() if isinstance(value, int) and key not in ("queue_id", "failed_ms")})
+        return {key: value for key, value in found.items() if value}
+
+    first = counted("live")
+    assert (first["sent"], first["transient_sent"], first["kept"], first["dead_lettered"]) == (100, 100, 10, 10)
+    # Of the last that died and what came before; the one after it may be in memory alone.
+    assert first["succeeded"] == first["transient_succeeded"] in (86, 87)
+    broker.kill()
+    broker.start()
+    with channel(broker) as ch:
+        publish(ch, "orders", 10, MODES["nothing"])
+        wait_for_count(ch, "orders", 10)
+    assert broker.stop() == 0
+    last = counted("stopped")
+    assert (last["sent"], last["transient_sent"], last["dead_lettered"], last["failed"], last["kept"]) == (110, 110, 10, 10, 20)
+    assert last["succeeded"] + last["lost"] == 90
+    assert last["succeeded"] in (86, 87)

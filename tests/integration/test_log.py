@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pika.exceptions
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+from homing.broker.protocols.amqp091.codec_methods import PROTOCOL_HEADER
 from homing.client import blocking
 from tests.amqp_support import AMQP, PERSISTENT, channel, connect, get
 from tests.process import ROOT, Server, wait_until
@@ -54,12 +56,12 @@ def test_the_log_tells_the_story(tmp_path: Path) -> None:
 
 
 def _story(server: Server) -> None:
+    # Lines are written by a thread of their own: the first may come after the ready line on standard output.
+    server.logged("ready: native=127.0.0.1:")
     (start,) = said(server, "starting")
     assert re.fullmatch(rf"Homing \d\S*, commit \w+, configuration {re.escape(str(server.config_path))}", start)
     (recovered,) = said(server, "recovered")
     assert "format 15: 0 queues, 0 messages, in" in recovered
-    # Lines are written by a thread of their own: the first may come after the ready line on standard output.
-    server.logged("ready: native=127.0.0.1:")
     assert said(server, "ready")[0].startswith("native=127.0.0.1:")
     with channel(server) as ch:
         ch.confirm_delivery()
@@ -75,6 +77,7 @@ def _story(server: Server) -> None:
     assert said(server, "stopping")[0].startswith("SIGTERM")
     assert said(server, "stopped")[0].startswith("in order, after ")
     server.start()
+    wait_until("the second start is told", lambda: len(said(server, "recovered")) > 1)
     assert re.search(r"format 15: \d queues, \d+ messages?, in .*; the stop before was in order", said(server, "recovered")[1])
 
 
@@ -85,7 +88,7 @@ def _deaths(server: Server, ch: BlockingChannel) -> None:
         ch.basic_publish("", "orders", _SECRET.encode(), pika.BasicProperties(delivery_mode=2, headers={"token": _SECRET}))
         method, _, _ = get(ch, "orders", auto_ack=False)
         ch.basic_reject(method.delivery_tag, requeue=False)
-    server.logged("dead-letters: queue orders")
+    server.logged("dead-letters: queue orders", "fault-new: ", "fault-growing: ")
     assert said(server, "dead-letters") == ["queue orders: 1 message dead-lettered to DLQ.orders (rejected)"]
     (new,) = said(server, "fault-new")
     assert re.fullmatch(r"fault \S+ of queue orders: \w+", new)
@@ -112,7 +115,14 @@ def _exceptions(server: Server) -> None:
     opened._impl._send_method(1, pika.spec.Basic.Publish(immediate=True), (pika.BasicProperties(), b""))
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker):
         opened.process_data_events(5)
-    server.logged("connection-exception", "basic.publish: 540 NOT_IMPLEMENTED")
+    host, _, port = server.ready["amqp"].rpartition(":")
+    for sent in (b"AMQP\x00\x00\x0a\x00", PROTOCOL_HEADER + b"\x01\x00\x00\x00\x00\x00\x01x\x00"):
+        with socket.create_connection((host, int(port)), 5) as raw:
+            raw.sendall(sent)
+            while raw.recv(4096):
+                pass
+    refused = r"the protocol header b'AMQP\x00\x00\n\x00' is none that is understood"
+    server.logged("connection-exception", "basic.publish: 540 NOT_IMPLEMENTED", refused, "501 FRAME_ERROR")
 
 
 def _by_hand(server: Server) -> None:
@@ -132,7 +142,7 @@ def _by_hand(server: Server) -> None:
         native.call("fault-fixed", fault=fault, version="3.3")
         native.call("purge", queue="orders")
         native.call("delete-queue", queue="loop")
-    server.logged("action: delete-queue", "requeue-loop: queue loop: ")
+    server.logged("action: delete-queue", "requeue-loop: queue loop: ", "redrive-ended: ")
     actions = said(server, "action")
     by = r"by (\S+ \()?127\.0\.0\.1:\d+\)?"
     for wanted in (

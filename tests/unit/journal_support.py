@@ -27,6 +27,8 @@ from homing.journal.journal import Journal, JournalOptions
 from homing.journal.store.history_rows import ATTEMPTS, OUTCOMES
 
 NOW_MS = 1_700_000_000_000
+#: What table ``minute`` counts of messages that are not durable, since version 15.
+TRANSIENT = [column.name.lower() for column in QueueStat if column >= QueueStat.TRANSIENT_SENT]
 #: Small, so that a test neither fills the disk nor takes time.
 OPTIONS: dict[str, Any] = {"disk_reserve_bytes": 1 << 20, "id_block": 1_000}
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from homing.broker.cli.output import clock
-from homing.broker.cli.timeline import Event, address_of, entries, life, sent_at_ms, verdict
 from homing.broker.core.amqp.origin import packed
 from homing.broker.core.message import AMQP_ORIGIN
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties, write_properties
+from homing.broker.words.amounts import clock
+from homing.broker.words.timeline import Event, address_of, entries, life, sent_at_ms, verdict
 
 NOW_MS = 1_800_000_000_000
 

@@ -248,6 +248,20 @@ async def test_close_without_an_answer_says_so() -> None:
         assert connection.state is ConnectionState.CLOSED
 
 
+@pytest.mark.parametrize("held", [False, True])
+@on_both_loops
+async def test_a_broker_that_ends_the_connection_meanwhile_leaves_only_sessions_in_doubt(held: bool) -> None:
+    async with fake_broker() as broker:
+        broker.handlers[Op.CLOSE] = lambda peer, frame: peer.drop()
+        connection = await homing.connect(broker.url)
+        if not held:
+            await connection.close()
+            return
+        await connection.session().consumer("orders").ready()
+        with pytest.raises(CloseIncomplete):
+            await connection.close()
+
+
 @on_both_loops
 async def test_leaving_by_an_exception_keeps_that_exception() -> None:
     async with fake_broker() as broker:

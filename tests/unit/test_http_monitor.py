@@ -18,7 +18,6 @@ from homing.broker.core.rights import Grant
 from homing.broker.http.health import Health
 from homing.broker.http.listener import HttpListener
 from homing.broker.http.monitor import Monitors
-from homing.broker.steps import Steps
 
 HASHED = hash_password("right")
 USERS = [
@@ -28,8 +27,7 @@ USERS = [
 ELSEWHERE, HERE = "192.0.2.1", "127.0.0.1"
 
 
-def one_figure() -> Steps[list[Metric]]:
-    yield
+async def one_figure() -> list[Metric]:
     return [GaugeMetricFamily("homing_figure", "One.", 7)]
 
 
@@ -42,7 +40,7 @@ async def ask(
     login: str | None = None,
     insecure: bool = False,
 ) -> tuple[int, dict[str, str], Any]:
-    known = Users(lambda name, content: None)
+    known = Users(lambda name, content: None, lambda: 0)
     known.configure(users)
     logins = Logins(lambda: known.hashes, 1, 30_000)
     http = HttpListener(Health())

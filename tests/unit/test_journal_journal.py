@@ -295,6 +295,18 @@ async def test_the_newest_duplicates_of_an_address_stay(tmp_path: Path) -> None:
         assert recovered.duplicates == {"orders": [f"id-{number}" for number in range(150, 250)], "other": ["one"]}
 
 
+async def test_the_newest_stories_stay_and_those_that_are_over_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.journal.commit.stories.KEPT", 3)
+    async with opened(tmp_path) as (journal, _):
+        for number in range(5):
+            journal.batch.story("q", f"task {number}", (number, 1))
+            await journal.flush()
+        journal.batch.story("q", "task 3", (3, 2))
+        journal.batch.story("q", "task 2", None)
+    async with opened(tmp_path) as (_, recovered):
+        assert recovered.stories == [("q", "task 4", 4, 1), ("q", "task 3", 3, 2)]
+
+
 async def test_a_body_that_nothing_refers_to_is_swept_at_start(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         journal.batch.queue(queue())

@@ -12,7 +12,7 @@ import pytest
 from homing.journal.read.check import check
 from homing.journal.read.queries import JournalReader
 from homing.journal.store.packing import pack
-from tests.unit.journal_support import hop, message, opened, query, queue, reference, send, sequences, settle
+from tests.unit.journal_support import TRANSIENT, hop, message, opened, query, queue, reference, send, sequences, settle
 
 
 async def test_a_message_that_goes_on_takes_its_body_along_from_the_row_it_leaves(tmp_path: Path) -> None:
@@ -140,13 +140,16 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**detail, "sequence": 3}, {**detail, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
         connection.execute("ALTER TABLE queue DROP COLUMN policy")
-        for table in ("returned", "fault", "fault_text", "fault_count", "edit", "event", "spilled"):
+        for table in ("returned", "fault", "fault_text", "fault_count", "edit", "event", "story", "spilled"):
             connection.execute(f"DROP TABLE {table}")
         for index in ("reference_dead", "reference_key"):
             connection.execute(f"DROP INDEX {index}")
         for column in ("counts_checksum", "cause", "redrive", "message_key"):
             connection.execute(f"ALTER TABLE reference DROP COLUMN {column}")
-        for table, columns in (("minute", "failed_first failed_ms"), ("served", "failed failed_ms first_ms last_ms")):
+        for table, columns in (
+            ("minute", f"failed_first failed_ms {' '.join(TRANSIENT)}"),
+            ("served", "failed failed_ms first_ms last_ms"),
+        ):
             for column in columns.split():
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
         connection.execute("PRAGMA user_version = 5")

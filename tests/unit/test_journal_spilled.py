@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from homing.journal.contract import QueueStat
-from homing.journal.journal import Journal
+from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
 from homing.journal.read.pages import Wanted
 from homing.journal.upkeep import tombstones
-from tests.unit.journal_support import opened, query, queue, reference, send
+from tests.unit.journal_support import NOW_MS, OPTIONS, opened, query, queue, reference, send
 from tests.unit.test_journal_paging import page
 
 OF_ONE = range(1, 601, 5)
@@ -106,3 +106,30 @@ async def test_what_fails_its_checksum_takes_nothing_away(tmp_path: Path) -> Non
         assert await on_pages(journal) == {32: False, 33: False, 34: False, 35: False, 64: True}
     async with opened(tmp_path) as (_, recovered):
         assert [each.sequence for each in recovered.references] == [32, 33, 34, 35]
+
+
+async def test_what_a_crash_took_is_counted_as_lost(tmp_path: Path) -> None:
+    def count(queue_id: int, minute: int, **increments: int) -> None:
+        row = journal.batch.counts(queue_id, minute)
+        for name, number in increments.items():
+            row[QueueStat[name.upper()]] += number
+
+    journal = (await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS))[0]
+    for queue_id in (1, 2, 3):
+        journal.batch.queue(queue(queue_id))
+    # Of the first some are there and one is kept; the second is empty; of the third one is kept that was not counted in yet.
+    count(1, 5, sent=8, transient_sent=8, succeeded=2, transient_succeeded=2)
+    count(1, 6, kept=1, moved_in=2, transient_moved_in=2, dropped=1, transient_dropped=1)
+    count(2, 5, sent=3, transient_sent=3, expired=3, transient_expired=3)
+    count(3, 5, kept=1)
+    send(journal, 10)
+    journal.batch.add(reference(20))
+    journal.batch.add(reference(30, 3))
+    await journal.close(clean=False)
+    for _ in range(2):
+        async with opened(tmp_path, NOW_MS + 60_000):
+            pass
+        sums = "queue_id, sum(sent), sum(transient_sent), sum(lost)"
+        assert query(tmp_path, f"SELECT {sums} FROM minute GROUP BY 1") == [(1, 9, 8, 6), (2, 3, 3, 0), (3, 1, 1, 0)]
+        assert query(tmp_path, "SELECT minute FROM minute WHERE lost > 0") == [((NOW_MS + 60_000) // 60_000,)]
+        assert check(tmp_path).problems == []

@@ -328,3 +328,27 @@ async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path)
         settle(journal, 1)
         await asyncio.wait_for(committed.wait(), 20)
         assert not {1, 2, 3, 4, 5, 6}.intersection(sequences(tmp_path))
+
+
+async def test_while_there_is_other_work_upkeep_is_one_step_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a commit waits for one of them."""
+    order: list[str] = []
+
+    def does(what: str) -> Any:
+        def step(*_: object) -> int:
+            order.append(what)
+            return 1
+
+        return step
+
+    async with opened(tmp_path) as (journal, _):
+        writer = journal._writer_thread
+        upkeep = writer.upkeep
+        monkeypatch.setattr(writer, "upkeep", lambda connection, idle: writer.standing(connection, idle))
+        monkeypatch.setattr(writer.sweep, "step", does("rows"))
+        monkeypatch.setattr(writer.retention, "step", does("history"))
+        monkeypatch.setattr(writer.retention, "give_back", does("pages"))
+        for idle in (False, False, False, False, True):
+            await journal._store.run(upkeep, idle)
+            order.append("|")
+    assert order == ["rows", "|", "history", "|", "pages", "|", "rows", "|", "history", "pages", "rows", "|"]

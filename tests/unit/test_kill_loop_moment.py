@@ -32,7 +32,7 @@ def export(out: Path, here: list[int], settled: list[int], sent: int, tokens: in
     rows += [{"message_id": 900 + number, "queue": "tokens.a", "state": "ready", "outcome": None} for number in range(tokens)]
     write(out, "messages", rows)
     succeeded = sent - len(here)
-    nothing = dict.fromkeys(COUNTS, 0)
+    nothing = dict.fromkeys((*COUNTS, *(f"transient_{name}" for name in COUNTS), "kept"), 0)
     minutes = [nothing | {"queue": WORK, "sent": sent, "succeeded": succeeded}, nothing | {"queue": "tokens.a", "sent": tokens}]
     write(out, "deliveries_by_minute", minutes)
     write(out, "deliveries_by_consumer", [{"queue": WORK, "succeeded": succeeded if by_consumer is None else by_consumer}])

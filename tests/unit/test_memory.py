@@ -266,6 +266,10 @@ def bind_once_more(world: World, connection: Connection, number: int) -> None:
     world.broker.bind(connection, "amq.topic", Destination("queue.1", True), f"{number:0200d}", {})
 
 
+def bind_a_long_pattern(world: World, connection: Connection, number: int) -> None:
+    world.broker.bind(connection, "amq.topic", Destination("queue.1", True), f"{number}." + "#.a." * 40 + "b", {})
+
+
 def send_with_duplicate_id(world: World, connection: Connection, number: int) -> None:
     message = Message(0, "queue.1", b"", None, 4, False, duplicate_id=f"{number:036d}")
     assert not inside.intake(world.broker).duplicate(message)
@@ -292,7 +296,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     found, most = [], 1000 if COMPILED else 1.8
     for declare in (
         *(declare_queue, subscribe, subscribe_with_selector, open_producer, leave_mark, leave_mark_of_one_client, declare_exchange),
-        *(bind, bind_once_more, send_with_duplicate_id, add_virtual_host),
+        *(bind, bind_once_more, bind_a_long_pattern, send_with_duplicate_id, add_virtual_host),
     ):
         before = inside.memory(broker).by_kind[Kind.DECLARATIONS]
         size = taken(partial(each, declare))

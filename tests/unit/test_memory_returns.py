@@ -15,7 +15,7 @@ from homing.broker.protocols.transport import SocketTransport
 from tests.model.world import World
 from tests.unit.test_goodbyes import LOGIN, Sockets, _amqp, _native
 
-SIZE, TIMES = 300_000, 20
+SIZE, TIMES = 300_000, 8
 _BODY = b"\x03\x00\x01" + (7000).to_bytes(4, "big") + bytes(7000) + b"\xce"
 _HEADER = b"\x02\x00\x01" + (14).to_bytes(4, "big") + b"\x00\x3c\x00\x00" + SIZE.to_bytes(8, "big") + b"\x00\x00" + b"\xce"
 OPEN = method_frame(1, "channel.open", "") + method_frame(1, "queue.declare", 0, "q", False, False, False, False, False, {})

@@ -23,10 +23,10 @@ MAX_FRAME = 1024 * 1024
 
 
 class House:
-    def __init__(self, limits: BrokerLimits | None = None) -> None:
+    def __init__(self, limits: BrokerLimits | None = None, **settings: Any) -> None:
         self.journal = DictJournal()
         self.now_ms = 1_800_000_000_000
-        self.broker = Broker(self.journal, AddressSettingsRepository({}), lambda: self.now_ms, Random(1), lambda: None, limits)
+        self.broker = Broker(self.journal, AddressSettingsRepository({"#": settings}), lambda: self.now_ms, Random(1), lambda: None, limits)
         self.calls = Calls(self.broker, NoHost())
 
     def session(self, client_id: str, limit: int = MAX_FRAME, **more: Any) -> tuple[NativeSession, FrameTransport]:
@@ -214,3 +214,18 @@ def test_what_is_sent_without_credit_while_memory_is_at_its_limit_is_refused_and
     with pytest.raises(ProtocolError) as caught:
         _say(session, *([Op.SEND, number, each, [message] * 3] for each in range(6, 600, 3)))
     assert caught.value.code == "credit-exceeded"
+
+
+def test_what_is_not_durable_and_only_put_back_is_written_at_its_third_failure() -> None:
+    """The client says how it came back, which alone is no report."""
+    house = House(None, **{"redelivery-delay": 0, "max-delivery-attempts": -1})
+    session, socket = house.session("one")
+    _say(session, [Op.PRODUCER, 1, 1, "a"], [Op.SEND, 1, 1, [[b"body", None, 4, False]]], [Op.SUBSCRIBE, 2, 1, "a", {}])
+    written = []
+    for number in range(1, 4):
+        house.turn()
+        assert len(_handed_over(socket)) == number
+        _say(session, [Op.GIVEN, 1, number], [Op.ACK, 1, 3, [number, number], {"outcome": "nack"}])
+        house.journal.commit()
+        written.append(len(house.journal.rows()))
+    assert written == [0, 0, 1]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from homing.broker.auth.access import everywhere
+from homing.broker.auth.passwords import check_login
 from homing.broker.auth.users import User, Users
 from homing.broker.core.amqp.vhost import prefix_of
 from homing.broker.core.message import Message
@@ -93,7 +94,8 @@ class Kept:
     def __init__(self) -> None:
         self.journal: dict[str, UserContent] = {}
         self.reported: list[tuple[list[str] | None, list[str]]] = []
-        self.users = Users(self._keep)
+        self.now_ms = 0
+        self.users = Users(self._keep, lambda: self.now_ms)
         self.users.changed.append(lambda over, others: self.reported.append((None if over is None else sorted(over), sorted(others))))
 
     def _keep(self, name: str, content: UserContent | None) -> None:
@@ -135,6 +137,35 @@ def test_users_by_command_are_kept_and_come_back() -> None:
     assert kept.refused(users.delete, "shop") == "last-user"
     assert users.hashes == {"shop": other}
     assert (users.find("shop"), users.find("anna"), users.rights_of("anna")) == (users.all()[0], None, None)
+
+
+def test_a_programs_user_ends_and_lets_nobody_in_by_that(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    kept = Kept()
+    users = kept.users
+    assert kept.refused(users.add, "ci", HASH, ALL, 1000) == "administrator-needed"
+    users.add("anna", HASH, ALL)
+    users.add("ci", HASH, (), 1000)
+    users.add("cd", HASH, (), 3000)
+    assert kept.refused(users.delete, "anna") == "last-user"
+    kept.now_ms = 999
+    users.look(kept.now_ms)
+    assert users.hashes == {"anna": HASH, "ci": HASH, "cd": HASH}
+    kept.now_ms = 1500
+    users.look(kept.now_ms)
+    assert kept.reported[-1] == (["ci"], [])
+    assert "the time of ci is over" in caplog.text
+    kept.now_ms = 4000
+    users.look(kept.now_ms)
+    assert kept.reported[-1] == (["cd"], [])
+    assert not any(check_login(dict(users.hashes), name, text) for name in ("ci", "cd", "") for text in (HASH, "", "secret"))
+    again = Kept()
+    again.now_ms = 1500
+    again.users.restore(kept.journal)
+    assert (again.users.all(), again.users.hashes) == (users.all(), {"anna": HASH, "ci": "", "cd": HASH})
+    reported = list(kept.reported)
+    users.look(5000)
+    assert kept.reported == reported, "it has ended once"
 
 
 def test_of_the_same_name_the_files_user_counts_and_no_command_changes_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from homing import broker
 from homing.broker.cli.output import SafeConsole, body_text, escape, print_json
-from homing.broker.logs.safe_text import safe, safe_json
 from homing.broker.logs.writer import visible
+from homing.broker.words.safe_text import safe, safe_json
 
 HOSTILE = [
     "\x1b[2J\x1b[31mred",  # CSI

@@ -130,3 +130,17 @@ def test_suspects_are_looked_at_in_turn_when_their_selectors_cost_much() -> None
         assert len(costs) < 200
     assert len(costs) > 1
     assert [each.sequence for each in consumers[-1].unsettled.values()] == [30]
+
+
+def test_a_dispatch_finds_no_more_that_have_expired_than_can_end_in_a_turn() -> None:
+    """Each of them is dead-lettered, which takes longer than to hand one out."""
+    queue = _queue(3_000, {})
+    for reference in list(queue.references.values())[:-1]:
+        reference.expires_at_ms = 1
+    consumers, ended, more = _consumers(queue, [None, None]), list[int](), True
+    while more:
+        _, expired, more, _ = queue.dispatch(2, 2000)
+        ended.append(len(expired))
+    assert max(ended) <= 500
+    assert sum(ended) == 2_999
+    assert sum([len(each.unsettled) for each in consumers]) == 1

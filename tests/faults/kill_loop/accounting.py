@@ -41,7 +41,7 @@ class Account:
     exported: Columns
     counted: dict[str, Range]
     by_queue: dict[str, Columns]
-    #: queue -> what its consumers acknowledged, all together
+    #: queue -> what its consumers acknowledged of durable messages, all together
     by_consumer: dict[str, int]
     #: What redrive jobs say that they sent, without or with what was not durable; None where there were more of them than are kept.
     sent_by_jobs: Range | None = None
@@ -104,14 +104,17 @@ def account_of(export: Path, history: History, rules: Rules, count: Callable[[Hi
 
 
 def _by_queue(export: Path) -> dict[str, Columns]:
+    """Of durable messages; what was kept later counts as sent."""
     found: dict[str, Columns] = {}
 
     def row(queue: str) -> Columns:
         return found.setdefault(queue, dict.fromkeys((*_CAME, *_WENT, "here"), 0))
 
-    for minute in table(export, "deliveries_by_minute", ["queue", *_CAME, *_WENT]):
-        for name in (*_CAME, *_WENT):
-            row(minute["queue"])[name] += minute[name]
+    names = (*_CAME, *_WENT)
+    for minute in table(export, "deliveries_by_minute", ["queue", *names, *(f"transient_{name}" for name in names), "kept"]):
+        for name in names:
+            row(minute["queue"])[name] += minute[name] - minute[f"transient_{name}"]
+        row(minute["queue"])["sent"] += minute["kept"]
     for message in table(export, "messages", ["queue", "state"]):
         row(message["queue"])["here"] += message["state"] != "settled"
     return found
@@ -121,6 +124,8 @@ def _by_consumer(export: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for row in table(export, "deliveries_by_consumer", ["queue", "succeeded"]):
         found[row["queue"]] = found.get(row["queue"], 0) + row["succeeded"]
+    for minute in table(export, "deliveries_by_minute", ["queue", "transient_succeeded"]):
+        found[minute["queue"]] = found.get(minute["queue"], 0) - minute["transient_succeeded"]
     return found
 
 

@@ -1,11 +1,13 @@
 /* Writes down, in order, everything a process does to the files below one directory, so that a power cut can be played afterwards.
  *
  * HOMING_RECORD_ROOT: that directory, without a slash at its end. HOMING_RECORD_LOG: where the log is appended to, outside of it.
- * A record: kind (1 byte), 3 bytes nothing, thread (u32), inode (u64), offset (i64), length (u32), then `length` bytes; little-endian.
+ * A record: kind (1 byte), the mark (3 bytes), thread (u32), inode (u64), offset (i64), length (u32), then `length` bytes
+ * and the mark again; little-endian.
  *   w write: offset, the data       t truncate: offset is the new length       s sync begins       e sync ended well
  *   c file created: inode, offset is the directory's inode, the data its name      d the same for a directory
  *   u name removed: offset is the directory's inode, the data the name              x a call that this recorder cannot follow
- * A call is written down after it was made, a sync also before: what is between the two was not part of it.
+ * Writes and truncations are written down before they are made: of a process that is killed meanwhile the last record may be cut off,
+ * and that call was never made. A sync is written down before and after: what is between the two was not part of it. Names: after.
  * Shared memory (-shm) is left out: SQLite makes it anew at the first open after a crash. To be loaded with LD_PRELOAD. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +27,7 @@
 #include <unistd.h>
 
 struct __attribute__((packed)) header {
-    char kind, nothing[3];
+    char kind, mark[3];
     uint32_t thread;
     uint64_t inode;
     int64_t offset;
@@ -50,11 +52,11 @@ __attribute__((constructor)) static void begin(void) {
 }
 
 static void record(char kind, uint64_t inode, int64_t offset, const void *data, size_t length) {
-    struct header header = {kind, {0}, (uint32_t)syscall(SYS_gettid), inode, offset, (uint32_t)length};
-    struct iovec parts[2] = {{&header, sizeof header}, {(void *)data, length}};
+    struct header header = {kind, {'\xa7', '\x01', '\xf3'}, (uint32_t)syscall(SYS_gettid), inode, offset, (uint32_t)length};
+    struct iovec parts[3] = {{&header, sizeof header}, {(void *)data, length}, {header.mark, sizeof header.mark}};
     int before = errno;
-    /* One call for both parts: the log is appended to by other processes as well. */
-    if (syscall(SYS_writev, log_descriptor, parts, 2) != (ssize_t)(sizeof header + length)) abort();
+    /* One call for all parts: the log is appended to by other processes as well. */
+    if (syscall(SYS_writev, log_descriptor, parts, 3) != (ssize_t)(sizeof header + length + sizeof header.mark)) abort();
     errno = before;
 }
 
@@ -91,6 +93,12 @@ static uint64_t holder(const char *path, char *name) {
     return found.st_ino;
 }
 
+/* What no run that is recorded does; if that changes, the log says so and the reader stops. */
+static void cannot_follow(int descriptor, const char *call) {
+    uint64_t inode = watched(descriptor);
+    if (inode) record('x', inode, 0, call, strlen(call));
+}
+
 #define NEXT(type, name) \
     static type (*next)(); \
     if (!next) next = (type(*)())dlsym(RTLD_NEXT, name)
@@ -107,11 +115,12 @@ int fsync(int descriptor) { NEXT(int, "fsync"); return synced(descriptor, next);
 int fdatasync(int descriptor) { NEXT(int, "fdatasync"); return synced(descriptor, next); }
 
 static int truncated(int descriptor, off64_t length) {
+    uint64_t inode = watched(descriptor);
     pthread_mutex_lock(&lock);
-    int result = (int)syscall(SYS_ftruncate, descriptor, length);
-    uint64_t inode = result ? 0 : watched(descriptor);
     if (inode) record('t', inode, length, NULL, 0);
+    int result = (int)syscall(SYS_ftruncate, descriptor, length);
     pthread_mutex_unlock(&lock);
+    if (inode && result) cannot_follow(descriptor, "ftruncate that failed");
     return result;
 }
 
@@ -119,11 +128,12 @@ int ftruncate(int descriptor, off_t length) { return truncated(descriptor, lengt
 int ftruncate64(int descriptor, off64_t length) { return truncated(descriptor, length); }
 
 static ssize_t written(int descriptor, const void *data, size_t count, off64_t offset) {
+    uint64_t inode = watched(descriptor);
     pthread_mutex_lock(&lock);
+    if (inode) record('w', inode, offset, data, count);
     ssize_t result = syscall(SYS_pwrite64, descriptor, data, count, offset);
-    uint64_t inode = result > 0 ? watched(descriptor) : 0;
-    if (inode) record('w', inode, offset, data, (size_t)result);
     pthread_mutex_unlock(&lock);
+    if (inode && result != (ssize_t)count) cannot_follow(descriptor, "pwrite of a part");
     return result;
 }
 
@@ -134,16 +144,12 @@ ssize_t write(int descriptor, const void *data, size_t count) {
     uint64_t inode = watched(descriptor);
     if (!inode) return syscall(SYS_write, descriptor, data, count);
     pthread_mutex_lock(&lock);
+    int appends = fcntl(descriptor, F_GETFL) & O_APPEND;
+    record('w', inode, lseek64(descriptor, 0, appends ? SEEK_END : SEEK_CUR), data, count);
     ssize_t result = syscall(SYS_write, descriptor, data, count);
-    if (result > 0) record('w', inode, lseek64(descriptor, 0, SEEK_CUR) - result, data, (size_t)result);
     pthread_mutex_unlock(&lock);
+    if (result != (ssize_t)count) cannot_follow(descriptor, "write of a part");
     return result;
-}
-
-/* Nothing that is recorded calls these; if that changes, the log says so and the reader stops. */
-static void cannot_follow(int descriptor, const char *call) {
-    uint64_t inode = watched(descriptor);
-    if (inode) record('x', inode, 0, call, strlen(call));
 }
 
 ssize_t writev(int descriptor, const struct iovec *parts, int count) {

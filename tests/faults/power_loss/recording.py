@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[3]
-_HEADER = struct.Struct("<c3xIQqI")
+_HEADER = struct.Struct("<c3sIQqI")
 _CLAIM = b"m"
+_MARK = b"\xa7\x01\xf3"
 
 
 class Record(NamedTuple):
@@ -59,12 +60,17 @@ class Recording:
 
 
 def _records(text: bytes) -> Iterator[Record]:
+    """A record that is cut off is left out: who wrote it down was killed before it made that call (recorder.c)."""
     place = 0
-    while place < len(text):
-        kind, thread, inode, offset, length = _HEADER.unpack_from(text, place)
-        place += _HEADER.size
-        yield Record(kind.decode(), thread, inode, offset, text[place : place + length])
-        place += length
+    while len(text) - place >= _HEADER.size:
+        kind, mark, thread, inode, offset, length = _HEADER.unpack_from(text, place)
+        begin, end = place + _HEADER.size, place + _HEADER.size + length
+        if mark == _MARK == text[end : end + len(_MARK)]:
+            yield Record(kind.decode(), thread, inode, offset, text[begin:end])
+            place = end + len(_MARK)
+        else:
+            found = text.find(_MARK, place + 2)
+            place = found - 1 if found > 0 else len(text)
 
 
 class Claims:
@@ -90,7 +96,7 @@ class Claims:
 
     def _write(self, claim: dict[str, Any]) -> None:
         data = json.dumps(claim).encode()
-        record = _HEADER.pack(_CLAIM, 0, 0, 0, len(data)) + data
+        record = _HEADER.pack(_CLAIM, _MARK, 0, 0, 0, len(data)) + data + _MARK
         if os.write(self._descriptor, record) != len(record):
             raise OSError("a claim could not be written whole")
 
