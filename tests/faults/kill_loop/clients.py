@@ -20,7 +20,7 @@ from tests.faults.kill_loop.moving import move, seed
 from tests.faults.kill_loop.producing import Sender
 from tests.faults.kill_loop.publishing import publish
 from tests.faults.kill_loop.redriving import redrive
-from tests.faults.kill_loop.repairing import edit, retry
+from tests.faults.kill_loop.repairing import edit, release, retry
 from tests.faults.kill_loop.worker import TOKENS, WORK, Stage, Worker
 
 
@@ -91,6 +91,8 @@ class Process:
             if line.strip() == b"finish":
                 self._stage.producing = False
                 await asyncio.gather(*senders)
+                if self._crew.tokens:
+                    await release(self._worker("releaser"))
                 print("finished", flush=True)
             elif line.strip() == b"flush":
                 self._flush()

@@ -293,7 +293,7 @@ class KillLoop:
                 if count < fewest:
                     fewest, end = count, time.monotonic() + self.options.settle_s
                 if not queues or time.monotonic() > end:
-                    shown = ("messages", "pending", "delivering", "scheduled", "parked", "suspects")
+                    shown = ("messages", "pending", "delivering", "scheduled", "on_hold", "parked", "suspects")
                     return {each["name"]: {name: each[name] for name in shown if each[name]} for each in queues}
                 await asyncio.sleep(0.05)
 

@@ -18,10 +18,17 @@ _WAYS: Final = ("now", "at_ms", "hold", "release")
 
 
 async def retry(worker: Worker) -> None:
-    """Now, later, on hold and released, some or all of a queue; nothing is on hold in the end."""
+    """Now, later, on hold and released, some or all of a queue."""
     names = map(f"{worker.name}-{{}}".format, itertools.count())
     connection = await worker.connect()
     await _while_producing(worker, lambda: _retry_some(worker, connection, next(names)))
+    await close_quietly(worker, connection)
+
+
+async def release(worker: Worker) -> None:
+    """Nothing is on hold any more. Nobody may be editing: what takes the place of a message on hold is on hold, too."""
+    names = map(f"{worker.name}-{{}}".format, itertools.count())
+    connection = await worker.connect()
     while not await _all_released(worker, connection, names):
         await worker.pause(20, 50)
     await close_quietly(worker, connection)
