@@ -65,6 +65,9 @@ class FaultStat(IntEnum):
     SUCCEEDED = 2
     DIED = 3
     REDRIVEN = 4
+    #: Of those sent back: they succeeded, or were dead-lettered again.
+    BACK_SUCCEEDED = 5
+    BACK_DIED = 6
 
 
 class QueueStat(IntEnum):
@@ -388,6 +391,8 @@ class FaultLife(NamedTuple):
     succeeded: int = 0
     died: int = 0
     redriven: int = 0
+    back_succeeded: int = 0
+    back_died: int = 0
     last_hour: int = 0
     last_day: int = 0
     transient: int = 0

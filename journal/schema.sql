@@ -199,6 +199,8 @@ CREATE TABLE fault_count (
   succeeded INTEGER NOT NULL DEFAULT 0,
   died      INTEGER NOT NULL DEFAULT 0,
   redriven  INTEGER NOT NULL DEFAULT 0,
+  back_succeeded INTEGER NOT NULL DEFAULT 0,
+  back_died INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (fault_id, slot)
 ) STRICT, WITHOUT ROWID;
 

@@ -71,7 +71,11 @@ EXAMPLES: Final = {
     ],
     "retrying": ["homing retrying --watch", "homing retrying orders --error-type PaymentDown"],
     "due": ["homing due orders", "homing due --json | jq '.due[] | select(.messages > 1000)'"],
-    "faults list": ["homing faults list --watch", "homing faults list orders --json | jq '.[] | select(.last_hour > 0)'"],
+    "faults list": [
+        "homing faults list --watch",
+        "homing faults list --since 24h --new",
+        "homing faults list orders --json | jq '.[] | select(.last_hour > 0)'",
+    ],
     "faults show": ["homing faults show 3-9f86d081"],
     "faults redrive": ["homing faults redrive 3-9f86d081 --dry-run", "homing faults redrive 3-9f86d081 --canary 10"],
     "faults retry": ["homing faults retry 3-9f86d081"],

@@ -18,6 +18,7 @@ from .or_list import OrList
 from .output import DEFAULT_URL, ExitCode, Json, Url, Yes, body_text, confirm, error_line, escape, note, print_json, stdout
 from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, To, Wait, ended, sentence, show_plan
 from .tables import Column, Listing, Wide, amount
+from .times import time_given
 from .watch import Watch, show
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
@@ -32,17 +33,25 @@ app = typer.Typer(
 @app.command("list")
 def list_faults(
     queue: Annotated[str | None, typer.Argument(help="Only what fails in this queue.")] = None,
+    since: Annotated[
+        int | None,
+        typer.Option("--since", metavar="TIME", parser=time_given, help="Only what failed at this time or later: 24h ago, or 01:30."),
+    ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Only what never failed before --since, or is back since.", show_default="24h")
+    ] = False,
     watch: Watch = False,
     wide: Wide = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
     """Which faults there are, those first that most messages are dead of or wait for; where, since when, and what became of them."""
+    when = {"since_ms": time_given("24h") if since is None else since, "new": new} if new or since is not None else {}
 
     async def ask(connection: Any) -> list[dict[str, Any]]:
         from .client import seen
 
-        return await seen(connection, "faults", first=0, queue=queue)
+        return await seen(connection, "faults", first=0, queue=queue, **when)
 
     show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 
@@ -145,6 +154,8 @@ _COUNTS: Final = (
     ("transient", "of these transient"),
     ("succeeded", "succeeded since"),
     ("redriven", "sent back"),
+    ("back_succeeded", "of these succeeded"),
+    ("back_died", "of these dead again"),
     ("last_day", "in the last day"),
 )
 

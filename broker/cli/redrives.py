@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from ..core.redrive_job import STOP_ABOVE
 from ..core.settings.units import counted
 from ..words.amounts import clock, span_since
-from ..words.redrives import against, drops, meant, progress
+from ..words.redrives import against, drops, expected, meant, progress
 from . import letter_filter as of
 from .completion import queue_argument
 from .or_list import OrList
@@ -125,7 +125,8 @@ def show_plan(plan: dict[str, Any]) -> None:
     stdout.print(f"{about}[bold]{counted(plan['messages'], 'message')}[/] of [bold]{escape(plan['queue'])}[/] would be sent{transient}")
     for each in plan["to"]:
         to = escape(each["queue"]) if each["queue"] else "where each came from"
-        stdout.print(f"  {of_each}{each['messages']:,} to {to}" + (f", dead of {each['fault']}" if each["fault"] else ""))
+        so_far = f"; {said}" if (said := expected(each)) else ""
+        stdout.print(f"  {of_each}{each['messages']:,} to {to}" + (f", dead of {each['fault']}" if each["fault"] else "") + so_far)
     for each in plan["samples"]:
         why = f", {each['reason']} {span_since(each['entered_at_ms'])} ago" if each["reason"] else ""
         stdout.print(f"  [dim]such as[/] {each['message_id']} to {escape(each['to'])}{why}")

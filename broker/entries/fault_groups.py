@@ -46,6 +46,7 @@ _MOST_TEXT: Final = 256
 _CAUSE: Final = attrgetter("cause")
 #: As plain numbers: places in a list are found sooner by them.
 _WAITING, _DIED, _SUCCEEDED = int(FaultStat.WAITING), int(FaultStat.DIED), int(FaultStat.SUCCEEDED)
+_BACK_DIED, _BACK_SUCCEEDED = int(FaultStat.BACK_DIED), int(FaultStat.BACK_SUCCEEDED)
 
 
 def cause_when_back(cause: int) -> int:
@@ -181,6 +182,8 @@ class FaultGroups:
         for (before, durable), number in numbers.items():
             if before and not before & DEATH_BITS:
                 self._wait(before, durable, -number, now_ms)
+                if before & SENT_BACK:
+                    self._count(before, durable, _BACK_DIED, number, now_ms)
             self._count(after[before], durable, _DIED, number, now_ms)
 
     def _dead_letter_cause(self, queue: str, reference: MessageReference, reason: str, now_ms: int) -> int:
@@ -218,6 +221,8 @@ class FaultGroups:
             self._wait(reference.cause, reference.durable, -1, now_ms)
             if succeeded:
                 self._count(reference.cause, reference.durable, _SUCCEEDED, 1, now_ms)
+                if reference.cause & SENT_BACK:
+                    self._count(reference.cause, reference.durable, _BACK_SUCCEEDED, 1, now_ms)
 
     def goes_on(self, old: MessageReference, new: MessageReference, back: bool) -> int:
         """The cause that a message has as what it is next; ``back``: it is sent back to where it came from, to be tried again."""

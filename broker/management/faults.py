@@ -24,13 +24,16 @@ _PROGRAM: Final = ("client_id", "host", "version", "first_ms", "last_ms")
 @shown_only(Right.BROWSE)
 async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
     """A page of all groups, of one queue or of all, those with the most messages dead or waiting first. ``after``: ``next`` of the page
-    before."""
-    read.only(arguments, "queue", "limit", "after")
+    before. ``since_ms``: met since then; ``new``: and not before, or back since then."""
+    read.only(arguments, "queue", "limit", "after", "since_ms", "new")
+    since_ms, new = read.number(arguments, "since_ms", 0, 0, read.MOST), read.flag(arguments, "new")
     limit, after = read.number(arguments, "limit", 100, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
     only = read.text(arguments, "queue") if arguments.get("queue") is not None else None
     shown = Shown(broker, who, Right.BROWSE, "faults")
     groups = [group for group, place in broker.places_of_faults() if (only is None or group.queue == only) and shown(place)]
-    if only is not None and not groups:
+    known = bool(groups)
+    groups = [each for each in groups if (max(each.first_ms, each.regressed_ms or 0) if new else each.last_ms) >= since_ms]
+    if only is not None and not known:
         shown(queue_place(read.queue(broker, arguments)))
     shown.check()
     now = await faults_now(broker, host)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from math import ceil, floor
 from typing import Any, Final
+
+from homing.journal.contract import FaultLife
 
 from ..auth.access import Who, asks, needs, place_named, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
+from ..core.likely import likely
 from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redrive_job import STOP_ABOVE, RedriveJob
@@ -120,6 +124,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     lives = await fault_lives(broker, host)
     groups = {each.fault_id: each for each in broker.faults(who)}
     parts: Counter[tuple[str | None, str | None]] = Counter()
+    fared: dict[tuple[str | None, str | None], list[FaultLife]] = {}
     bounces: Counter[tuple[str, str | None, str | None]] = Counter()
     if target is None:
         # What is no dead letter stays, but for what could not leave its queue.
@@ -134,6 +139,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         fault = group.fingerprint if group is not None else None
         number = min(number, job.limit or number)
         parts[to, fault] += number
+        fared.setdefault((to, fault), []).append(lives.get(fault_id, FaultLife()))
         if group is not None and group.muted:
             bounces["fault-muted", to, fault] += number
         # Of those that were folded into one it is not known of each.
@@ -162,13 +168,21 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         "messages": total,
         "transient": min(total, transient.total()),
         "exact": not wanted.scans,
-        "to": [{"queue": to, "fault": fault, "messages": number} for (to, fault), number in parts.most_common()],
+        "to": [{"queue": to, "fault": fault, **_part(number, fared[to, fault])} for (to, fault), number in parts.most_common()],
         "samples": [_sample(each, target, broker.fault_shown(who, each)) for each in found if target is not None or would_go_back(each)],
         "drops": [{"code": "redelivery-delay", "messages": delayed}] if delayed else [],
         "would_bounce": [
             {"code": code, "queue": to, "fault": fault, "messages": number} for (code, to, fault), number in bounces.most_common() if number
         ],
     }
+
+
+def _part(messages: int, lives: list[FaultLife]) -> dict[str, Any]:
+    """With what became of those of the fault that were sent back before, and how many can be expected to succeed; nil: none was."""
+    succeeded, died = sum(each.back_succeeded for each in lives), sum(each.back_died for each in lives)
+    low, high = (share * messages for share in likely(succeeded, succeeded + died)) if succeeded + died else (None, None)
+    least, most = None if low is None else floor(low), None if high is None else ceil(high)
+    return {"messages": messages, "back_succeeded": succeeded, "back_died": died, "least": least, "most": most}
 
 
 def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup | None) -> dict[str, Any]:

@@ -71,6 +71,15 @@ def drops(plan: dict[str, Any]) -> list[Doubt]:
     return [_doubt(each["code"], min(each["messages"], plan["messages"]), _DROPS.get(each["code"]), "would lose") for each in plan["drops"]]
 
 
+def expected(part: dict[str, Any]) -> str:
+    """What became of those of its fault that were sent back before, and so can be expected of these; "": none was."""
+    tried = part["back_succeeded"] + part["back_died"]
+    if not tried:
+        return ""
+    of_these = f"{part['least']:,} to {part['most']:,}" if part["least"] < part["most"] else f"{part['most']:,}"
+    return f"of {tried:,} sent back before {part['back_succeeded']:,} succeeded: of these {of_these} can be expected to"
+
+
 def planned(plan: dict[str, Any]) -> str:
     """How many, and of which queue."""
     about = "" if plan["exact"] else "at most "

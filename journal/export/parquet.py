@@ -54,7 +54,7 @@ TABLES = (
     Table(
         "dead_letters",
         f"{_ENTRY} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string sent_at:time "
-        f"target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT}",
+        f"target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT} fingerprint:string",
         export_rows.dead_letters,
     ),
     Table(
@@ -79,7 +79,8 @@ TABLES = (
     Table(
         "faults",
         "fingerprint:string queue:string error_class:string text:string first_at:time last_at:time failures:int64 "
-        "waiting:int64 succeeded:int64 died:int64 redriven:int64 dead:int64 muted:bool fixed_in:string fixed_at:time regressed_at:time",
+        "waiting:int64 succeeded:int64 died:int64 redriven:int64 back_succeeded:int64 back_died:int64 dead:int64 "
+        "muted:bool fixed_in:string fixed_at:time regressed_at:time",
         export_rows.faults,
     ),
     Table("edits", "message_id:int64 original_id:int64 first_id:int64 queue_id:int64 queue:string at:time", export_rows.edits),

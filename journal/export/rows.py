@@ -261,6 +261,7 @@ def _death_row(snapshot: Snapshot, attempts: LastAttempts, message_id: int, deat
         us(death.sent_at_ms), list(detail.target_queues) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
         death.hops[-1][1]["queue"] if death.hops else detail.home or death.queue, last.producer if last else detail.producer,
         *client(last.client if last else None),
+        fingerprint.of_fault(last.outcome, death.queue, fault) if last else fingerprint.fingerprint(detail.reason or "", death.queue),
     )  # fmt: skip
 
 

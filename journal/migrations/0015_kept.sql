@@ -44,3 +44,6 @@ ALTER TABLE minute ADD COLUMN transient_purged INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE minute ADD COLUMN transient_moved_out INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE minute ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE minute ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
+-- Of the messages of a fault that were sent back: those that succeeded, and those that were dead-lettered again.
+ALTER TABLE fault_count ADD COLUMN back_succeeded INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE fault_count ADD COLUMN back_died INTEGER NOT NULL DEFAULT 0;

@@ -53,6 +53,8 @@ async def test_what_becomes_of_messages_is_counted(connection: Connection) -> No
     assert [(await groups(connection, queue))["KeyError"][each] for each in ("waiting", "redriven", "dead")] == [1, 1, 0]
     await connection.call("purge", queue=queue)
     assert [(await groups(connection, queue))["KeyError"][each] for each in ("waiting", "succeeded")] == [0, 0]
+    since = {"queue": queue, "since_ms": found["KeyError"]["first_ms"] + 60_000}
+    assert [(await connection.call("faults", **since | {"new": new}))["items"] for new in (False, True)] == [[], []]
 
 
 async def test_a_fault_is_shown_muted_fixed_and_back(connection: Connection, server: Server, tmp_path: Path) -> None:
@@ -66,7 +68,8 @@ async def test_a_fault_is_shown_muted_fixed_and_back(connection: Connection, ser
     assert shown["traceback"] == "ValueError: no partner 17\n"
     (group,) = shown["groups"]
     assert (group["queue"], group["waiting"], group["muted"], group["regressed_ms"]) == (queue, 1, False, None)
-    assert [each["fault"] for each in command.json("faults", queue, url=server.url)] == [number]
+    for when in ([], ["--since", "24h"], ["--new"]):
+        assert [each["fault"] for each in command.json("faults", "list", queue, *when, url=server.url)] == [number]
     assert command.json("faults", "retry", number, url=server.url) == {"fault": number, "messages": 1, "queues": {queue: 1}}
     await holds(connection, queue, scheduled=0, pending=2)
     assert command.json("faults", "retry", number, url=server.url)["messages"] == 0
@@ -152,8 +155,12 @@ def test_what_died_under_an_older_version_is_found_by_its_fault(tmp_path: Path) 
             journal.execute("ALTER TABLE queue DROP COLUMN policy")
             for table in ("edit", "event", "story", "spilled"):
                 journal.execute(f"DROP TABLE {table}")
-            for column in TRANSIENT:
-                journal.execute(f"ALTER TABLE minute DROP COLUMN {column}")
+            for table, column in (
+                *(("minute", each) for each in TRANSIENT),
+                ("fault_count", "back_succeeded"),
+                ("fault_count", "back_died"),
+            ):
+                journal.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
             journal.execute("PRAGMA user_version = 11")
             journal.commit()
         broker.start()

@@ -255,10 +255,14 @@ async def test_a_dry_run_tells_what_would_come_back(connection: Connection) -> N
     await connection.call("mute-fault", fault=group["fault"])
     assert await codes() == unproven | {"queue-gone": 3, "fault-muted": 3}
     await connection.call("mute-fault", fault=group["fault"], muted=False)
-    await connection.redrive(dead, limit=1, wait=True)
-    async with consumed(connection, queue, lambda number: None):
+    assert [each["most"] for each in plan["to"]] == [None]
+    await connection.redrive(dead, limit=2, wait=True)
+    async with consumed(connection, queue, lambda number: ValueError("row 1") if number else None):
         await holds(connection, queue, messages=0)
+    await holds(connection, dead, messages=2)
     assert await codes() == {"no-consumer": 2}
+    (part,) = (await connection.call("reckon-redrive", queue=dead))["to"]
+    assert [part[each] for each in ("messages", "back_succeeded", "back_died", "least", "most")] == [2, 1, 1, 0, 2]
 
 
 def test_a_job_goes_on_after_a_kill_and_its_counts_are_right(tmp_path: Path) -> None:

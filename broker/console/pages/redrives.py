@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from ...words.redrives import against, drops, meant, planned, progress
+from ...words.redrives import against, drops, expected, meant, planned, progress
 from ..asked import number, redrive_in
 from ..problems import Problem
 from ..visits import Visit, goes_to
@@ -24,7 +24,8 @@ async def plan(visit: Visit) -> Response:
     said = visit.request.query_params
     asked = redrive_in(said)
     found = await visit.call("reckon-redrive", **asked.arguments)
-    return visit.page("redrive_new", asked=asked, plan=found, planned=planned(found), against=against(found), drops=drops(found), said=said)
+    words = {"planned": planned(found), "against": against(found), "drops": drops(found), "expected": expected}
+    return visit.page("redrive_new", asked=asked, plan=found, said=said, **words)
 
 
 async def start(visit: Visit) -> Response:
