@@ -167,6 +167,11 @@ def is_durable(message: Message, queue: Queue) -> bool:
     return (message.kept or queue.keeps_all) and queue.durable
 
 
+def none_is_durable(messages: list[Message], queue: Queue) -> bool:
+    """Whether references to all of them in that queue are not."""
+    return not queue.durable or not (queue.keeps_all or True in [message.kept for message in messages])
+
+
 def size_of(messages: list[Message]) -> int:
     """Of bodies and properties together, in bytes."""
     return sum([message.size for message in messages])

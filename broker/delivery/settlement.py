@@ -191,12 +191,13 @@ class Settlement:
         if settings.rules and failure.counts and outcome != CLOSED and (settings.rules_meant or not consumer.returns_at_once):
             groups = _by_rule(settings, failed, report, outcome)
         again: list[MessageReference] = []
+        goes_round: list[MessageReference] = []
         for rule, members in groups:
             terms = Terms(settings, consumer.policy) if rule is None else under(rule, settings, consumer.policy)
             decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
             if failure.counts:
-                self._record(consumer, terms, verdicts, outcome, reported, now_ms)
+                goes_round += self._record(consumer, terms, verdicts, outcome, reported, now_ms)
             else:
                 state.recorder.delivered(queue, members, now_ms)
             ending: dict[tuple[bool, str], list[MessageReference]] = {}
@@ -218,7 +219,7 @@ class Settlement:
             self._office.dead_letter_all(queue, expired, EXPIRED, now_ms)
         if failure.counts:
             queue.counts[RETRIED] += len(again)
-        if again:
+        if len(again) > len(goes_round):
             unwritten = state.going_round.unwritten
             state.recorder.changed([each for each in again if each not in unwritten] if unwritten else again)
         if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
@@ -226,21 +227,25 @@ class Settlement:
         state.mark_ready(queue)
         return again
 
-    def _record(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, reported: bool, now_ms: int) -> None:
-        """What has failed alike is in the open batch, and durable from here on; but for what only goes round."""
-        state, queue = self._state, consumer.queue
+    def _record(
+        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, reported: bool, now_ms: int
+    ) -> list[MessageReference]:
+        """What has failed alike is in the open batch, and durable from here on; but for what only goes round, which it returns."""
+        state, queue, rounds = self._state, consumer.queue, self._state.going_round
         members = [reference for reference, _ in verdicts]
-        at_once, counted, unwritten = verdicts, members, state.going_round.unwritten
+        at_once, counted = verdicts, members
         round_again: list[MessageReference] = []
         if not queue.keeps_all and (passing := [each for each in members if not each.message.durable]):
             if outcome == "nack" and not reported and _goes_round(terms, verdicts):
-                passing = state.going_round.put_back(passing, now_ms)
-                if round_again := [each for each in members if each in unwritten]:
-                    at_once = [verdict for verdict in verdicts if verdict[0] not in unwritten]
+                passing, round_again = rounds.put_back(passing, now_ms)
+                if round_again:
+                    at_once = (
+                        [verdict for verdict in verdicts if verdict[0] not in rounds.unwritten] if len(round_again) < len(members) else []
+                    )
                     counted = [reference for reference, _ in at_once]
                     state.recorder.went_round(consumer, round_again, now_ms)
-            elif unwritten:
-                state.going_round.written(passing)
+            elif rounds.unwritten:
+                rounds.written(passing)
             if passing:
                 state.references.keep_failed(passing)
         state.recorder.delivered(queue, counted, now_ms)
@@ -251,7 +256,9 @@ class Settlement:
             state.faults.failed(queue.name, members, description, consumer.client, now_ms, later=not at_once)
             if changed := [each for each, was in zip(round_again, before, strict=True) if each.durable and each.cause != was]:
                 # They wait for another fault from here on, and are written with that.
-                state.going_round.written(changed)
+                rounds.written(changed)
+                round_again = [each for each in round_again if each in rounds.unwritten]
+        return round_again
 
     @staticmethod
     def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:

@@ -33,9 +33,10 @@ class GoingRound:
         #: There may be something to write now.
         self.due = False
 
-    def put_back(self, returned: Sequence[MessageReference], now_ms: int) -> list[MessageReference]:
-        """Their failures are counted. Returns those that are to be on disk now; the others wait for nothing."""
+    def put_back(self, returned: Sequence[MessageReference], now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:
+        """Their failures are counted. Returns (those that are to be on disk now, those that wait for nothing)."""
         now: list[MessageReference] = []
+        others: list[MessageReference] = []
         unwritten = self.unwritten
         for reference in returned:
             if unwritten:
@@ -50,9 +51,10 @@ class GoingRound:
                     now.append(reference)
                     continue
             unwritten[reference] = now_ms
+            others.append(reference)
         if unwritten and self.look_at_ms == NEVER:
             self.look_at_ms = self._write_at_ms = now_ms + STILL_MS
-        return now
+        return now, others
 
     def written(self, references: Sequence[MessageReference]) -> None:
         """All that is to be known of them is about to be written."""

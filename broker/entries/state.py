@@ -16,7 +16,7 @@ from homing.journal.contract import MessageRecord
 from ..core.consumer import Consumer
 from ..core.counts import SENT, Histogram
 from ..core.memory import Memory
-from ..core.message import IN_COMMIT, Message, MessageReference, is_durable, size_of
+from ..core.message import IN_COMMIT, Message, MessageReference, is_durable, none_is_durable, size_of
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.journal_port import JournalPort
@@ -54,7 +54,7 @@ class BrokerState(SharedState):
         pager, size = self.pager, size_of(messages)
         queue.counts[SENT] += len(messages)
         self.mark_ready(queue)
-        if pager.room(queue, len(messages), size) or (pager.plenty(queue) and not any(is_durable(each, queue) for each in messages)):
+        if pager.room(queue, len(messages), size) or (pager.plenty(queue) and none_is_durable(messages, queue)):
             queue.append_all(self.references.arrive(queue, messages, size, now_ms), size)
             return
         for (kept, durable), part in groupby(messages, lambda each: (pager.takes(queue, each), is_durable(each, queue))):

@@ -159,10 +159,10 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     with opened(config) as writer:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         preload.raise_file_limit(config)
-        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, at no more than 20,000 of them
+        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, at no more than 50,000 of them
         # at once (some 10 ms), and at the program never.
         gc.freeze()
-        gc.set_threshold(10_000, 1, 3_125)
+        gc.set_threshold(25_000, 1, 1_250)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
                 return runner.run(serve(config, json_ready, writer))
