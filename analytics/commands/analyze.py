@@ -38,13 +38,24 @@ PARALLEL_REPORTS = 4
 TABLES = (
     *("poison_clusters", "survival", "overview", "attempts_to_success", "time_to_success", "retry_load", "recent_load"),
     *("retry_storms", "thundering_herds", "outages", "dead_letters", "dead_letter_groups", "dead_letter_growth"),
-    *("dead_letter_trend", "failed_most", "settings_in_force", "advice", "consumers", "releases", "due_error", "flow", "journeys"),
+    *(
+        "faults",
+        "redrive_yield",
+        "dead_letter_trend",
+        "failed_most",
+        "settings_in_force",
+        "advice",
+        "consumers",
+        "releases",
+        "due_error",
+        "flow",
+        "journeys",
+    ),
 )
 #: table -> what it takes beside Spark.
 LIBRARIES = {
     "survival": "statsmodels.duration.survfunc",
-    "poison_clusters": "scipy.sparse.csgraph",
-    "dead_letter_groups": "scipy.sparse.csgraph",
+    **dict.fromkeys(("poison_clusters", "dead_letter_groups", "faults"), "scipy.sparse.csgraph"),
 }
 #: Objects that Python makes before its collector looks for circles among them.
 MOST_UNCOLLECTED = 100_000
@@ -255,6 +266,7 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     from ..reports.dead_letters import dead_letters
     from ..reports.due_error import due_error
     from ..reports.failed_most import failed_most
+    from ..reports.faults import faults, redrive_yield
     from ..reports.flow import flow, journeys
     from ..reports.overview import overview
     from ..reports.recent_load import recent_load
@@ -268,7 +280,9 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
     at_us = export.manifest.exported_at_us
     return {
         # The longest first.
-        "poison_clusters": lambda: poison_clusters(shared.faults(), attempts, shared.deaths(), shared.fates(), shared.outages(), minutes),
+        "poison_clusters": lambda: poison_clusters(
+            shared.faults(), shared.weighed(), shared.deaths(), shared.fates(), shared.outages(), minutes
+        ),
         "survival": lambda: survival(shared.fates()),
         "overview": lambda: overview(messages, minutes, export.before, cut=export.until_us is not None),
         "attempts_to_success": lambda: attempts_to_success(messages, minutes),
@@ -288,6 +302,8 @@ def reports(export: Export, shared: Shared) -> dict[str, Callable[[], DataFrame]
         "consumers": lambda: consumers(attempts, export.deliveries_by_consumer),
         "releases": lambda: releases(attempts, export.deliveries_by_consumer),
         "due_error": lambda: due_error(in_order(attempts)),
+        "faults": lambda: faults(export.faults, shared.weighed(), shared.faults(), minutes, at_us),
+        "redrive_yield": lambda: redrive_yield(export.deaths, export.faults, export.redrives, messages, attempts),
         "flow": lambda: flow(messages),
         "journeys": lambda: journeys(messages),
     }

@@ -57,6 +57,8 @@ class Export:
     settings: DataFrame
     policies: DataFrame
     deliveries_by_consumer: DataFrame
+    faults: DataFrame
+    redrives: DataFrame
     edits: DataFrame
     brokers: tuple[str, ...] = ()
     exports: int = 1
@@ -71,12 +73,16 @@ class Export:
     #: Dead letters that were removed, and nothing of what was sent or succeeded beside them.
     archives_only: bool = False
 
+    @property
+    def deaths(self) -> DataFrame:
+        """Also before the window."""
+        return self.dead_letters if self.ever_died is None else self.ever_died
+
     def lying(self) -> DataFrame:
         """One row for each broker and queue of which dead letters lie somewhere, whenever they died: ``oldest_died_at``."""
         from pyspark.sql import functions as F
 
-        died = self.dead_letters if self.ever_died is None else self.ever_died
-        return died.where("size(lies_in) > 0").groupBy("broker_id", "queue").agg(F.min("died_at").alias("oldest_died_at"))
+        return self.deaths.where("size(lies_in) > 0").groupBy("broker_id", "queue").agg(F.min("died_at").alias("oldest_died_at"))
 
     def labels(self) -> dict[str, str]:
         """Broker -> what it is called: its name, else the beginning of its number where it has none, or not for itself."""

@@ -30,6 +30,8 @@ _TRANSIENT = (*(f"transient_{name}" for name in _COUNTED), "kept", "lost")
 ADDED: dict[str, set[str]] = {
     "messages": {"message_key", "amqp_message_id", "app_id"},
     "attempts": {"message_key", "bases", "exit_status", "rule"},
+    "dead_letters": {"fingerprint"},
+    "faults": {"back_succeeded", "back_died"},
     "edits": {"first_id"},
     "deliveries_by_minute": set(_TRANSIENT),
 }
@@ -48,7 +50,7 @@ _COLUMNS = {
     "connection:string delivery_count:int32 failed_attempts:int32 decision:string rule:string delay_ms:int64 due_at:time policy:string "
     f"message_key:string home_queue:string producer:string {_CLIENT}",
     "dead_letters": f"{_KEYS} died_at:time reason:string attempts:int32 error_class:string error_type:string error_text:string "
-    f"sent_at:time target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT}",
+    f"sent_at:time target_queues:strings lies_in:strings hops:hops home_queue:string producer:string {_CLIENT} fingerprint:string",
     "queues": f"{_SHARED} queue_id:int64 queue:string address:string routing_type:string selector:string durable:bool auto_created:bool "
     "paused:bool options_json:string created_at:time deleted_at:time ready:int64 scheduled:int64 parked:int64",
     "settings": f"{_SHARED} from_at:time pattern:string setting:string value_json:string",
@@ -57,6 +59,10 @@ _COLUMNS = {
     f"failed_first:int64 failed_ms:int64 {' '.join(f'{name}:int64' for name in _TRANSIENT)}",
     "deliveries_by_consumer": f"{_SHARED} queue_id:int64 queue:string hour:time consumer:string {_CLIENT} succeeded:int64 held_ms:int64 "
     "failed:int64 failed_ms:int64 first_at:time last_at:time",
+    "faults": f"{_SHARED} queue:string fingerprint:string error_class:string text:string first_at:time last_at:time failures:int64 "
+    "waiting:int64 succeeded:int64 died:int64 redriven:int64 back_succeeded:int64 back_died:int64 dead:int64 muted:bool fixed_in:string "
+    "fixed_at:time regressed_at:time",
+    "redrives": f"{_SHARED} queue:string redrive:int64 state:string why:string started_at:time",
     "edits": f"{_SHARED} message_id:int64 original_id:int64 first_id:int64 queue_id:int64 queue:string at:time",
 }
 
@@ -114,6 +120,8 @@ KEYS = {
     "policies": ("broker_id", "policy"),
     "deliveries_by_minute": ("broker_id", "queue_id", "minute"),
     "deliveries_by_consumer": ("broker_id", "queue_id", "hour", "consumer", "client_id", "host", "version"),
+    "faults": ("broker_id", "queue", "fingerprint"),
+    "redrives": ("broker_id", "redrive"),
     "edits": ("broker_id", "message_id"),
 }
 #: The column by whose UTC day a table's rows are kept apart, so that a new export touches only its days.

@@ -136,6 +136,8 @@ def _until(export: Export, until_us: int | None) -> Export:
         deliveries_by_consumer=export.deliveries_by_consumer.where(F.col("hour") < F.date_trunc("hour", until)),
         settings=export.settings.where(F.col("from_at") < until),
         edits=export.edits.where(F.col("at") < until),
+        faults=export.faults.where(F.col("first_at") < until),
+        redrives=export.redrives.where(F.col("started_at") < until),
         until_us=until_us,
     )
 
@@ -178,6 +180,7 @@ def _since(export: Export, begins: Mapping[str, int]) -> Export:
         deliveries_by_minute=since(minutes, "minute"),
         deliveries_by_consumer=export.deliveries_by_consumer.where(F.unix_micros("hour") >= whole_hour),
         edits=since(export.edits, "at"),
+        faults=export.faults.where((F.unix_micros("last_at") >= begin) | (F.col("dead") + F.col("waiting") > 0)),
         ever_died=export.dead_letters,
         before=minutes.where(F.unix_micros("minute") < begin),
         begins=dict(begins),

@@ -75,6 +75,16 @@ def _grid(top: float) -> Markup:
     return Markup("").join(parts)
 
 
+def sparkline(values: Sequence[float], title: str) -> Markup:
+    """A column for each value, without axes."""
+    from markupsafe import Markup
+
+    most, rect = max(values, default=0) or 1, Markup('<rect x="{}" y="{}" width="3" height="{}"/>')
+    bars = [rect.format(4 * at, f"{20 - 20 * value / most:.1f}", f"{20 * value / most:.1f}") for at, value in enumerate(values) if value]
+    frame = Markup('<svg class="spark" viewBox="0 0 {} 20" role="img" aria-label="{}"><title>{}</title>{}</svg>')
+    return frame.format(4 * len(values), title, title, Markup("").join(bars))
+
+
 def short(value: float) -> str:
     """Of five characters at most, as there is room for on a phone."""
     if value < 10_000:

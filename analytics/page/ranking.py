@@ -156,7 +156,24 @@ def _lies_in(tables: Tables, queue: str) -> str:
     return bare(max(groups, key=lambda row: row["remaining"])["dead_letter_queue"]) if groups else bare(queue)
 
 
+def fingerprints(tables: Tables) -> dict[tuple[str, int], Row]:
+    """Queue and cluster -> the row of ``faults`` with most attempts of those that look alike."""
+    found: dict[tuple[str, int], Row] = {}
+    for row in tables["faults"].to_pylist():
+        known = found.setdefault((row["queue"], row["cluster"]), row)
+        if row["attempts"] > known["attempts"]:
+            found[row["queue"], row["cluster"]] = row
+    return found
+
+
+def _show(known: Mapping[tuple[str, int], Row], row: Row) -> str:
+    fault = known.get((row["queue"], row["cluster"]))
+    return fault["command"] if fault else f"homing explain {bare(row['queue'])}"
+
+
 def _faults(tables: Tables) -> Iterator[Finding]:
+    known = fingerprints(tables)
+    yields = {row["fingerprint"]: row for row in reversed(tables["redrive_yield"].to_pylist())}
     for row in first_rows(tables["poison_clusters"], LOOKED_AT):
         fault = queue, error = row["queue"], row["error_class"]
         window, lost = (row["first_at"], row["last_at"]), row["here"] + row["lost"]
@@ -165,23 +182,39 @@ def _faults(tables: Tables) -> Iterator[Finding]:
         back = f"{number(row['succeeded'])} that were sent back succeeded"
         if row["deaths"] >= ENOUGH and not lost:
             text = f"{error} in {queue} is dealt with: {of}; {back if row['succeeded'] else 'nobody left them where they were'}"
-            yield Finding("poison", queue, row["deaths"], 0, window, text, f"homing explain {bare(queue)}", "faults", fault, over=True)
+            yield Finding("poison", queue, row["deaths"], 0, window, text, _show(known, row), "faults", fault, over=True)
         elif row["here"] and 2 * row["succeeded"] >= row["deaths"] >= ENOUGH:
             text = f"{number(row['here'])} dead letters of {error} in {queue} may go back: {back}"
-            yield Finding("redrive", queue, row["here"], 0, window, text, _redrive(tables, queue), "faults", fault)
+            these = yields.get(known.get((queue, row["cluster"]), {}).get("fingerprint"))
+            text, command = (text, _redrive(tables, queue)) if these is None else (f"{text}{expectation(these)}", these["command"])
+            yield Finding("redrive", queue, row["here"], 0, window, text, command, "yield", fault)
         elif row["poison"]:
             lies = f"{number(row['here'])} lie in a dead-letter queue" if row["here"] else ""
             gone = f"{number(row['lost'])} are gone" if row["lost"] else ""
             text = f"{error} in {queue} is poison: {of}; {' and '.join(filter(None, (lies, gone)))}"
-            yield Finding("poison", queue, lost, 0, window, text, f"homing peek {_lies_in(tables, queue)}", "faults", fault)
+            yield Finding("poison", queue, lost, 0, window, text, _show(known, row), "faults", fault)
+
+
+def expectation(row: Row) -> str:
+    """Of a row of ``redrive_yield``: how many can be expected to succeed, and whether its like does."""
+    text = (
+        ""
+        if row["most"] is None
+        else f"; {number(row['least'])} to {number(row['most'])} of {number(row['lie'])} can be expected to succeed"
+    )
+    if row["like_succeeded"]:
+        text += f"; since then {plural(row['like_succeeded'], 'message')} that met it succeeded"
+        text += f", the last in {row['like_version']}" if row["like_version"] else ""
+    return text
 
 
 def _new_faults(tables: Tables) -> Iterator[Finding]:
+    known = fingerprints(tables)
     for row in first_rows(tables["poison_clusters"], tables["poison_clusters"].num_rows):
         if row["seen"] in SEEN and row["messages"] >= SEEN[row["seen"]]:
             text = f"{row['error_class']} in {row['queue']} is {row['seen']}: {number(row['messages'])} messages met it"
             fault, window = (row["queue"], row["error_class"]), (row["first_at"], row["last_at"])
-            kind, retries, command = f"{row['seen']}-fault", row["attempts"] - row["messages"], f"homing explain {bare(row['queue'])}"
+            kind, retries, command = f"{row['seen']}-fault", row["attempts"] - row["messages"], _show(known, row)
             yield Finding(kind, row["queue"], row["here"] + row["lost"], retries, window, text, command, "faults", fault)
 
 

@@ -5,9 +5,12 @@ It shows bounded parts of them: the largest queues, the most frequent deaths, at
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from .. import words
@@ -65,7 +68,9 @@ def render(export: Export, brokers: Mapping[str, str], results: Results, found: 
 
 
 def page_environment() -> Environment:
+    """Templates, and the one script of a page with the hash by which its policy allows it."""
     import jinja2
+    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, ""),  # also from an archive, as --py-files brings it
@@ -76,7 +81,10 @@ def page_environment() -> Environment:
     )
     environment.filters.update(number=words.number, span=words.span, moment=words.moment, second=words.second, bare=bare)
     environment.filters.update(clock=lambda at: words.clock(at, True))
+    script = files(__package__).joinpath("tables.js").read_text(encoding="utf-8")
     environment.globals.update(
+        script=Markup(script),
+        script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
         between=words.between,
         share=words.share,
         plural=words.plural,

@@ -6,11 +6,12 @@ from typing import Any
 
 from ..reports.due_error import BINS
 from ..words import clock, number, plural, share, span
+from .charts import sparkline
 from .flow_chart import drawn_flow
-from .ranking import suspect_sentence, who_is
+from .ranking import expectation, fingerprints, suspect_sentence, who_is
 from .tables import Results, Row, first_rows
 
-PERIODS, CLUSTERS, STORMS, HERDS, OUTAGES, CONSUMERS, QUEUES, WAYS, JOURNEYS = 24, 12, 10, 10, 10, 16, 16, 28, 10
+PERIODS, CLUSTERS, STORMS, HERDS, OUTAGES, CONSUMERS, QUEUES, WAYS, JOURNEYS = 24, 8, 10, 10, 10, 16, 16, 28, 10
 
 
 def found_patterns(results: Results) -> Row:
@@ -23,7 +24,8 @@ def found_patterns(results: Results) -> Row:
     periods = first_rows(results["settings_in_force"], PERIODS)
     return {
         "periods": {"title": _period_title(periods), "rows": periods},
-        "clusters": {"title": _cluster_title(clusters), "rows": clusters},
+        "clusters": {"title": _cluster_title(results["poison_clusters"].to_pylist()), "rows": _with_course(clusters, results)},
+        "yields": [row | {"says": expectation(row)} for row in first_rows(results["redrive_yield"], CLUSTERS)],
         "storms": {
             "title": _storm_title(storms, herds),
             "rows": storms,
@@ -37,6 +39,17 @@ def found_patterns(results: Results) -> Row:
         "punctual": {"title": _due_title(punctual), "rows": punctual, "bins": list(BINS)},
         "ways": _ways(first_rows(results["flow"], WAYS), results["journeys"]),
     }
+
+
+def _with_course(clusters: list[Row], results: Results) -> list[Row]:
+    """With the course and the command of the fault that most of each is."""
+    known, found = fingerprints(results), []
+    for row in clusters:
+        fault = known.get((row["queue"], row["cluster"]))
+        course = [int(each) for each in fault["course"].split()] if fault else []
+        drawn = sparkline(course, f"{number(sum(course))} attempts, at most {number(max(course))} in a part of the time") if course else ""
+        found.append(row | {"course": drawn, "fingerprint": fault["fingerprint"] if fault else ""})
+    return found
 
 
 def _ways(rows: list[Row], journeys: Any) -> Row:

@@ -98,7 +98,7 @@ def poison_clusters(
     faults: DataFrame, attempts: DataFrame, deaths: DataFrame, fates: DataFrame, outages: DataFrame, deliveries_by_minute: DataFrame
 ) -> DataFrame:
     """One row for each broker, queue and cluster: ``cluster`` (a number of its own), ``error_class``, ``example``, ``texts``,
-    ``fingerprints``, ``attempts`` and ``messages`` on record, ``first_at`` and ``last_at`` of these, ``seen``; ``deaths``:
+    ``fingerprints``, ``attempts`` (fates.weighed), ``messages`` on record, ``first_at`` and ``last_at`` of these, ``seen``; ``deaths``:
     messages that died of it, of which ``here`` lie in a dead-letter queue now, ``lost`` were removed for want of one, or of room or time,
     and ``succeeded`` since; ``poison``, and ``outage``: most of the deaths fell in ``outages``, so that the messages are well. Most deaths
     first.
@@ -113,11 +113,11 @@ def poison_clusters(
     minute = F.date_trunc("minute", "at").alias("minute")
     met = (
         attempts.where("error_text IS NOT NULL")
-        .select("broker_id", *_of_kind(), "queue", "message_id", "fingerprint", "at", minute)
+        .select("broker_id", *_of_kind(), "queue", "message_id", "fingerprint", "stands_for", "at", minute)
         .join(numbers, of_kind)
         .join(_traffic(deliveries_by_minute), ["broker_id", "queue", "minute"], "left")
         .groupBy(*key, "message_id", "fingerprint", "part")
-        .agg(F.count(F.lit(1)).alias("attempts"), F.min("at").alias("first_at"), F.max("at").alias("last_at"))
+        .agg(F.sum("stands_for").alias("attempts"), F.min("at").alias("first_at"), F.max("at").alias("last_at"))
         .groupBy(*key)
         .agg(
             # Few: a second distinct count would move every row twice.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,18 @@ def in_order(attempts: DataFrame) -> DataFrame:
         *(*KEY, "queue", "attempt", "at", "error_class", "policy", "assigned_at"),
         F.when(follows, F.lag("due_at").over(entry)).alias("was_due_at"),
     )
+
+
+def weighed(attempts: DataFrame, cut: Collection[str] = ()) -> DataFrame:
+    """The attempts on record, and how many each ``stands_for``: the last of an entry also for those that have no record
+    (``max-redelivery-records``). ``cut``: brokers of which what was before the first on record may have been before the window.
+    """
+    from pyspark.sql import functions as F
+
+    last, begin = F.max("attempt"), F.when(F.col("broker_id").isin(*cut), F.min("attempt") - 1).otherwise(0)
+    trimmed = attempts.groupBy(*KEY).agg(last.alias("attempt"), (last - begin - F.count(F.lit(1))).alias("lost")).where("lost > 0")
+    stands_for = (1 + F.coalesce("lost", F.lit(0))).alias("stands_for")
+    return attempts.join(F.broadcast(trimmed), [*KEY, "attempt"], "left").select(*attempts.columns, stands_for)
 
 
 def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
@@ -95,6 +107,9 @@ class Shared:
 
     def fates(self) -> DataFrame:
         return self._once("fates", lambda: fates(self._export.messages, self._export.attempts))
+
+    def weighed(self) -> DataFrame:
+        return weighed(self._export.attempts, self._export.begins)
 
     def outages(self) -> DataFrame:
         from .outages import outage_windows

@@ -32,6 +32,7 @@ def simulate(
     """Play recorded failures again under another redelivery policy: time to success, deliveries, peaks, dead letters, order."""
     from homing.analytics.commands.simulate import sentence, shown
     from homing.analytics.commands.simulate import simulate as run_simulation
+    from homing.analytics.words import NB
 
     write_privately()
     with progress_bar(counted=False) as progress:
@@ -40,7 +41,7 @@ def simulate(
     if as_json:
         print_json({"seed": seed, "out": found.out, "figures": found.rows, "warning": found.warning})
         return
-    stdout.print(f"[bold]{escape(sentence(found.rows))}.[/]")
+    stdout.print("[bold]" + escape(sentence(found.rows).replace(NB, " ")) + ".[/]")
     if found.warning:
         stderr.print(f"[yellow]warning[/]  {escape(found.warning)}")
     ranks = {"recorded": 0, "expected": 0, "90 % between": 1, "observed": 2}

@@ -141,7 +141,7 @@ class _Archive:
         copies: dict[int, list[Row]] = {}
         for queue_id, _, sequence, message_id, _, _, _, overlay, *_ in self._letters():
             if overlay is not None:
-                copies.setdefault(message_id, []).append((message_id, queue_id, sequence, overlay))
+                copies.setdefault(message_id, []).append((message_id, queue_id, sequence, overlay, 0))
         for message_id, remaining in sorted(copies.items()):
             dead = self._snapshot.connection.execute(_DEATHS, {"message_id": message_id}).fetchall()
             yield from rows.deaths_of_one(self._snapshot, last, dead, remaining)

@@ -19,7 +19,7 @@ from typing import Any
 from .. import fingerprint, json_text
 from ..commit.counts import MINUTE_NAMES
 from ..commit.fault_groups import COLUMNS as FAULT_COLUMNS
-from ..contract import ON_HOLD_MS, AttemptDetail, Fault, FaultLife, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState
+from ..contract import ON_HOLD_MS, AttemptDetail, Fault, FaultLife, HopDetail, HopRecord, OutcomeDetail, Program, ReferenceState, fault_of
 from ..declarations import RedriveContent
 from ..read import faults as fault_reads
 from ..store import returned
@@ -50,6 +50,8 @@ class Snapshot:
     ids: IdsOf = lambda properties: (None, None)
     #: queue_id -> [ready, scheduled, parked]; filled while the messages are read.
     here: dict[int, list[int]] = field(default_factory=dict)
+    #: Of fault groups, by their numbers; filled for the dead letters.
+    fingerprints: dict[int, str] = field(default_factory=dict)
 
     def select(self, sql: str, *parameters: Any) -> Iterator[Row]:
         cursor = self.connection.execute(sql, parameters)
@@ -178,12 +180,13 @@ _DEATHS = (
 )
 _DEATH = "SELECT queue_id, at_ms, outcome_blob FROM outcome WHERE outcome_id = ?"
 _COPIES = (
-    "SELECT message_id, queue_id, sequence, overlay_blob FROM reference r"
+    "SELECT message_id, queue_id, sequence, overlay_blob, coalesce(cause, 0) FROM reference r"
     f" WHERE overlay_blob IS NOT NULL AND {THERE} ORDER BY message_id, sequence"
 )
 
 
 def dead_letters(snapshot: Snapshot) -> Iterator[Row]:
+    snapshot.fingerprints.update(snapshot.select("SELECT fault_id, fingerprint FROM fault"))
     deaths = ((row[0], row) for row in snapshot.select(_DEATHS))
     copies = ((row[0], row) for row in snapshot.select(_COPIES))
     attempts = LastAttempts(snapshot)
@@ -220,6 +223,8 @@ class _Death:
     sent_at_ms: int | None = None
     lies_in: list[str] = field(default_factory=list)
     hops: list[HopRecord] = field(default_factory=list)
+    #: The fingerprint of what it died of, as its copy tells.
+    fault: str | None = None
 
 
 def deaths_of_one(snapshot: Snapshot, attempts: LastAttempts, dead: list[Row], remaining: list[Row]) -> Iterator[Row]:
@@ -229,16 +234,16 @@ def deaths_of_one(snapshot: Snapshot, attempts: LastAttempts, dead: list[Row], r
         detail, sent_at_ms, _ = unpack_outcome(blob, sent_ms, None)
         deaths[sequence] = _Death(sequence, snapshot.queue_name(queue_id), at_ms, queue_id, detail, sent_at_ms)
     message_id = dead[0][0] if dead else remaining[0][0]
-    for _, queue_id, sequence, overlay in remaining:
+    for _, queue_id, sequence, overlay, why in remaining:
         try:
-            _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id))
+            _add_hops(deaths, unpack_hops(overlay, sequence), snapshot.queue_name(queue_id), snapshot.fingerprints.get(fault_of(why)))
         except Damaged as error:
             raise Damaged(f"entry {sequence} of message {message_id} {error}") from error
     for _, death in sorted(deaths.items()):
         yield _death_row(snapshot, attempts, message_id, death)
 
 
-def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) -> None:
+def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str, fault: str | None) -> None:
     """Match a copy's hops, newest first, with the deaths on record; a hop whose outcome was forgotten makes a death of its own."""
     for index, (sequence, detail) in enumerate(hops):
         death = deaths.get(sequence)
@@ -249,6 +254,7 @@ def _add_hops(deaths: dict[int, _Death], hops: list[HopRecord], lies_in: str) ->
         death.hops = death.hops or hops[index:]
         if index == 0 and lies_in != death.queue:  # else it was sent back, and its hops with it
             death.lies_in.append(lies_in)
+            death.fault = fault
 
 
 def _death_row(snapshot: Snapshot, attempts: LastAttempts, message_id: int, death: _Death) -> Row:
@@ -261,7 +267,7 @@ def _death_row(snapshot: Snapshot, attempts: LastAttempts, message_id: int, deat
         us(death.sent_at_ms), list(detail.target_queues) or death.lies_in, death.lies_in, [_hop(*hop) for hop in death.hops],
         death.hops[-1][1]["queue"] if death.hops else detail.home or death.queue, last.producer if last else detail.producer,
         *client(last.client if last else None),
-        fingerprint.of_fault(last.outcome, death.queue, fault) if last else fingerprint.fingerprint(detail.reason or "", death.queue),
+        death.fault or fingerprint.of_fault(last.outcome if last else detail.reason or "", death.queue, fault),
     )  # fmt: skip
 
 

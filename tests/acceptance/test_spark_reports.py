@@ -10,8 +10,10 @@ import re
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +120,9 @@ def test_csv_holds_nothing_that_a_spreadsheet_would_run(spark: SparkSession, tmp
 
 def test_the_page_stands_alone_and_says_what_the_tables_say(analysed: Analysed) -> None:
     page = (analysed.out / "report.html").read_text(encoding="utf-8")
-    assert not re.search(r"https?:|\bsrc=|<link|<script|@import|url\(", page)
+    assert not re.search(r"https?:|\bsrc=|<link|@import|url\(", page)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    assert f"script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" in page
     assert "prefers-color-scheme: dark" in page
     assert "&lt;script&gt;" in page
     assert "Nasty&lt;b&gt;" in page
@@ -196,7 +200,7 @@ def test_faults_are_new_gone_or_back(spark: SparkSession, tmp_path: Path) -> Non
     sample.write_world(world, tmp_path / "dump")
     export = inputs.read_export(spark, str(tmp_path / "dump"))
     shared, counts = Shared(export), export.deliveries_by_minute
-    tables = shared.faults(), export.attempts, shared.deaths(), shared.fates(), shared.outages(), counts
+    tables = shared.faults(), shared.weighed(), shared.deaths(), shared.fates(), shared.outages(), counts
     assert {row["error_class"]: row["seen"] for row in poison_clusters(*tables).collect()} == {word: word for word in hours}
 
 

@@ -121,6 +121,9 @@ class Account:
     #: of all brokers of a report: when anything happened first, and when the last export was taken, as it says itself
     began: Between = field(default_factory=lambda: Between(0, 0))
     exported_us: int = 0
+    #: of a part of the time: the whole of it, None: it is that; and whether anything of it is not in the part
+    whole: Account | None = None
+    is_cut: bool = False
 
     #: message -> its entries; queue -> message -> the entry that is not over, and of these the ones that somebody will be given
     _of: dict[int, list[QueueEntry]] = field(default_factory=lambda: defaultdict(list))
@@ -177,7 +180,8 @@ def within(account: Account, since_us: int, until_us: int, fine_us: int) -> Acco
     then on the broker keeps counts by the minute.
     """
     limits = {queue: [load for load in loads if load[1].low < until_us] for queue, loads in account.limits.items()}
-    found = Account(ids=account.ids, homes=account.homes, limits=limits, delays=account.delays, passing=account.passing)
+    found = Account(ids=account.ids, homes=account.homes, limits=limits, delays=account.delays, passing=account.passing, whole=account)
+    found.is_cut = since_us > 0 or any(at.high >= until_us for entry in account.entries for at in times_of(entry))
     for entry in account.entries:
         if entry.entered.low >= until_us or (entry.ended is not None and entry.ended.low < since_us):
             continue

@@ -8,6 +8,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from tests.truth import broker_faults
 from tests.truth.account import Account, QueueEntry
 from tests.truth.blame import died_in_outage, outages, releases, seen_when
 from tests.truth.bounds import HOUR_US, OPEN, SECOND_US, Counts, Within, decided, first, last, near, ranked, ratio
@@ -319,7 +320,7 @@ def poison_clusters(account: Account) -> Rows:
             seen = [(entry, failure) for entry in entries for failure in on_record(entry) if failure.error == error]
             if not seen:
                 continue
-            row: Row = {"example": example, "texts": 1, "fingerprints": 1, "attempts": len(seen)}
+            row: Row = {"example": example, "texts": 1, "fingerprints": 1, "attempts": broker_faults.attempts(account, (queue, error))}
             row |= {"messages": len({entry.message for entry, _ in seen}), "seen": seen_when(account, queue, [each.at for _, each in seen])}
             row |= {"first_at": first(failure.at for _, failure in seen), "last_at": last(failure.at for _, failure in seen)}
             rows[queue, error] = row | _died_of(account, queue, [entry for entry in entries if _killed_by(entry, error)], own, removed, row)
@@ -444,6 +445,8 @@ class Table(NamedTuple):
 
 _NUMBER = {"cluster": "a number that the report gives"}
 _POLICY = {"policy": "a number that the broker gives", "settings_json": "the policy's other settings, which the journal's tests look at"}
+_FAULT = _NUMBER | dict.fromkeys(("fingerprint", "command"), "a number that the broker gives")
+_JOB = dict.fromkeys(("redrive", "redrive_state", "redrive_why"), "whether what is sent back at once is a job is the broker's affair")
 _CONSUMER = {"consumer": "a number that the broker gives"}
 TABLES: dict[str, Table] = {
     "overview": Table(("queue",), overview),
@@ -466,6 +469,8 @@ TABLES: dict[str, Table] = {
     "releases": Table(("queue", "error_class", "kind", "name"), releases),
     "due_error": Table(("queue",), due_error),
     "poison_clusters": Table(("queue", "error_class"), poison_clusters, _NUMBER),
+    "faults": Table(("queue", "error_class"), broker_faults.faults, _FAULT),
+    "redrive_yield": Table(("dead_letter_queue", "queue", "error_class"), broker_faults.redrive_yield, _FAULT | _JOB),
     "flow": Table(("source", "target", "why"), flow),
     "journeys": Table(("way", "hops"), journeys),
     "what_if": Table(("queue", "figure"), what_if),

@@ -236,7 +236,8 @@ def findings(**changed: list[Row]) -> list[Finding]:
         "retry_storms": [storm],
         "due_error": [{"queue": "log", "late": True, "p50_ms": 5_000, "retries": 9}],
         "flow": [{"source": "pay", "target": "b", "circling": 12, "first_at": AT, "last_at": LATER}],
-        **{name: [] for name in ("thundering_herds", "consumers", "releases", "outages")},
+        "faults": [{"queue": "pay", "cluster": 1, "fingerprint": "3-ab", "attempts": 90, "command": "homing faults show 3-ab"}],
+        **{name: [] for name in ("thundering_herds", "consumers", "releases", "outages", "redrive_yield")},
     }
     every = (tables | changed).items()
     return ranked({name: pa.Table.from_pylist(rows) if rows else pa.table({"queue": []}) for name, rows in every}, "exports")
@@ -248,7 +249,7 @@ def test_findings_come_by_what_they_cost() -> None:
         *(("longer", 50, 0), ("poison", 30, 0), ("growth", 20, 0), ("circle", 12, 0), ("dropped", 3, 0), ("expired", 2, 0)),
         *(("storm", 0, 300), ("late", 0, 9)),
     ]
-    assert [each.command for each in found[:2]] == ["homing simulate exports --policy new.yaml", "homing peek DLQ.pay"]
+    assert [each.command for each in found[:2]] == ["homing simulate exports --policy new.yaml", "homing faults show 3-ab"]
     assert found[0].parts[0] == "pay gives up too early on Timeout"
     assert found[1].text.endswith("30 of 30 messages that met it were dead-lettered; 28 lie in a dead-letter queue and 2 are gone")
     assert found[1].as_json()["last_seen"] == "2026-03-02T08:05:00+00:00"
@@ -304,6 +305,18 @@ def test_what_is_over_comes_last_and_what_may_go_back_is_told() -> None:
     assert [each.over for each in findings() if each.kind == "poison"] == [False]
     some = [each for each in findings(poison_clusters=[over | {"here": 9, "succeeded": 21}]) if each.kind == "redrive"]
     assert [(each.messages, each.command) for each in some] == [(9, "homing redrive DLQ.pay")]
+    lie = {
+        "fingerprint": "3-ab",
+        "lie": 9,
+        "least": 7,
+        "most": 9,
+        "like_succeeded": 4,
+        "like_version": "3.3",
+        "command": "homing redrive these",
+    }
+    (told,) = (each for each in findings(poison_clusters=[over | {"here": 9}], redrive_yield=[lie]) if each.kind == "redrive")
+    assert told.text.endswith("; 7 to 9 of 9 can be expected to succeed; since then 4 messages that met it succeeded, the last in 3.3")
+    assert told.command == "homing redrive these"
 
 
 def test_the_page_shows_one_finding_of_each_kind_and_queue() -> None:
