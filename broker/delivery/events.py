@@ -34,7 +34,7 @@ from ..core.event import (
 from ..core.fault import FaultGroup
 from ..core.message import AMQP_ORIGIN, DEFAULT_PRIORITY, Message, Properties, lookup
 from ..core.queue import Queue
-from ..core.redrive_job import DONE, RedriveJob
+from ..core.redrive_job import DONE, STOPPED, RedriveJob
 from ..core.reserved import EVENTS
 from ..core.seldom import APART
 from ..core.settings.address_settings import AddressSettings
@@ -111,10 +111,11 @@ class Events:
         self._report(DEAD_REMOVED, source, source, {"dead_in": dead_in, "number": number, "why": why})
 
     def redrive_ended(self, job: RedriveJob) -> None:
-        name = REDRIVE_DONE if job.state == DONE else REDRIVE_STOPPED
-        # A dead-letter queue that made itself has no settings of its own; whose it is, those of the address that it is named after say.
-        source = next((each.source for each in targets_named(job.queue, self._state.settings)), job.queue)
-        self._report(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why}, whose=source)
+        """Of one that somebody cancelled there is no event."""
+        if name := {DONE: REDRIVE_DONE, STOPPED: REDRIVE_STOPPED}.get(job.state):
+            # A dead-letter queue that made itself has no settings of its own; whose it is, those of the address that it is named after say.
+            source = next((each.source for each in targets_named(job.queue, self._state.settings)), job.queue)
+            self._report(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why}, whose=source)
         why = f": {job.why}" if job.why else ""
         log.info("redrive-ended: redrive %d of queue %s is %s, %d sent%s", job.job_id, job.queue, job.state, job.sent, why, extra=APART)
 
@@ -198,11 +199,12 @@ class Events:
 
 
 def _log_fault(name: str, group: FaultGroup, failures: int) -> None:
-    """Without its text, which its program wrote; one that is back the groups tell of."""
-    what = group.error_class or "no error named"
+    """Without its text, which its program wrote."""
+    said: tuple[str, str, str] = group.fingerprint, group.queue, group.error_class or "no error named"
     if name == FAULT_NEW:
-        log.warning("fault-new: fault %s of queue %s: %s", group.fingerprint, group.queue, what, extra=APART)
+        log.warning("fault-new: fault %s of queue %s: %s", *said, extra=APART)
     elif name == FAULT_GROWING:
-        log.warning(
-            "fault-growing: fault %s of queue %s: %s, %d failures this hour", group.fingerprint, group.queue, what, failures, extra=APART
-        )
+        log.warning("fault-growing: fault %s of queue %s: %s, %d failures this hour", *said, failures, extra=APART)
+    elif name == FAULT_REGRESSED:
+        fixed = f" in {group.fixed_in}" if group.fixed_in else ""
+        log.warning("fault-back: fault %s of queue %s: %s, which was said to be fixed%s", *said, fixed, extra=APART)

@@ -94,14 +94,11 @@ class Redriving:
 
     def cancel(self, job: RedriveJob) -> None:
         """What it has sent stays where it went."""
-        self._change(job, CANCELLED)
-        self._forget(job)
-        job.ended_ms = self._state.now_ms()
-        self._tally.note(job)
+        _check_active(job)
+        self._end(job, CANCELLED)
 
     def _change(self, job: RedriveJob, state: str) -> None:
-        if not job.active:
-            raise Refused("redrive-ended", f"redrive {job.job_id} is {job.state}", "start another one")
+        _check_active(job)
         job.state, job.waits_for = state, ""
         self._tally.note(job)
 
@@ -287,6 +284,12 @@ class Redriving:
 def _size(record: ReferenceRecord) -> int:
     """Body and properties."""
     return len(record.message.body) + measured(record.message.properties)[0]
+
+
+def _check_active(job: RedriveJob) -> None:
+    """Raises Refused where it has ended."""
+    if not job.active:
+        raise Refused("redrive-ended", f"redrive {job.job_id} is {job.state}", "start another one")
 
 
 def _without_room(queue: str) -> str:

@@ -7,7 +7,6 @@ gone, as of the temporary ones that come and go.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import groupby, islice, takewhile
@@ -24,8 +23,6 @@ from ..core.memory import Kind, Memory, Owner
 from ..core.message import MessageReference
 from ..recording.failure_report import FaultDescription
 from ..recording.journal_port import JournalPort
-
-log = logging.getLogger("homing")
 
 #: Groups of a broker, and the part of memory-limit that they take at most.
 MOST: Final = 5_000
@@ -319,12 +316,6 @@ class FaultGroups:
             if not known:
                 self._charge(group)
         if group.fixed_in is not None and group.is_back(version):
-            log.warning(
-                "fault-back: fault %s (%s) is back, which was said to be fixed%s",
-                group.fingerprint,
-                group.error_class,
-                f" in {group.fixed_in}" if group.fixed_in else "",
-            )
             group.regressed_ms, note = now_ms, True
             self.report(FAULT_REGRESSED, group, 1)
         group.message_ids.append(message_id)

@@ -16,14 +16,15 @@ from tests.process import HomingCommand, Server
 SETTINGS: dict[str, Any] = {
     "#": {"max-delivery-attempts": 1},
     "twice.#": {"max-delivery-attempts": 2, "redelivery-delay": "10m"},
-    "by.settings.#": {"max-length": 4, "overflow": "drop-head"},
+    "by.settings.messages.#": {"max-length": 4, "overflow": "drop-head"},
+    "by.settings.bytes.#": {"max-length-bytes": 4, "overflow": "drop-head"},
 }
 OPTIONS: dict[str, Any] = AMQP
 
 #: Of so many dead letters, and one that waits, three find room.
 DEAD, ROOM = 6, 3
 #: What makes a queue that drops its oldest have four places, or those of four bodies of one byte.
-LIMITS = ("argument", "policy", "settings", "bytes")
+LIMITS = [f"{where}.{what}" for where in ("argument", "policy", "settings") for what in ("messages", "bytes")]
 
 
 async def die(connection: Connection, queue: str, count: int = DEAD, **options: Any) -> list[int]:
@@ -40,12 +41,11 @@ async def die(connection: Connection, queue: str, count: int = DEAD, **options: 
 async def limited(connection: Connection, limit: str) -> str:
     """A queue of four places, in one of which something waits."""
     queue = name(f"by.{limit}")
-    declared: dict[str, Any] = {"argument": {"max_length": 4, "overflow": "drop-head"}}.get(limit, {})
-    if limit == "policy":
-        definition = {"max-length": 4, "overflow": "drop-head"}
+    where, what = limit.split(".")
+    definition = {"max-length" if what == "messages" else "max-length-bytes": 4, "overflow": "drop-head"}
+    if where == "policy":
         await connection.call("set-policy", name=queue, pattern=f"^{queue}$", definition=definition)
-    if limit == "bytes":
-        declared = {"max_length_bytes": 4, "overflow": "drop-head"}
+    declared = {key.replace("-", "_"): value for key, value in definition.items()} if where == "argument" else {}
     await connection.call("create-queue", queue=queue, **declared)
     await send(connection, queue, 7)
     return queue
@@ -294,10 +294,12 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
     await holds(connection, queue, messages=1)
     job = command.json("redrive", dead, "--where", "AMQSize = 1", "--limit", "2", url=server.url)
     assert (job["state"], job["sent"]) == ("done", 2)
-    full = command("redrive", dead, "--to", small, url=server.url)
-    assert (full.returncode, f"is stopped: queue {small} has no room for what was left" in full.stdout) == (1, True)
-    assert "2 sent" in full.stdout
-    assert "1 left where they were" in full.stdout
+    for verb, sent, left in ((("redrive", dead), 2, 1), (("faults", "redrive", fault["fault"]), 0, 1)):
+        full = command(*verb, "--to", small, url=server.url)
+        assert (full.returncode, f"is stopped: queue {small} has no room for what was left" in full.stdout) == (1, True)
+        assert f"{sent} sent" in full.stdout
+        assert f"{left} left where they were" in full.stdout
+    assert await dropped(connection, small) == 0
     for words, state in ((("fixed", "1.4"), "1.4"), (("reopen",), None), (("fixed",), ""), (("reopen",), None)):
         assert command.json("faults", words[0], fault["fault"], *words[1:], url=server.url)["fixed_in"] == state
         (there,) = (await connection.call("faults", queue=queue))["items"]

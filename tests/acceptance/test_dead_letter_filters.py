@@ -83,6 +83,17 @@ async def test_all_that_a_filter_knows(connection: Connection) -> None:
     assert await bodies(connection, dead, where="n > 40 AND region = 'us'", error_type="ValueError") == odd[20:]
     assert await bodies(connection, dead, body_contains="body 1") == [1, *range(10, 20)]
     assert await bodies(connection, dead, body_contains=b"dy 13.", properties={"region": "us"}) == []
+    # By hand its key stays.
+    moved = name()
+    await connection.call("create-queue", queue=moved)
+    await connection.call("move-dead-letters", queue=dead, to=moved, filter={"key": "c7"})
+    await connection.call("move-message", message_id=ids[9], queue=moved)
+    assert [await bodies(connection, moved, key=key) for key in ("c7", "c9")] == [[7, 27, 47], [9]]
+    await connection.edit(ids[8], properties={"region": "us"})
+    async with connection.session(AckMode.INDIVIDUAL) as session:
+        await (await receive(session.consumer(queue))).nack(error=ValueError("no"))
+    await holds(connection, dead, messages=COUNT - 4)
+    assert await bodies(connection, dead, key="c8") == [28, 48, 8]
 
 
 async def test_what_was_moved_before_its_first_death_is_found_by_its_number(connection: Connection) -> None:

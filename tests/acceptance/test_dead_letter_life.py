@@ -103,7 +103,8 @@ async def test_what_is_too_old_goes_and_what_cannot_be_archived_stays(connection
     before = len(archived(server))
     place.rename(server.data / "elsewhere")
     place.write_text("in the way")
-    await die(connection, short, 2)
+    for durable in (True, False):
+        await die(connection, short, 1, durable)
     died = await die(connection, kept, 2)
     await holds(connection, f"DLQ.{short}", messages=0)
 

@@ -79,14 +79,17 @@ async def test_a_fault_is_shown_muted_fixed_and_back(connection: Connection, ser
     assert (group["muted"], group["fixed_in"], group["regressed_ms"]) == (True, "1.5", None)
     for version, back in (("1.4.9", False), ("1.10", True)):
         await send(connection, queue, 3)
-        async with homing.connect(server.url, program_version=version) as other:
+        async with homing.connect(server.url, client_id="billing", program_version=version) as other:
             await fail(other, queue, ValueError("no partner 18"))
         (group,) = (await connection.call("fault", fault=number))["groups"]
         assert (group["regressed_ms"] is not None) is back
     assert {each["version"] for each in group["programs"]} >= {"1.4.9", "1.10"}
+    heading, listed = command("faults", queue, url=server.url).stdout.splitlines()
+    assert (heading.split()[-1], listed.split()[-2]) == ("consumers", "billing,"), "the latest first"
     text = command("faults", "show", number, url=server.url).stdout
     assert "  muted, said to be fixed in 1.5 at 2" in text
     assert ", back since 2" in text
+    assert f"fault-back: fault {number}" not in server.log_path.read_text(), "it is muted"
     with pytest.raises(homing.HomingError, match="no fault"):
         await connection.call("fault", fault="2-nothing")
 

@@ -12,7 +12,9 @@ import pytest
 from pika import frame, spec
 from pika.adapters.blocking_connection import BlockingChannel
 
+from homing import HomingError
 from homing.broker.auth.passwords import hash_password
+from homing.client.blocking import connect as blocking
 from tests.amqp_support import (
     AMQP,
     PERSISTENT,
@@ -456,16 +458,25 @@ def test_who_is_not_let_in_is_told_why(broker: Server, parameters: dict[str, Any
 
 
 def test_users_of_the_configuration_log_in_and_guest_does_not(start_server: Callable[..., Server]) -> None:
-    server = start_server({**AMQP, "users": {"anna": hash_password("secret")}})
-    with connection(server, credentials=pika.PlainCredentials("anna", "secret")) as opened:
+    right, wrong = "what anna says", "what eve says"
+    server = start_server({**AMQP, "users": {"anna": hash_password(right)}})
+    with connection(server, credentials=pika.PlainCredentials("anna", right)) as opened:
         ch = opened.channel()
         ch.queue_declare("hers")
         ch.basic_publish("", "hers", b"x", pika.BasicProperties(user_id="anna"))
         assert get(ch, "hers")[1].user_id == "anna"
-    for credentials in (pika.PlainCredentials("anna", "wrong"), pika.PlainCredentials("guest", "guest")):
+    for credentials in (pika.PlainCredentials("anna", wrong), pika.PlainCredentials("guest", "guest")):
         with pytest.raises(pika.exceptions.AMQPConnectionError) as error:
             connect(server, credentials=credentials)
         assert "ACCESS_REFUSED" in repr(error.value)
+    with blocking(server.url, user="anna", password=right) as native:
+        native.call("create-queue", queue="last")
+    with pytest.raises(HomingError, match="the user or the password is wrong"), blocking(server.url, user="anna", password=wrong):
+        pass
+    server.stop()
+    log = server.log_path.read_text()
+    assert log.count("login-refused: ") == 3
+    assert [word for word in (right, wrong) if word in log] == []
 
 
 def test_what_is_not_there_answers_540(ch: BlockingChannel) -> None:

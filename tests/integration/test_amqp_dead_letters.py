@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from homing.client.blocking import connect as blocking
 from tests.amqp_support import AMQP, PERSISTENT, amqp_port, channel, connection, count, get, wait_for_count
 from tests.amqp_wire import Ch, Wire
-from tests.process import Server, wait_until
+from tests.process import HomingCommand, Server, wait_until
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -31,7 +31,11 @@ PLAIN = {
     **AMQP,
     "http": {"port": 0},
     "virtual-hosts": ["shop"],
-    "address-settings": {"slow.#": {"redelivery-delay": "1s"}, "limited": {"max-delivery-attempts": 2}},
+    "address-settings": {
+        "slow.#": {"redelivery-delay": "1s"},
+        "limited": {"max-delivery-attempts": 2},
+        "nowhere.#": {"dead-letter-address": None},
+    },
 }
 
 
@@ -233,7 +237,7 @@ def test_a_missing_dead_letter_exchange_loses_nothing(ch: BlockingChannel) -> No
     assert (body, deaths(properties)[0][:2]) == (b"kept", ("parked", "rejected"))
 
 
-def test_what_is_parked_is_told_counted_and_outlives_its_queue(ch: BlockingChannel, broker: Server) -> None:
+def test_what_is_parked_is_told_counted_and_outlives_its_queue(ch: BlockingChannel, broker: Server, homing: HomingCommand) -> None:
     ch.queue_declare("parking.events", exclusive=True)
     ch.queue_bind("parking.events", "homing.events", "*.parked")
     ch.queue_declare("parking", auto_delete=True, arguments={"x-dead-letter-exchange": "parking.later"})
@@ -244,6 +248,7 @@ def test_what_is_parked_is_told_counted_and_outlives_its_queue(ch: BlockingChann
     assert (event["event"], event["queue"], event["number"]) == ("dead-letters.parked", "parking", 1)
     assert "exchange 'parking.later' is not there" in event["meaning"]
     assert ch.queue_declare("parking", passive=True).method.message_count == 1
+    assert metric(broker, "homing_queue_messages", queue="parking", state="parked") == 1
     assert ": parked: queue parking: 1 dead letter parked in it: its dead-letter exchange 'parking.later'" in broker.logged(
         "parked: queue parking"
     )
@@ -253,8 +258,30 @@ def test_what_is_parked_is_told_counted_and_outlives_its_queue(ch: BlockingChann
     ch.basic_cancel(ch.basic_consume("parking", print))
     _, properties, body = get(ch, "DLQ.temporary")
     assert (body, properties.headers["x-first-death-queue"]) == (b"kept", "parking")
+    # Where nobody says where to, its queue stays.
+    ch.queue_declare("nowhere.parking", auto_delete=True, arguments={"x-dead-letter-exchange": "parking.later"})
+    ch.basic_publish("", "nowhere.parking", b"kept", PERSISTENT)
+    reject(ch, "nowhere.parking")
+    assert json.loads(get(ch, "parking.events")[2])["queue"] == "nowhere.parking"
+    ch.basic_cancel(ch.basic_consume("nowhere.parking", print))
+    assert ch.queue_declare("nowhere.parking", passive=True).method.message_count == 1
+    assert metric(broker, "homing_queues_staying") == 1
+    assert "1 queue that ended, there for what is parked in them" in homing("status", url=broker.url).stdout
+    assert ch.queue_delete("nowhere.parking").method.message_count == 1
     with pytest.raises(pika.exceptions.ChannelClosedByBroker):
         ch.queue_declare("parking", passive=True)
+
+
+def test_a_headers_exchange_sees_what_is_told_of_the_last_death_too(ch: BlockingChannel) -> None:
+    ch.exchange_declare("told", "headers")
+    declare(ch, "told.source", "told")
+    bound = {"x-last-death-queue": "told.source", "_AMQ_ORIG_QUEUE": "told.source", "void": None}
+    for header, value in bound.items():
+        ch.queue_declare(f"told.{header}")
+        ch.queue_bind(f"told.{header}", "told", "", {"x-match": "all-with-x", header: value})
+    ch.basic_publish("", "told.source", b"x", pika.BasicProperties(headers={"void": None}))
+    reject(ch, "told.source")
+    assert [get(ch, f"told.{header}")[2] for header in bound] == [b"x"] * 3
 
 
 def test_deaths_survive_a_kill(start_server: Callable[..., Server]) -> None:
@@ -415,14 +442,18 @@ def _holds(broker: Server, queue: str, number: int) -> bool:
 
 def dead_in(broker: Server, queue: str) -> tuple[int, int | None]:
     """What metrics count as dead, and what ``homing dead`` lists."""
+    number = metric(broker, "homing_queue_messages", queue=queue, state="dead")
+    with blocking(broker.url) as connection:
+        listed = {each["queue"]: each["messages"] for each in connection.call("dead-letters")}
+    return number, listed.get(queue)
+
+
+def metric(broker: Server, name: str, **labels: str) -> int:
     with urllib.request.urlopen(f"http://{broker.ready['http']}/metrics", timeout=20) as answer:
         text = answer.read().decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    wanted = {"queue": queue, "state": "dead"}
-    (number,) = [sample.value for sample in samples if sample.name == "homing_queue_messages" and sample.labels == wanted]
-    with blocking(broker.url) as connection:
-        listed = {each["queue"]: each["messages"] for each in connection.call("dead-letters")}
-    return int(number), listed.get(queue)
+    (number,) = [sample.value for sample in samples if (sample.name, sample.labels) == (name, labels)]
+    return int(number)
 
 
 def test_a_classic_queue_keeps_what_is_requeued_a_thousand_times(ch: BlockingChannel) -> None:

@@ -107,7 +107,7 @@ def test_a_routing_key_that_is_not_utf8_routes_dies_and_comes_back(start_server:
 def test_what_json_has_no_word_for_says_what_it_is_and_goes_in_again(
     start_server: Callable[..., Server], homing: HomingCommand, tmp_path: Path
 ) -> None:
-    server = start_server(AMQP)
+    server = start_server({**AMQP, "address-settings": {"#": {"message-key-property": "zero"}}})
     homing.url = server.url
     with channel(server) as ch:
         arguments = {"x-numbers": NUMBERS["nan"], "x-bytes": [b"\xff", {"in": NUMBERS["most"]}], "x-dead-letter-exchange": ""}
@@ -115,7 +115,7 @@ def test_what_json_has_no_word_for_says_what_it_is_and_goes_in_again(
         ch.queue_declare("graves", durable=True)
         ch.queue_declare("numbers", durable=True)
         ch.basic_publish("", "numbers", b"x", pika.BasicProperties(delivery_mode=2, headers={**HEADERS, **NUMBERS}))
-        ch.basic_publish("", "odd", b"\xff", pika.BasicProperties(delivery_mode=2, headers=HEADERS))
+        ch.basic_publish("", "odd", b"\xff", pika.BasicProperties(delivery_mode=2, headers=HEADERS, message_id=KEY))
         reject(ch, "odd")
         wait_for_count(ch, "graves", 1)
     told = {
@@ -137,10 +137,12 @@ def test_what_json_has_no_word_for_says_what_it_is_and_goes_in_again(
     assert (odd["x-numbers"], odd["x-bytes"]) == ({"float": "NaN"}, [{"base64": "/w=="}, {"in": {"float": "Infinity"}}])
     assert homing("journal", "export", "--data", str(server.data), "--out", "rows").returncode == 0
     pyarrow = pytest.importorskip("pyarrow.parquet")
-    options = pyarrow.read_table(homing.directory / "rows" / "queues").to_pylist()
-    assert [read(each["options_json"])["amqp"]["arguments"]["x-numbers"] for each in options if each["queue"] == "odd"] == [
-        {"float": "NaN"}
-    ]
+    tables = {each: pyarrow.read_table(homing.directory / "rows" / each).to_pylist() for each in ("queues", "attempts", "messages")}
+    (options,) = [read(each["options_json"]) for each in tables["queues"] if each["queue"] == "odd"]
+    assert options["amqp"]["arguments"]["x-numbers"] == {"float": "NaN"}
+    # Columns of text have what there is in place of bytes that are none.
+    assert [each["message_key"] for each in tables["attempts"]] == ["\x00\ufffd"]
+    assert [each["amqp_message_id"] for each in tables["messages"] if each["queue"] == "graves"] == ["eu.\ufffd\ufffd"]
     (received,) = lines(homing, "receive", "graves", "--json")
     assert received["properties"]["zero"] == told["zero"]
     (homing.directory / "exported").write_text(json.dumps(exported) + "\n")

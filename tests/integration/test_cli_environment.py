@@ -55,7 +55,7 @@ def test_a_port_that_says_nothing_is_given_up(homing: HomingCommand) -> None:
         place = f"127.0.0.1:{silent.getsockname()[1]}"
         words = (("queues", "--url", f"homing://{place}"), ("health", "--url", f"http://{place}"))
         with ThreadPoolExecutor() as beside:
-            done = list(beside.map(lambda each: homing(*each, timeout_s=9), words))
+            done = list(beside.map(lambda each: homing(*each, timeout_s=6), words))
     assert [each.returncode for each in done] == [3, 3]
 
 

@@ -41,7 +41,7 @@ def test_queues_are_chosen_sorted_and_cut_off(shell: HomingCommand) -> None:
         shell("send", name, "--body", "x", "--count", str(number + 1))
 
     def names(*words: str) -> list[str]:
-        return [each["name"] for each in shell.json("queues", *words)]
+        return [each["queue"] for each in shell.json("queues", *words)]
 
     assert names("eu.*") == ["eu.a", "eu.b"]
     assert names("eu.#") == ["eu.a", "eu.b", "eu.b.late"]

@@ -90,7 +90,6 @@ async def test_what_is_counted_is_what_was_done(observed: Server) -> None:
 async def test_what_failed_is_told_by_reason_attempts_and_time(start_server: StartServer) -> None:
     server = start_server({**HTTP, "address-settings": {"#": {"redelivery-delay": "10ms", "max-delivery-attempts": 3}}})
     async with client.connect(server.url) as connection, connection.session(client.AckMode.INDIVIDUAL) as session:
-        await connection.call("create-queue", queue="alarms", address="homing.events", routing_type="multicast")
         await session.producer("orders").send(b"recovers")
         async with session.consumer("orders") as consumer:
             for attempt in (1, 2, 3):

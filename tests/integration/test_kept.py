@@ -101,6 +101,10 @@ def test_a_quorum_queue_keeps_what_it_confirmed_whatever_its_delivery_mode(broke
         assert get(ch, "dead")[1].delivery_mode in (None, 1)
         rest = [get(ch, "one")[2] for _ in range(59)]
         assert rest == [b"%d" % number for number in range(1, 60)]
+    broker.restart()
+    with channel(broker) as ch:
+        there = {name: count(ch, name) for name in [*MODES, "all.quorum", "dead"]}
+        assert there == {"nothing": 59, "one": 0, "headers": 60, "expiration": 60, "all.quorum": 3, "dead": 0}
     log = broker.logged("quorum-not-durable")
     assert [
         line.partition("quorum-not-durable: ")[2].partition(" is of")[0] for line in log.splitlines() if "quorum-not-durable" in line
@@ -183,7 +187,7 @@ def test_beyond_its_share_of_memory_it_goes_on_on_disk_and_holds_up_nobody(
     start_server: Callable[..., Server], homing: HomingCommand
 ) -> None:
     limits = {"memory-limit": "4MiB", "temp-limit": "6MiB"}
-    broker = start_server({**AMQP, "broker": limits, "limits": {"window-messages": 200}})
+    broker = start_server({**AMQP, "http": {"port": 0}, "broker": limits, "limits": {"window-messages": 200}})
     body = bytes(10_000)
 
     def flood() -> None:
@@ -210,6 +214,10 @@ def test_beyond_its_share_of_memory_it_goes_on_on_disk_and_holds_up_nobody(
         flooding = Thread(target=flood, daemon=True)
         flooding.start()
         broker.logged("producers-wait: temp-limit")
+        waiting = [homing.json("status", url=broker.url), homing.json("health", url=f"http://{broker.ready['http']}")]
+        assert [[(each["limit"], each["producers"]) for each in said["producers_wait"]] for said in waiting] == [[("temp-limit", 1)]] * 2
+        assert [each["blocked"]["limit"] for each in homing.json("connections", url=broker.url) if each["blocked"]] == ["temp-limit"]
+        assert {each["blocked"] for each in homing.json("queues", url=broker.url)} == {"temp-limit"}
         ch.basic_publish("", "bulk", b"durable", PERSISTENT)
         assert homing.json("status", url=broker.url)["memory_bytes"] < 5 << 20
         assert [int(get(ch, "bulk")[2][:6]) for _ in range(150)] == list(range(150))

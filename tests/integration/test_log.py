@@ -19,7 +19,7 @@ from tests.process import ROOT, Server, wait_until
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 _LINE = re.compile(r"^\S+ (?:INFO|WARNING|ERROR|CRITICAL) (homing\S*): ([a-z]+(?:-[a-z]+)*): (.*)$", re.MULTILINE)
-#: What is in bodies, passwords and headers here.
+#: What is in bodies and headers here.
 _SECRET = "not to be logged"
 
 
@@ -82,17 +82,21 @@ def _story(server: Server) -> None:
 
 
 def _deaths(server: Server, ch: BlockingChannel) -> None:
-    """Thirty of one queue are one line, and one a minute later."""
+    """Thirty of one queue are one line."""
     ch.queue_declare("orders", durable=True)
-    for _ in range(30):
-        ch.basic_publish("", "orders", _SECRET.encode(), pika.BasicProperties(delivery_mode=2, headers={"token": _SECRET}))
-        method, _, _ = get(ch, "orders", auto_ack=False)
-        ch.basic_reject(method.delivery_tag, requeue=False)
+    _die(ch, 30)
     server.logged("dead-letters: queue orders", "fault-new: ", "fault-growing: ")
     assert said(server, "dead-letters") == ["queue orders: 1 message dead-lettered to DLQ.orders (rejected)"]
     (new,) = said(server, "fault-new")
     assert re.fullmatch(r"fault \S+ of queue orders: \w+", new)
     assert said(server, "fault-growing") == [f"{new}, 10 failures this hour"]
+
+
+def _die(ch: BlockingChannel, number: int) -> None:
+    for _ in range(number):
+        ch.basic_publish("", "orders", _SECRET.encode(), pika.BasicProperties(delivery_mode=2, headers={"token": _SECRET}))
+        method, _, _ = get(ch, "orders", auto_ack=False)
+        ch.basic_reject(method.delivery_tag, requeue=False)
 
 
 def _exceptions(server: Server) -> None:
@@ -142,7 +146,16 @@ def _by_hand(server: Server) -> None:
         native.call("fault-fixed", fault=fault, version="3.3")
         native.call("purge", queue="orders")
         native.call("delete-queue", queue="loop")
-    server.logged("action: delete-queue", "requeue-loop: queue loop: ", "redrive-ended: ")
+        native.call("mute-fault", fault=fault, muted=False)
+        native.call("fault-fixed", fault=fault)
+        with channel(server) as ch:
+            _die(ch, 2)
+        # One waits for what becomes of its first, the other finds no room.
+        cancelled = native.call("start-redrive", queue="DLQ.orders", canary=1)["job_id"]
+        native.call("cancel-redrive", redrive=cancelled)
+        native.call("create-queue", queue="none", max_length_bytes=1, overflow="drop-head")
+        stopped = native.call("start-redrive", queue="DLQ.orders", to="none")["job_id"]
+    server.logged("action: delete-queue", "requeue-loop: queue loop: ", f"redrive-ended: redrive {stopped} ")
     actions = said(server, "action")
     by = r"by (\S+ \()?127\.0\.0\.1:\d+\)?"
     for wanted in (
@@ -159,4 +172,14 @@ def _by_hand(server: Server) -> None:
         rf"delete-queue of loop {by}, messages 110",
     ):
         assert [each for each in actions if re.fullmatch(wanted, each)], (wanted, actions)
-    assert re.fullmatch(rf"redrive {job} of queue DLQ\.orders is done, \d+ sent", said(server, "redrive-ended")[0])
+    assert said(server, "fault-back") == [f"fault {fault} of queue orders: rejected, which was said to be fixed"]
+    for wanted, line in zip(
+        (
+            rf"redrive {job} of queue DLQ\.orders is done, \d+ sent",
+            rf"redrive {cancelled} of queue DLQ\.orders is cancelled, [01] sent",
+            rf"redrive {stopped} of queue DLQ\.orders is stopped, 0 sent: queue none has no room for what was left",
+        ),
+        said(server, "redrive-ended"),
+        strict=True,
+    ):
+        assert re.fullmatch(wanted, line)

@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from homing.broker.process.keeping import COMMIT_BYTES, keep_at_stop, temp_limit
 from homing.broker.protocols.amqp091.codec import content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
@@ -21,7 +23,8 @@ from tests.unit.test_expiries import publish
 _BODY = bytes(1 << 20)
 
 
-async def test_it_writes_the_oldest_first_in_small_commits_and_leaves_the_reserve() -> None:
+@pytest.mark.parametrize("ends", ["the room", "the time"])
+async def test_it_writes_the_oldest_first_in_small_commits_until_time_or_room_ends(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World({})
     peer = Peer(world)
     peer.log_in()
@@ -36,11 +39,18 @@ async def test_it_writes_the_oldest_first_in_small_commits_and_leaves_the_reserv
         batch = world.journal.batch
         written.append((len(batch.added), batch.size))
         world.commit()
-        journal.space_low = len(written) == 2
+        if len(written) < 2:
+            return
+        if ends == "the room":
+            journal.space_low = True
+        else:
+            monkeypatch.setattr(loop, "time", lambda: until_s)
 
     journal.flush = flush
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + 60
     before = sorted(inside.queues(world.broker)["q"].references)
-    found = await keep_at_stop(world.broker, cast(Any, journal), asyncio.get_running_loop().time() + 60)
+    found = await keep_at_stop(world.broker, cast(Any, journal), until_s)
     assert (found.kept, found.not_kept) == ({"q": 6}, {"q": 4})
     assert [number for number, _ in written] == [3, 3]
     assert all(size <= COMMIT_BYTES for _, size in written)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from homing.broker.core.amqp.policy import read_policy
+from homing.broker.core.event import FIRST_DEAD
 from homing.broker.core.message import MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.protocols.amqp091.codec import method_frame
@@ -103,6 +104,7 @@ def test_a_message_whose_clients_always_close_in_order_reaches_its_limit(way: Ca
     (letter,) = queue(world, "dead").references.values()
     assert letter.hops is not None
     assert letter.hops[0].detail["reason"] == "delivery_limit"
+    assert {name for name, number in inside.events(world.broker).made.items() if number} == {FIRST_DEAD}, "of its death, not of the ends"
 
 
 def test_a_single_get_counts_too() -> None:

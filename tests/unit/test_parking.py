@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -250,6 +251,20 @@ def test_amqp_counts_it_and_who_deletes_the_queue_hears_how_many_went() -> None:
     assert life.declare("q") == 2
     ((name, values),) = life.peer.call(1, "queue.delete", 0, "q", False, False, False)
     assert (name, values[0]) == ("queue.delete-ok", 2)
+
+
+def test_the_log_says_it_at_once_and_then_once_a_minute_as_of_dead_letters(caplog: pytest.LogCaptureFixture) -> None:
+    life = Life()
+    life.declare("q", dead_letter_exchange="later")
+    life.declare("other")
+    told = []
+    for _ in range(3):
+        caplog.clear()
+        for queue in ("q", "other"):
+            life.die(queue, 3)
+        life.passes(30_000)
+        told.append(re.findall(r"^(parked|dead-letters): queue \S+: (\d+) ", "\n".join(caplog.messages), re.MULTILINE))
+    assert told == [[("parked", number), ("dead-letters", number)] for number in "15"] + [[]]
 
 
 @pytest.mark.parametrize(
