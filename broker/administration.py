@@ -13,8 +13,9 @@ from . import places
 from .auth.access import Who, at_queue, everywhere, needs, needs_any
 from .auth.users import User
 from .connection import Connection
-from .core.amqp.exchange import Destination, Fields
+from .core.amqp.exchange import Binding, Destination, Exchange, Fields
 from .core.amqp.policy import Policy
+from .core.amqp.vhost import split
 from .core.counts import Figures
 from .core.dead_letter import DELETED
 from .core.message import MessageReference
@@ -35,7 +36,7 @@ T = TypeVar("T")
 #: Verbs of this file that ask for no right, by why. Every other says before itself what it asks for (auth/access.py).
 FREE: Final[Mapping[str, str]] = {
     "answers to a front end, which asks before it shows them": "queues_of find_message find_in_memory_only settings would_hold"
-    " alone settings_of explain list_virtual_hosts figures",
+    " alone settings_of explain list_virtual_hosts list_exchanges bindings_of_queue figures",
     "of what was asked for before": "consumers_gone delete_exclusive",
 }
 
@@ -335,6 +336,16 @@ class Administration(Engine):
             self.flow.held_back(),
             self.flow.levels(),
         )
+
+    def list_exchanges(self) -> list[tuple[str, Exchange]]:
+        """And the virtual host of each."""
+        return [(host.name, each) for host in self.virtual_hosts.all() for each in host.exchanges.exchanges.values()]
+
+    def bindings_of_queue(self, queue: Queue) -> list[Binding]:
+        """That lead to it."""
+        destination = Destination(split(queue.name)[1], True)
+        exchanges = self.virtual_hosts.of(queue).exchanges.exchanges.values()
+        return [binding for exchange in exchanges for binding in exchange.bindings_to(destination)]
 
     # -- virtual hosts and connections -------------------------------------------------------------------------------
 

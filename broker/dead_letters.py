@@ -52,17 +52,17 @@ class DeadLetters(Administration):
 
     @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=places.chosen, counts=_shown)
     def browse_chosen(
-        self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
+        self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, pages: int
     ) -> Steps[tuple[list[MessageReference], int, int | None]]:
         """See chosen.shown."""
-        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.limits.answer_bytes)
+        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, pages, self.limits.answer_bytes)
 
     @needs((Right.BROWSE, at_queue), audited=True, action="histories", tells=places.chosen, counts=_shown)
     def browse_histories(
         self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool
     ) -> Steps[tuple[list[MessageReference], int, int | None]]:
         """See chosen.shown; those whose histories are asked for."""
-        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, self.limits.answer_bytes)
+        return chosen.shown(self.state, queue, wanted, after, limit, newest_first, chosen.PAGES, self.limits.answer_bytes)
 
     @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen, counts=_done)
     def delete_chosen(self, who: Who, queue: Queue, wanted: Filter, after: int) -> Steps[chosen.Done]:

@@ -79,6 +79,9 @@ class NoHost:
     def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
         return {}
 
+    def fault_hours(self, fault_ids: list[int]) -> dict[int, list[int]]:
+        return {each: [0] * 24 for each in fault_ids}
+
     def describe_fault(self, fault_ids: list[int]) -> FaultDescription:
         return FaultDescription("", "", [0] * 24)
 

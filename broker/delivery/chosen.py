@@ -18,13 +18,13 @@ from ..steps import Steps
 from .by_hand import ByHand
 
 #: Pages of one answer.
-_PAGES: Final = 40
+PAGES: Final = 40
 #: (how many, of how many that were looked at, where to go on: None at the end)
 Done = tuple[int, int, int | None]
 
 
 def shown(
-    state: BrokerState, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, most_bytes: int
+    state: BrokerState, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, pages: int, most_bytes: int
 ) -> Steps[tuple[list[MessageReference], int, int | None]]:
     """The next so many, of as many bytes; the same beside as Done."""
     found: list[MessageReference] = []
@@ -37,7 +37,7 @@ def shown(
         size += 2 * reference.message.size
         return len(found) < limit and size < most_bytes
 
-    looked_at, go_on = yield from choose(state, queue, wanted, after, take, _PAGES, newest_first)
+    looked_at, go_on = yield from choose(state, queue, wanted, after, take, pages, newest_first)
     return found, looked_at, go_on
 
 
@@ -89,5 +89,5 @@ def _each(state: BrokerState, queue: Queue, wanted: Filter, after: int, act: Cal
                 state.place((reference,))
         return True
 
-    looked_at, go_on = yield from choose(state, queue, wanted, after, take, _PAGES)
+    looked_at, go_on = yield from choose(state, queue, wanted, after, take, PAGES)
     return number, looked_at, go_on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from ..broker import Broker
@@ -28,6 +29,12 @@ def text(arguments: dict[str, Any], name: str) -> str:
     if type(value) is not str or not value:
         raise Refused("invalid-argument", f"{name} must be text", f"give {name}")
     return value
+
+
+def contained(arguments: dict[str, Any]) -> Callable[[str], bool]:
+    """Whether a text has that of ``contains`` in it, large or small; any, where none is given."""
+    wanted = text(arguments, "contains").lower() if arguments.get("contains") is not None else ""
+    return lambda each: wanted in each.lower()
 
 
 def number(arguments: dict[str, Any], name: str, default: int, lowest: int, highest: int) -> int:

@@ -14,6 +14,7 @@ from ..broker import Broker
 from ..core.fault import FaultGroup
 from ..core.queue import Queue
 from ..core.rights import Right
+from ..delivery.chosen import PAGES
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -37,10 +38,16 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
         by_queue.setdefault(each.queue_id, []).append(each)
     shown = Shown(broker, who, Right.BROWSE, "dead-letters")
     queues = [each for each in broker.post_office.queues.values() if each.queue_id in by_queue or each.parked]
-    there = {each.queue_id: each for each in queues if shown(queue_place(each))}
-    found = [_of_queue(broker, there[queue_id].name, parts, groups) for queue_id, parts in by_queue.items() if queue_id in there]
-    found += [_of_parked(queue) for queue_id, queue in there.items() if queue_id not in by_queue]
-    return whole(arguments, sorted(found, key=lambda each: (-each["messages"], each["queue"])), shown)
+
+    def number(queue: Queue) -> int:
+        return sum(each.messages for each in by_queue.get(queue.queue_id, ())) or len(queue.parked)
+
+    def describe(queue: Queue) -> dict[str, Any]:
+        parts = by_queue.get(queue.queue_id)
+        return _of_queue(broker, queue.name, parts, groups) if parts else _of_parked(queue)
+
+    fullest = sorted((each for each in queues if shown(queue_place(each))), key=lambda each: (-number(each), each.name))
+    return whole(arguments, fullest, shown, describe)
 
 
 def _of_queue(broker: Broker, queue: str, parts: list[DeadLetters], groups: dict[int, FaultGroup]) -> dict[str, Any]:
@@ -93,10 +100,11 @@ def _of_parked(queue: Queue) -> dict[str, Any]:
 @asks("browse_chosen")
 def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
     """A page of what the filter takes, in the order in which it came."""
-    read.only(arguments, "queue", "filter", "limit", "after", "newest_first")
+    read.only(arguments, "queue", "filter", "limit", "after", "newest_first", "pages")
     queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
     wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
-    found, looked_at, after = yield from broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest)
+    pages = read.number(arguments, "pages", PAGES, 1, PAGES)
+    found, looked_at, after = yield from broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest, pages)
     shown = [
         {**describe(each), **describe_cause(broker, who, each), "signed_by": broker.editing.signatures_of(each.message)} for each in found
     ]

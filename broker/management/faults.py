@@ -25,7 +25,7 @@ _PROGRAM: Final = ("client_id", "host", "version", "first_ms", "last_ms")
 async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
     """A page of all groups, of one queue or of all, those with the most messages dead or waiting first. ``after``: ``next`` of the page
     before. ``since_ms``: met since then; ``new``: and not before, or back since then."""
-    read.only(arguments, "queue", "limit", "after", "since_ms", "new")
+    read.only(arguments, "queue", "limit", "after", "since_ms", "new", "contains")
     since_ms, new = read.number(arguments, "since_ms", 0, 0, read.MOST), read.flag(arguments, "new")
     limit, after = read.number(arguments, "limit", 100, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
     only = read.text(arguments, "queue") if arguments.get("queue") is not None else None
@@ -36,6 +36,8 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     if only is not None and not known:
         shown(queue_place(read.queue(broker, arguments)))
     shown.check()
+    meant = read.contained(arguments)
+    groups = [each for each in groups if meant(f"{each.error_class}: {each.text}")]
     now = await faults_now(broker, host)
     dead = _dead(now)
 
@@ -46,7 +48,9 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
         return -in_trouble, -group.last_ms, group.fingerprint
 
     groups.sort(key=order)
-    items = [describe(each, now, dead) for each in groups[after : after + limit]]
+    page = groups[after : after + limit]
+    hours = await in_thread(lambda: host.fault_hours([each.fault_id for each in page]))
+    items = [{**describe(each, now, dead), "hours": hours[each.fault_id]} for each in page]
     return {"items": items, "next": after + limit if len(groups) > after + limit else None, "left_out": shown.left_out()}
 
 

@@ -3,7 +3,7 @@ nobody else waits for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from msgpack import packb
@@ -56,10 +56,16 @@ class Shown:
         return {"queues": len(self._left_out), "right": str(self._right)} if self._left_out else None
 
 
-def whole(arguments: dict[str, Any], items: list[dict[str, Any]], shown: Shown) -> dict[str, Any] | list[dict[str, Any]]:
-    """A list that is never long: as a page where pages are asked for. Raises Refused: see Shown.check."""
+def whole(
+    arguments: dict[str, Any], items: Sequence[T], shown: Shown, describe: Callable[[T], dict[str, Any]]
+) -> dict[str, Any] | list[dict[str, Any]]:
+    """A list that is worked out at once: as a page where pages are asked for, ``next`` being its place. Raises Refused: see Shown.check."""
     shown.check()
-    return {"items": items, "next": None, "left_out": shown.left_out()} if is_paged(arguments) else items
+    if not is_paged(arguments):
+        return [describe(each) for each in items]
+    after = read.number(arguments, "after", 0, 0, read.MOST)
+    end = after + read.number(arguments, "limit", MAX_PAGE, 1, MAX_PAGE)
+    return {"items": [describe(each) for each in items[after:end]], "next": end if len(items) > end else None, "left_out": shown.left_out()}
 
 
 def is_paged(arguments: dict[str, Any]) -> bool:

@@ -72,7 +72,7 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
     """Of the last day's failures in queues that the patterns of ``layers`` match and whoever asks may browse: what came of them, and what
     would have. Attempts on record tell neither headers, so that a rule that asks for one fits none, nor delays that came with a failure.
     """
-    read.only(arguments, "layers")
+    read.only(arguments, "layers", "rows")
     wanted, patterns = wanted_layers(broker, arguments)
     would = checked(broker, wanted, patterns)
 
@@ -81,9 +81,9 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
 
     # A queue that was made anew is the one that it was, and one that is gone would be made under these settings.
     held = {queue.name: each if meant(queue.address) else None for queue, each in await in_turns(broker, broker.would_hold(would))}
-    since_ms = broker.now_ms() - _DAY_MS
+    since_ms, most = broker.now_ms() - _DAY_MS, read.number(arguments, "rows", _MOST, 1, _MOST)
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
-    looked_at = await in_thread(lambda: account.count(host.failures(since_ms, _MOST)))
+    looked_at = await in_thread(lambda: account.count(host.failures(since_ms, most)))
     rows = [each for each in account.rows.values() if broker.access.may(who, Right.BROWSE, place_named(each.queue, each.address))]
     # Of failures without a report the group is known by how they ended.
     unreported = {(each.queue, each.error_class): each.fingerprint for each in broker.faults(who) if not each.text}
@@ -95,7 +95,7 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
         "failures": sum(each.failures for each in rows),
         "rows": [each.shown() for each in rows[:_SHOWN]],
         "more_rows": max(0, len(rows) - _SHOWN),
-        "whole": looked_at < _MOST,
+        "whole": looked_at < most,
         "header_rules": sorted({rule.name for settings in held.values() if settings for rule in settings.rules if rule.header}),
     }
 

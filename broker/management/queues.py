@@ -75,9 +75,11 @@ def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: M
 
     Those that whoever asks may monitor.
     """
-    read.only(arguments, "limit", "after")
+    read.only(arguments, "limit", "after", "contains")
+    meant = read.contained(arguments)
+    found = {name: queue for name, queue in broker.post_office.queues.items() if meant(name)}
     show = partial(_in_full, broker, meter, _held_back(broker)) if is_paged(arguments) else describe
-    return listed(broker, arguments, broker.post_office.queues, show, Shown(broker, who, Right.MONITOR, "queues"), queue_place)
+    return listed(broker, arguments, found, show, Shown(broker, who, Right.MONITOR, "queues"), queue_place)
 
 
 @needs((Right.MONITOR, of_queue), action="queue")

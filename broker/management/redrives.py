@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from math import ceil, floor
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from ..core.queue import Queue
 from ..core.redrive_job import STOP_ABOVE, RedriveJob
 from ..core.rights import Right
 from ..delivery.by_hand import would_go_back
+from ..delivery.chosen import PAGES
 from ..errors import Refused
 from . import arguments as read
 from .counting import count_chosen, fault_lives
@@ -50,8 +52,8 @@ def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, A
     """Those at work, and the last that have ended, the latest first."""
     read.only(arguments, "limit", "after")
     shown = Shown(broker, who, Right.BROWSE, "redrives")
-    items = [describe(broker, job) for job, places in reversed(broker.redrives()) if all(map(shown, places))]
-    return whole(arguments, items, shown)
+    jobs = [job for job, places in reversed(broker.redrives()) if all(map(shown, places))]
+    return whole(arguments, jobs, shown, partial(describe, broker))
 
 
 @shown_only(Right.BROWSE)
@@ -156,7 +158,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
             {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together), size).items()}
         )
     found, _, _ = await in_turns(
-        broker, broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first)
+        broker, broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first, PAGES)
     )
     total = min(counts.total(), job.limit or counts.total())
     if not broker.access.may(who, Right.CONSUME, queue_place(queue)):

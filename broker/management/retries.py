@@ -121,7 +121,7 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
         }
         for queue_id, queue in sorted(queues.items(), key=lambda each: each[1].name)
     ]
-    return whole(arguments, items, shown)
+    return whole(arguments, items, shown, dict)
 
 
 @shown_only(Right.MONITOR)

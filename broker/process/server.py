@@ -279,6 +279,10 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().calendar(queue_ids, now_ms, parts)
 
+    def fault_hours(self, fault_ids: list[int]) -> dict[int, list[int]]:
+        """In a thread: see JournalReader."""
+        return self._journal_reader().fault_hours(fault_ids, self._clock.now_ms())
+
     def describe_fault(self, fault_ids: list[int]) -> FaultDescription:
         """In a thread: see JournalReader."""
         return self._journal_reader().describe_fault(fault_ids, self._clock.now_ms())

@@ -53,6 +53,10 @@ class Choice(NamedTuple):
     up_to: int = _MOST
     newest_first: bool = False
 
+    @property
+    def is_all(self) -> bool:
+        return self[:-2] == Choice()[:-2]
+
 
 def chosen(connection: sqlite3.Connection, queue_id: int, choice: Choice, after: int, limit: int) -> list[int]:
     """The first so many sequences behind ``after`` (0: from the beginning), which, newest first, are below it."""

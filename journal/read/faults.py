@@ -20,12 +20,12 @@ _COUNTS: Final = (
 _DEAD: Final = (
     "WITH dead AS (SELECT queue_id, cause, count(*) AS messages, min(sequence) AS first, max(sequence) AS last"
     " FROM reference r INDEXED BY reference_dead WHERE cause & 7 AND {there} GROUP BY queue_id, cause)"
-    " SELECT dead.*, fault.queue FROM dead LEFT JOIN fault ON fault_id = cause >> 4"
+    " SELECT queue_id, cause, messages, {first}, {last}, fault.queue FROM dead LEFT JOIN fault ON fault_id = cause >> 4"
 )
 _ONE: Final = (
     "SELECT sequence, overlay_blob FROM reference INDEXED BY reference_dead WHERE queue_id = ? AND cause = ? AND cause & 7 LIMIT 1"
 )
-_ENTERED: Final = "SELECT entered_at_ms FROM reference WHERE sequence = ?"
+_ENTERED: Final = "(SELECT entered_at_ms FROM reference WHERE sequence = {})"
 
 
 def lives(connection: sqlite3.Connection, now_ms: int) -> dict[int, FaultLife]:
@@ -42,11 +42,10 @@ def queue_names(connection: sqlite3.Connection) -> dict[int, str]:
 def dead(connection: sqlite3.Connection) -> list[DeadLetters]:
     """One for each queue that has dead letters and each cause."""
     some_are_gone = connection.execute("SELECT EXISTS (SELECT 1 FROM gone)").fetchone()[0]
+    there = THERE if some_are_gone else "true"
+    sql = _DEAD.format(there=there, first=_ENTERED.format("dead.first"), last=_ENTERED.format("dead.last"))
     found = []
-    for queue_id, cause, messages, first, last, source in connection.execute(
-        _DEAD.format(there=THERE if some_are_gone else "true")
-    ).fetchall():
-        oldest_ms, newest_ms = (int(connection.execute(_ENTERED, (sequence,)).fetchone()[0]) for sequence in (first, last))
+    for queue_id, cause, messages, oldest_ms, newest_ms, source in connection.execute(sql).fetchall():
         found.append(
             DeadLetters(
                 queue_id,
@@ -80,9 +79,14 @@ def describe(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) 
     text, traceback = connection.execute(
         f"SELECT text, traceback FROM fault_text WHERE fault_id IN ({marks}) ORDER BY traceback = '', fault_id DESC LIMIT 1", fault_ids
     ).fetchone() or ("", "")
-    hours = [0] * 24
+    return FaultDescription(text, traceback, [sum(each) for each in zip(*hours(connection, fault_ids, now_ms).values(), strict=True)])
+
+
+def hours(connection: sqlite3.Connection, fault_ids: list[int], now_ms: int) -> dict[int, list[int]]:
+    """Failures of each of the last 24 hours, by fault_id."""
+    found = {fault_id: [0] * 24 for fault_id in fault_ids}
     slot = now_ms // FAULT_SLOT_MS
-    sql = f"SELECT slot, failures FROM fault_count WHERE fault_id IN ({marks}) AND slot > ?"
-    for at, failures in connection.execute(sql, (*fault_ids, slot - _DAY)):
-        hours[23 - (slot - at) // _HOUR] += failures
-    return FaultDescription(text, traceback, hours)
+    sql = f"SELECT fault_id, slot, failures FROM fault_count WHERE fault_id IN ({','.join('?' * len(fault_ids))}) AND slot > ?"
+    for fault_id, at, failures in connection.execute(sql, (*fault_ids, slot - _DAY)):
+        found[fault_id][23 - (slot - at) // _HOUR] += failures
+    return found

@@ -106,6 +106,9 @@ def amqp(verb: str, *needs: Right, before: Callable[[BlockingChannel, str], Any]
 
 call("queue", MONITOR, before=made)(lambda name, _: {"queue": name})
 call("counts", MONITOR, before=made)(lambda name, _: {"queue": name})
+call("bindings", MONITOR, before=made)(lambda name, _: {"queue": name})
+call("bindings", MONITOR)(lambda name, _: {"exchange": "amq.topic"})
+call("exchanges", MONITOR)(lambda name, _: {})
 call("connections", MONITOR)(lambda name, _: {})
 call("policies", MONITOR)(lambda name, _: {})
 call("list-settings", MONITOR)(lambda name, _: {})
