@@ -10,7 +10,11 @@ EXAMPLES: Final = {
     "reload": ["homing reload"],
     "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
-    "console": ["homing console", "homing console --url homing://broker.example:7171 --port 15673"],
+    "console": [
+        "homing console",
+        "homing console --url homing://broker.example:7171 --port 15673",
+        "homing console --tls-host 0.0.0.0 --certificate desk.pem",
+    ],
     "doctor": ["homing doctor orders", "homing doctor --json | jq '.[] | {queue, consumer, advice}'"],
     "instrument": [
         "homing instrument python worker.py",

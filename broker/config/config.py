@@ -142,9 +142,10 @@ class Config(Section):
 
     def beyond_loopback(self) -> list[str]:
         """Listeners whose clients log in and may come from other machines, such as ``native-tls``."""
+        console = {} if self.console is None else {"console": self.console}
         return [
             name
-            for protocol, section in self.listeners().items()
+            for protocol, section in (self.listeners() | console).items()
             for name, host, port in ((protocol, section.host, section.port), (f"{protocol}-tls", section.tls_host, section.tls_port))
             if protocol != "http" and port is not None and not is_loopback(host) and (self.tls is not None or name == protocol)
         ]

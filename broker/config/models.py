@@ -106,7 +106,7 @@ class HttpSection(Listener):
 def _of_this_machine(host: str) -> str:
     if not is_loopback(host):
         raise ValueError(
-            "expected an address of this machine, such as 127.0.0.1: the console has no TLS\nssh -L leads there from elsewhere"
+            "expected an address of this machine, such as 127.0.0.1, where there is no TLS\nset console.tls-host, or use ssh -L"
         )
     return host
 
@@ -116,6 +116,8 @@ class ConsoleSection(Section):
 
     host: Annotated[Host, AfterValidator(_of_this_machine)] = "127.0.0.1"
     port: int = Field(default=15_672, ge=0, le=65_535)
+    tls_host: Host = "127.0.0.1"
+    tls_port: Port = None
     memory_limit_bytes: Size = Field(default=128 << 20, alias="memory-limit", ge=64 << 20)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from .api import routes as api
 from .commands import Commands
 from .guard import Guard
-from .links import Links
+from .links import Brokers, Links
 from .logins import Logins
 from .pages import (
     connections,
@@ -83,22 +83,24 @@ _PAGES: Final[tuple[tuple[str, str, Handler], ...]] = (
 )
 
 
-def make(url: str, command_options: str, hosts: frozenset[str], cookie: str, read_only: bool) -> Starlette:
-    """``url``: of the broker, without a user; ``hosts``: see Guard; ``cookie``: a name of its own, as browsers do not tell ports apart."""
-    desk = Desk(Links(url, time.monotonic), Logins(time.monotonic, cookie), Templates(), Commands(command_options), read_only)
+def make(urls: Mapping[str, str], hosts: frozenset[str], cookie: str, read_only: bool, exposed: bool) -> Starlette:
+    """``urls``: of each broker, without a user, the options by which commands find it; ``hosts``: see Guard; ``cookie``: a name of its own,
+    as browsers do not tell ports apart; ``exposed``: see Links."""
+    brokers = Brokers(Links(url, Commands(options), time.monotonic, exposed) for url, options in urls.items())
+    desk = Desk(brokers, Logins(time.monotonic, cookie), Templates(), read_only)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        sweep = asyncio.create_task(desk.links.sweep())
+        sweep = asyncio.create_task(brokers.sweep())
         yield
         sweep.cancel()
-        await desk.links.close()
+        await brokers.close()
 
     async def leave(visit: Visit) -> Response:
         return await entry.leave(visit, desk)
 
     routes = [Route(path, visited(desk, handler), methods=[method]) for method, path, handler in (*_PAGES, ("POST", LOGOUT, leave))]
-    routes += api.routes(desk.links, desk.commands, read_only)
+    routes += api.routes(brokers, read_only)
     routes += [Route("/login", _alone(desk, entry.login), methods=["GET"]), Route("/login", _alone(desk, entry.enter), methods=["POST"])]
     return Starlette(
         routes=[*routes, Mount("/static", StaticFiles(directory=_STATIC))],

@@ -39,6 +39,11 @@ def address(path: str, *parts: Iterable[tuple[str, str]]) -> str:
     return f"{path}?{query}" if query else path
 
 
+def lines_in(said: Said, name: str) -> list[str]:
+    """Those of all fields of this name, without what is empty."""
+    return [line.strip() for each in said.getlist(name) for line in each.splitlines() if line.strip()]
+
+
 def queue_in(said: Said) -> str:
     """Raises Problem where none is named."""
     queue = said.get("queue", "")

@@ -48,17 +48,19 @@ class Guard:
                 headers.setdefault("cache-control", kept if message["status"] == 200 else "no-store")
             await send(message)
 
-        refused = self._refused(scope["method"], scope["path"], Headers(scope=scope))
+        refused = self._refused(scope, Headers(scope=scope))
         await (self._app if refused is None else refused)(scope, receive, guarded)
 
-    def _refused(self, method: str, path: str, headers: Headers) -> ASGIApp | None:
-        host = headers.get("host", "").lower()
-        if re.sub(r":\d{1,5}$", "", host) not in self._hosts:
+    def _refused(self, scope: Scope, headers: Headers) -> ASGIApp | None:
+        host, scheme = headers.get("host", "").lower(), scope["scheme"]
+        # With TLS the browser has compared the name with the certificate.
+        if scheme != "https" and re.sub(r":\d{1,5}$", "", host) not in self._hosts:
             return PlainTextResponse("This console is not asked by that name: use 127.0.0.1 or localhost.\n", 421)
-        if method != _WRITES:
+        if scope["method"] != _WRITES:
             return None
         # A browser says from where a form comes; who calls the API is a program, and need not.
-        origin = headers.get("origin", f"http://{host}" if path.startswith("/api/") else "")
-        if origin.lower() != f"http://{host}" or headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        ours = f"{scheme}://{host}"
+        origin = headers.get("origin", ours if scope["path"].startswith("/api/") else "")
+        if origin.lower() != ours or headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return PlainTextResponse("This came from another site.\n", 403)
         return None

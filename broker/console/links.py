@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import homing
+
+from .commands import Commands
+from .problems import Problem
 
 #: What accepts a connection and says nothing is given up after this.
 _ANSWERS_MS: Final = 3_000
@@ -18,6 +21,11 @@ _SWEEP_S: Final = 60.0
 GUEST: Final = ("guest", "guest")
 _NO_USERS: Final = homing.ConnectError(
     "login-refused", "this broker has no users: whoever comes from its own machine is guest, with the password guest", "log in as guest"
+)
+_USERS_REQUIRED: Final = homing.ConnectError(
+    "users-required",
+    "this broker has no users, and who comes to this console may come from another machine",
+    "homing user add NAME --role administrator",
 )
 
 
@@ -40,11 +48,14 @@ class _Kept:
 
 
 class Links:
-    """``url``: the broker, without a user. ``now_s``: a clock that never goes back."""
+    """``url``: the broker, without a user; ``commands``: those of it. ``now_s``: a clock that never goes back. ``exposed``: who comes may
+    come from another machine, and has to be a user."""
 
-    def __init__(self, url: str, now_s: Callable[[], float]) -> None:
+    def __init__(self, url: str, commands: Commands, now_s: Callable[[], float], exposed: bool) -> None:
         self.url = url
+        self.commands = commands
         self._now_s = now_s
+        self._exposed = exposed
         self._key = secrets.token_bytes(32)
         self._kept: dict[bytes, _Kept] = {}
 
@@ -66,9 +77,9 @@ class Links:
             if error.code != "login-required":
                 raise
             return await self._connect(user, password)
-        if (user, password) != GUEST:
+        if self._exposed or (user, password) != GUEST:
             await connection.close()
-            raise _NO_USERS
+            raise _USERS_REQUIRED if self._exposed else _NO_USERS
         return connection
 
     async def _connect(self, user: str | None, password: str | None) -> homing.Connection:
@@ -80,12 +91,6 @@ class Links:
         parts = (each.encode(errors="surrogatepass") for each in (user, password))
         return hashlib.blake2b(b"".join(len(part).to_bytes(4, "big") + part for part in parts), key=self._key).digest()
 
-    async def sweep(self) -> None:
-        """Closes for ever what nobody has used for a while."""
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            await self.close_unused()
-
     async def close_unused(self) -> None:
         for digest, kept in list(self._kept.items()):
             if self._now_s() - kept.used_s >= KEPT_S and not kept.lock.locked():
@@ -96,3 +101,32 @@ class Links:
         for kept in self._kept.values():
             await kept.close()
         self._kept.clear()
+
+
+class Brokers:
+    """Those that one can log in to, by their addresses."""
+
+    def __init__(self, all_links: Iterable[Links]) -> None:
+        self._by_url = {each.url: each for each in all_links}
+
+    @property
+    def urls(self) -> list[str]:
+        return list(self._by_url)
+
+    def named(self, url: str) -> Links:
+        """The first one where none is named. Raises Problem."""
+        found = self._by_url.get(url or self.urls[0])
+        if found is None:
+            raise Problem("no-such-broker", "this console is not of that broker", f"name one of these: {', '.join(self.urls)}", 404)
+        return found
+
+    async def sweep(self) -> None:
+        """Closes for ever what nobody has used for a while."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            for each in self._by_url.values():
+                await each.close_unused()
+
+    async def close(self) -> None:
+        for each in self._by_url.values():
+            await each.close()

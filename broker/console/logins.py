@@ -22,8 +22,9 @@ _BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """Who it is, until when, and the word that each of its forms carries, so that no other site's form is taken for one."""
+    """Who it is, of which broker, until when, and the word that each of its forms carries, by which it is no other site's."""
 
+    broker: str
     user: str
     password: str = field(repr=False)
     ends_s: float
@@ -42,13 +43,14 @@ class Logins:
         self._name = name
         self._open: OrderedDict[bytes, Login] = OrderedDict()
 
-    def begin(self, user: str, password: str, response: Response) -> None:
+    def begin(self, broker: str, user: str, password: str, request: Request, response: Response) -> None:
         """A session of its own for each login: what was sent before one is never taken for it."""
         cookie = secrets.token_urlsafe(_BYTES)
-        self._open[_digest(cookie)] = Login(user, password, self._now_s() + LASTS_S, secrets.token_urlsafe(_BYTES))
+        self._open[_digest(cookie)] = Login(broker, user, password, self._now_s() + LASTS_S, secrets.token_urlsafe(_BYTES))
         if len(self._open) > _MOST:
             self._open.popitem(last=False)
-        response.set_cookie(self._name, cookie, max_age=LASTS_S, path="/", httponly=True, samesite="strict")
+        secure = request.url.scheme == "https"
+        response.set_cookie(self._name, cookie, max_age=LASTS_S, path="/", httponly=True, samesite="strict", secure=secure)
 
     def of(self, request: Request) -> Login | None:
         digest = _digest(request.cookies.get(self._name, ""))

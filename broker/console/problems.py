@@ -9,6 +9,7 @@ import homing
 _STATUS: Final = {
     "access-refused": 403,
     "wrong-form": 403,
+    "users-required": 403,
     "login-refused": 401,
     "login-required": 401,
     "login-held-back": 429,

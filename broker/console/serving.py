@@ -4,29 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import resource
 import shlex
 import signal
 import socket
+import ssl
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
+from starlette.applications import Starlette
 
 import homing
 
 from .app import make
+
+log = logging.getLogger("homing")
 
 DEFAULT_BROKER: Final = "homing://127.0.0.1:7171"
 #: A page is one request after the other, and its style and script beside it.
 _MOST_OPEN: Final = 100
 _KEEP_ALIVE_S: Final = 5
 _GRACE_S: Final = 2
+#: How often the certificate's files are looked at.
+_LOOK_S: Final = 2.0
 _STACK_BYTES: Final = 1 << 20
 
 
@@ -41,52 +48,118 @@ class ConsoleError(Exception):
 
 
 @dataclass(frozen=True)
-class Options:
-    """``url``: the broker's. ``read_only``: it only shows."""
+class Secured:
+    """Where it listens with TLS, by files in PEM."""
 
-    url: str
+    host: str
+    port: int
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Options:
+    """``urls``: the brokers'. ``host``, ``port``: without TLS. ``read_only``: it only shows."""
+
+    urls: Sequence[str]
     host: str
     port: int
     read_only: bool
+    secured: Secured | None = None
 
 
-def run(options: Options, ready: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or Ctrl-C; ``ready`` is told the address of its first page. Raises ConsoleError, homing.UsageError."""
+def run(options: Options, ready: Callable[[list[str]], None]) -> None:
+    """Serves until SIGTERM or Ctrl-C; ``ready`` is told the addresses of its first page. Raises ConsoleError, homing.UsageError."""
     _check(options)
-    with _listening(options.host, options.port) as listener:
+    with ExitStack() as stack:
+        listener = stack.enter_context(_listening(options.host, options.port))
         port = listener.getsockname()[1]
         here = _place(options.host, port)
         hosts = frozenset(("127.0.0.1", "localhost", "[::1]", here.rpartition(":")[0].lower()))
-        command_options = "" if options.url == DEFAULT_BROKER else f"--url {shlex.quote(options.url)}"
-        app = make(options.url, command_options, hosts, f"homing_console_{port}", options.read_only)
-        config = uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            # Whatever a request says of who sent it, it came from where it came.
-            proxy_headers=False,
-            limit_concurrency=_MOST_OPEN,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_GRACE_S,
-        )
-        ready(f"http://{here}")
-        asyncio.run(_Server(config).serve([listener]))
+        urls = {each: "" if each == DEFAULT_BROKER else f"--url {shlex.quote(each)}" for each in options.urls}
+        exposed = options.secured is not None and not _is_loopback(options.secured.host)
+        app = make(urls, hosts, f"homing_console_{port}", options.read_only, exposed)
+        served, places = [(_Server(_config(app)), listener)], [f"http://{here}"]
+        context = None
+        if (secured := options.secured) is not None:
+            # What begins with the app begins once.
+            config = _config(app, lifespan="off", ssl_certfile=secured.certificate, ssl_keyfile=secured.key)
+            context = _context(config, secured)
+            listener = stack.enter_context(_listening(secured.host, secured.port))
+            served.append((_Server(config), listener))
+            places.append(f"https://{_place(secured.host, listener.getsockname()[1])}")
+        ready(places)
+        asyncio.run(_serve(served, context, secured))
+
+
+def _config(app: Starlette, **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Whatever a request says of who sent it, it came from where it came.
+        proxy_headers=False,
+        limit_concurrency=_MOST_OPEN,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=_GRACE_S,
+        **more,
+    )
+
+
+def _context(config: uvicorn.Config, secured: Secured) -> ssl.SSLContext:
+    """Raises ConsoleError."""
+    try:
+        config.load()
+    except OSError as error:
+        message = f"{secured.certificate} and {secured.key} are no certificate and its key: {error}"
+        raise ConsoleError("invalid-certificate", message, "name files in PEM that go together") from None
+    assert config.ssl is not None
+    return config.ssl
+
+
+async def _serve(served: Sequence[tuple[_Server, socket.socket]], context: ssl.SSLContext | None, secured: Secured | None) -> None:
+    def end() -> None:
+        for server, _ in served:
+            server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+    watching = None if context is None or secured is None else loop.create_task(_take_up(context, secured))
+    await asyncio.gather(*(server.serve([listener]) for server, listener in served))
+    if watching is not None:
+        watching.cancel()
+
+
+async def _take_up(context: ssl.SSLContext, secured: Secured) -> None:
+    """New files, for connections from then on; those that cannot be used change nothing."""
+    seen = _stamps(secured)
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        if (now := _stamps(secured)) == seen:
+            continue
+        try:
+            context.load_cert_chain(secured.certificate, secured.key)
+            seen = now
+        except OSError as error:
+            log.error("certificate-unusable: %s: the one before stays", error)
+
+
+def _stamps(secured: Secured) -> list[tuple[int, int]]:
+    try:
+        return [(found.st_mtime_ns, found.st_ino) for found in map(os.stat, (secured.certificate, secured.key))]
+    except OSError:
+        return []
 
 
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """They end it, and nothing more: uvicorn's own would come again when it has ended."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end)
+        """Those of the process are its owner's."""
         yield
-
-    def _end(self) -> None:
-        self.should_exit = True
 
 
 def end_with_parent(memory_limit_bytes: int) -> None:
@@ -105,11 +178,12 @@ def _wait_for_parent() -> None:
 
 def _check(options: Options) -> None:
     if not _is_loopback(options.host):
-        message = f"the console listens on this machine only, and {options.host} is beyond it"
-        raise ConsoleError("console-beyond-loopback", message, "give --host 127.0.0.1; ssh -L leads there from elsewhere")
-    if "@" in options.url:
-        raise ConsoleError("invalid-url", "the console needs no user", "leave it out of --url: whoever uses the page logs in there")
-    homing.connect(options.url)
+        message = f"without TLS the console listens on this machine only, and {options.host} is beyond it"
+        raise ConsoleError("console-beyond-loopback", message, "give --tls-host and a certificate, or use ssh -L")
+    for url in options.urls:
+        if "@" in url:
+            raise ConsoleError("invalid-url", "the console needs no user", "leave it out of --url: whoever uses the page logs in there")
+        homing.connect(url)
 
 
 def _is_loopback(host: str) -> bool:

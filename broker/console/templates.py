@@ -23,8 +23,8 @@ _FOLDER: Final = Path(__file__).parent / "templates"
 _MOST_SHOWN: Final = 64 * 1024
 _ROW: Final = 16
 _BARS_HIGH: Final = 24
-#: What kinds of images begin with.
-_IMAGES: Final = {b"\x89PNG\r\n": "PNG image", b"\xff\xd8\xff": "JPEG image", b"GIF8": "GIF image"}
+#: What kinds of images begin with, which a browser shows without acting on anything in them.
+_IMAGES: Final = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF87a": "gif", b"GIF89a": "gif"}
 #: Of a time so near to the one beside it the day need not be said.
 _NEAR_MS: Final = 12 * 3_600_000
 
@@ -119,6 +119,11 @@ def bars(hours: list[int], said: str, kind: str = "bar") -> Markup:
     return Markup(frame).format(said, wide, _BARS_HIGH, wide, _BARS_HIGH, drawn)
 
 
+def image_kind(body: bytes) -> str | None:
+    """png, jpeg or gif; None: it is none of these."""
+    return next((kind for begins, kind in _IMAGES.items() if body.startswith(begins)), None)
+
+
 def body_shown(body: bytes) -> tuple[str, str]:
     """What kind of thing it looks like, and the text that shows it; of very long ones the beginning."""
     part, whole = body[:_MOST_SHOWN], len(body) <= _MOST_SHOWN
@@ -128,7 +133,8 @@ def body_shown(body: bytes) -> tuple[str, str]:
         text = codecs.getincrementaldecoder("utf-8")().decode(part, whole)
     except UnicodeDecodeError:
         packed = _unpacked(body) if whole else None
-        kind = next((name for begins, name in _IMAGES.items() if body.startswith(begins)), "binary")
+        image = image_kind(body)
+        kind = f"{image.upper()} image" if image else "binary"
         return (f"{kind}, {size(len(body))}", _hex(part[:1024])) if packed is None else (f"MessagePack, {amount}", packed)
     try:
         # With its numbers to the last digit.

@@ -14,8 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 import homing
 
 from .bodies import body_of
-from .commands import Commands
-from .links import Links
+from .links import Brokers
 from .logins import Login, Logins
 from .problems import READ_ONLY, Problem
 from .templates import Templates
@@ -30,21 +29,22 @@ _LOG_IN: Final = ("login-refused", "login-required")
 class Desk:
     """What all requests share."""
 
-    links: Links
+    brokers: Brokers
     logins: Logins
     templates: Templates
-    commands: Commands
     #: It only shows.
     read_only: bool
 
     def page(self, name: str, request: Request, login: Login | None, status: int = 200, **values: Any) -> Response:
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        links = self.brokers.named(login.broker if login else "")
         values |= {
             "login": login,
             "here": here,
             "path": request.url.path,
-            "broker_url": self.links.url,
-            "commands": self.commands,
+            "broker_url": links.url,
+            "brokers": self.brokers.urls,
+            "commands": links.commands,
             "read_only": self.read_only,
         }
         return HTMLResponse(self.templates.render(name, values), status)
@@ -72,7 +72,7 @@ class Visit:
         self.connection = connection
         self.request = request
         self.login = login
-        self.commands = desk.commands
+        self.commands = desk.brokers.named(login.broker).commands
 
     async def call(self, verb: str, **arguments: Any) -> Any:
         """Raises homing.HomingError."""
@@ -120,7 +120,7 @@ def visited(desk: Desk, handler: Handler) -> Callable[[Request], Awaitable[Respo
         if login is None:
             return _to_login(request)
         try:
-            connection = await desk.links.get(login.user, login.password)
+            connection = await desk.brokers.named(login.broker).get(login.user, login.password)
             return await handler(Visit(desk, request, login, connection))
         except homing.HomingError as error:
             if isinstance(error, homing.ConnectError) and error.code in _LOG_IN:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..config.models import ConsoleSection
+from ..config.models import ConsoleSection, TlsSection
 from ..errors import Refused
 from ..logs.writer import visible
 from .listeners import place
@@ -38,25 +38,33 @@ _OFF: Final = "off"
 
 
 class ConsoleChild:
-    """``section``: None where there is none, and nothing is done."""
+    """``section``: None where there is none, and nothing is done. ``tls``: the broker's certificate, if it has one."""
 
-    def __init__(self, section: ConsoleSection | None) -> None:
+    def __init__(self, section: ConsoleSection | None, tls: TlsSection | None = None) -> None:
         self._section = section
+        self._tls = tls
         self._keeping: asyncio.Task[None] | None = None
 
     def start(self, listening: Mapping[str, asyncio.Server], stop: asyncio.Event) -> dict[str, str]:
-        """Until ``stop``, or ``close``. Returns what the ready line says of it: its address, or ``off``, which the log explains."""
+        """Until ``stop``, or ``close``. Returns what the ready line says of it: its addresses, or ``off``, which the log explains."""
         section = self._section
         if section is None:
             return {}
         try:
-            url, port = _broker(listening), _free_port(section)
+            where = ["--url", _broker(listening), "--child", str(section.memory_limit_bytes)]
+            port = _free_port("port", section.host, section.port)
+            where += ["--host", section.host, "--port", str(port)]
+            places = {"console": f"http://{_at(section.host, port)}"}
+            if self._tls is not None and section.tls_port is not None:
+                port = _free_port("tls-port", section.tls_host, section.tls_port)
+                where += ["--tls-host", section.tls_host, "--tls-port", str(port)]
+                where += ["--certificate", self._tls.certificate, "--key", self._tls.key]
+                places["console-tls"] = f"https://{_at(section.tls_host, port)}"
         except Refused as refusal:
             log.warning("console-off: %s: the broker goes on without it (%s)", refusal.message, refusal.fix)
             return {"console": _OFF}
-        where = ("--url", url, "--host", section.host, "--port", str(port), "--child", str(section.memory_limit_bytes))
-        self._keeping = asyncio.get_running_loop().create_task(_keep(where, stop))
-        return {"console": f"http://{_at(section.host, port)}"}
+        self._keeping = asyncio.get_running_loop().create_task(_keep(tuple(where), stop))
+        return places
 
     async def close(self) -> None:
         if self._keeping is not None:
@@ -159,16 +167,16 @@ def _broker(listening: Mapping[str, asyncio.Server]) -> str:
     return f"homing://{at.replace('0.0.0.0:', '127.0.0.1:').replace('[::]:', '[::1]:')}"
 
 
-def _free_port(section: ConsoleSection) -> int:
+def _free_port(name: str, host: str, wanted: int) -> int:
     """The port that it is to have. Raises Refused where somebody has it, as RabbitMQ may with its own page."""
-    family = socket.AF_INET6 if ":" in section.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((section.host, section.port), family=family) as probe:
+        with socket.create_server((host, wanted), family=family) as probe:
             port: int = probe.getsockname()[1]
             return port
     except OSError as error:
-        said = f"the console cannot listen on {_at(section.host, section.port)}: {os.strerror(error.errno or 0)}"
-        raise Refused("console-off", said, "set console.port to another, or console: null") from None
+        said = f"the console cannot listen on {_at(host, wanted)}: {os.strerror(error.errno or 0)}"
+        raise Refused("console-off", said, f"set console.{name} to another, or console: null") from None
 
 
 def _at(host: str, port: int) -> str:

@@ -86,7 +86,7 @@ async def _serve(
     if clock.behind_ms:
         log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
     server = Server(config, journal, clock, log_writer, certificate)
-    console = ConsoleChild(config.console)
+    console = ConsoleChild(config.console, config.tls)
     try:
         listening = await server.start(recovered)
         clean_stop, old_deaths = recovered.clean_stop, are_left(recovered.declarations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..core.amqp.vhost import split
@@ -58,9 +58,12 @@ def answered(value: dict[str, Any]) -> Explained:
     return Explained(value["address"], origins, value["queues"], *(value[name] for name in _OF_THE_BROKER))
 
 
-def attempts_of(explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any]) -> Attempts:
+def attempts_of(
+    explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any], instead: Mapping[str, Any] | None = None
+) -> Attempts:
+    """``instead``: settings that would hold in the place of those. Raises SettingError where they do not go together."""
     values = {origin.key: origin.value for origin in explained.origins}
-    settings, _, rule = terms_for(values, failure, headers.get, explained.amqp_returns_at_once)
+    settings, _, rule = terms_for(values, failure, headers.get, explained.amqp_returns_at_once, instead)
     allowed = attempts_allowed(settings, None)
     rows = schedule(settings, None, max(shown, allowed or 0) if (allowed or 0) <= MOST_ATTEMPTS else shown)
     # Who says by a rule that it ends at once means it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, first, fitting, reported_failure
@@ -38,12 +39,19 @@ def prospect(explained: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]
     }
 
 
-def terms_for(values: dict[str, Any], failure: ReportedFailure | None, headers: Lookup, returned_at_once: bool = False) -> Terms:
-    """What holds where an address has these settings: by the first rule for such a failure, where there is one."""
+def terms_for(
+    values: dict[str, Any],
+    failure: ReportedFailure | None,
+    headers: Lookup,
+    returned_at_once: bool = False,
+    instead: Mapping[str, Any] | None = None,
+) -> Terms:
+    """What holds where an address has these settings, and ``instead`` of some of them others: by the first rule for such a failure, where
+    there is one. Raises SettingError where they do not go together."""
     from ..core.redelivery import Terms, at_once, under
     from ..core.settings.address_settings import AddressSettingsRepository
 
-    settings = AddressSettingsRepository({"#": values}).resolve("any")
+    settings = AddressSettingsRepository({"#": values}).laid_over({"#": instead or {}}).resolve("any")
     if returned_at_once:
         settings = at_once(settings)
     rule = first(fitting(settings.rules, failure), headers) if failure is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from homing.client import blocking
+from tests.certificates import Authority
 from tests.console_support import Api, Visitor, console
 from tests.house import HASH
 from tests.process import ROOT, HomingCommand, Server, wait_until
@@ -77,9 +79,18 @@ def files_of(pid: int) -> Iterator[str]:
             yield each.readlink().name
 
 
-def test_a_broker_has_its_console_beside_it_for_as_long_as_it_is_there(start_server: Callable[..., Server]) -> None:
-    server = start_server({"console": {"port": 0, "memory-limit": "96MiB"}})
+def test_a_broker_has_its_console_beside_it_for_as_long_as_it_is_there(start_server: Callable[..., Server], tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = str(authority.issue("broker"))
+    server = start_server(
+        {"console": {"port": 0, "tls-port": 0, "memory-limit": "96MiB"}, "tls": {"certificate": certificate, "key": certificate}}
+    )
     first = process_of(server)
+    secured = Visitor(server.ready["console-tls"], ssl.create_default_context(cafile=authority.file))
+    assert secured.log_in().headers["set-cookie"].endswith("SameSite=strict; Secure")
+    assert "Nothing is" in secured.see("/").text
+    assert secured.ask("GET", "/", headers={"Host": "desk.example"}).status == 200, "the certificate has the name"
+    assert secured.send("/logout", secured.see("/").fields("/logout"), {"Origin": secured.address.replace("https", "http")}).status == 403
     visitor = Visitor(server.ready["console"])
     visitor.log_in()
     assert "Nothing is" in visitor.see("/").text
@@ -107,7 +118,7 @@ def test_a_broker_has_its_console_beside_it_for_as_long_as_it_is_there(start_ser
 
 def test_a_console_that_only_shows_does_nothing(start_server: Callable[..., Server]) -> None:
     server = start_server()
-    with blocking.connect(server.url) as native, console(server.url, "--read-only") as address:
+    with blocking.connect(server.url) as native, console(server.url, "--url", "homing://127.0.0.1:1", "--read-only") as address:
         native.call("create-queue", queue="kept")
         visitor, api = Visitor(address), Api(address)
         visitor.log_in()
@@ -118,6 +129,11 @@ def test_a_console_that_only_shows_does_nothing(start_server: Callable[..., Serv
         assert api.ask("POST", "/queue/pause", {"queue": "kept"})[1]["code"] == "read-only"
         assert api.post("/settings/preview", layers={"kept": {"max-delivery-attempts": 3}})["rows"] == []
         assert native.call("queue", queue="kept")["paused"] is False
+        for broker, status in ((server.url, 200), ("homing://127.0.0.1:1", 503), ("homing://elsewhere.example:7171", 404)):
+            assert api.ask("GET", "/overview", headers={"Homing-Broker": broker})[0] == status
+            chosen = Visitor(address).send("/login", {"user": "guest", "password": "guest", "broker": broker})
+            assert chosen.status == {200: 303}.get(status, status)
+        assert {"homing://127.0.0.1:1", server.url} <= set(Visitor(address).see("/login").said)
         assert visitor.send("/logout", page.fields("/logout")).leads_to == "/login"
 
 

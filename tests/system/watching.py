@@ -34,9 +34,9 @@ def watching_cost(place: Place) -> str:
         for watched in (False, True):
             server = Server(place.directory / f"{turn}-{watched}", {"http": {"port": 0}} if watched else None).start()
             try:
-                before, began = _cpu_s(server), time.monotonic()
+                before, began = cpu_s(server), time.monotonic()
                 asyncio.run(_load(server))
-                used[watched].append(_cpu_s(server) - before)
+                used[watched].append(cpu_s(server) - before)
                 if watched:
                     took_s = time.monotonic() - began
                     share = max(share, _asking(server) * took_s / used[watched][-1])
@@ -60,13 +60,13 @@ def watching_many_queues(place: Place) -> str:
             began = time.monotonic()
             size = len(_ask(server, "/metrics"))
             took_s.append(time.monotonic() - began)
-        before = _cpu_s(server)
+        before = cpu_s(server)
         _ask(server, "/metrics")
-        cpu_s = _cpu_s(server) - before
+        used_s = cpu_s(server) - before
     finally:
         server.close()
     took = f"a scrape of {QUEUES} queues took {median(took_s) * 1000:.0f} ms, {max(took_s) * 1000:.0f} at most"
-    took += f", {cpu_s * 1000:.0f} of processor time"
+    took += f", {used_s * 1000:.0f} of processor time"
     if median(took_s) > MOST_S:
         raise Failed(took)
     return f"{took}, for {size >> 10} KiB"
@@ -78,7 +78,7 @@ def _ask(server: Server, path: str) -> bytes:
     return said
 
 
-def _cpu_s(server: Server) -> float:
+def cpu_s(server: Server) -> float:
     fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -88,10 +88,10 @@ def _asking(server: Server) -> float:
     number = 200
     found = 0.0
     for path, every_s in (("/metrics", SCRAPE_EVERY_S), ("/readyz", PROBE_EVERY_S), ("/livez", PROBE_EVERY_S)):
-        before = _cpu_s(server)
+        before = cpu_s(server)
         for _ in range(number):
             _ask(server, path)
-        found += (_cpu_s(server) - before) / number / every_s
+        found += (cpu_s(server) - before) / number / every_s
     return found
 
 

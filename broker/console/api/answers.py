@@ -106,7 +106,7 @@ class DeadQueue(Answer):
 
 class DeadQueues(Answer):
     items: list[DeadQueue]
-    next: str | None
+    next: int | None
     left_out: LeftOut | None
 
 
@@ -236,8 +236,12 @@ class FaultGroup(ErrorOfFault):
     regressed_ms: Ms | None
 
 
+class FaultOfList(FaultGroup):
+    hours: Annotated[list[int], Field(description="Failures of each of the last 24 hours.")]
+
+
 class Faults(Answer):
-    items: list[FaultGroup]
+    items: list[FaultOfList]
     next: int | None
     left_out: LeftOut | None = None
 

@@ -10,6 +10,8 @@ from ...words.filters import property_of
 
 _MOST = 2**63 - 1
 Number = Annotated[int, Field(ge=0, le=_MOST)]
+#: In a path it is text.
+PathNumber = Annotated[int, Field(ge=0, le=_MOST, strict=False)]
 Name = Annotated[str, Field(min_length=1, max_length=1024, description="A queue's name.")]
 Text = Annotated[str, Field(min_length=1, max_length=1024)]
 Pace = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -26,7 +28,9 @@ Property = Annotated[str, AfterValidator(_a_property)]
 
 
 class Asked(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    """A body is JSON, whose types are told; a query is text, and validated as that."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Nothing(Asked):
@@ -112,7 +116,7 @@ class FaultsPage(NumberedPage, OfQueueOrAll):
 
 
 class OfMessage(Asked):
-    message_id: Number
+    message_id: PathNumber
 
 
 class DeleteMessage(OfMessage):
@@ -160,7 +164,7 @@ class Plan(Asked):
 
 
 class OfRedrive(Asked):
-    redrive: Number
+    redrive: PathNumber
 
 
 class OfFault(Asked):
@@ -236,6 +240,11 @@ class SetPolicy(OfPolicy):
     definition: Annotated[dict[str, JsonValue], Field(min_length=1, description="With RabbitMQ's keys, such as message-ttl.")]
     apply_to: Literal["queues", "exchanges", "all"] = "all"
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
+
+
+class Bindings(Page, OfQueueOrAll):
+    exchange: Annotated[Text | None, Field(description="Those of this exchange, where no queue is named.")] = None
+    virtual_host: VirtualHost = "/"
 
 
 class OfVirtualHost(Asked):

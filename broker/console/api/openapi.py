@@ -12,6 +12,8 @@ from . import answers
 from .operations import OPERATIONS, Operation
 
 ROOT: Final = "/api/v1"
+#: Says which broker is meant, by its address.
+BROKER: Final = "homing-broker"
 _REF: Final = "#/components/schemas/{model}"
 _PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
 #: What an operation may answer instead, whichever it is.
@@ -45,7 +47,8 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Homing console",
             "version": "1",
-            "description": "What failed in a Homing broker, and what is done about it. Errors are problem details with the broker's codes.",
+            "description": "What failed in a Homing broker, and what is done about it. Errors are problem details with the broker's codes."
+            " Of a console of several brokers a header Homing-Broker has the address of the one that is meant; the first without.",
         },
         "security": [{"basic": []}, {"token": []}],
         "paths": paths,
@@ -68,7 +71,7 @@ def _operation(operation: Operation, asked: dict[str, Any], answer: dict[str, An
     required, fields = asked.get("required", []), asked.get("properties", {})
     in_query = fields.keys() - in_path if operation.method == "GET" else set()
     parameters = [
-        {"name": name, "in": "path" if name in in_path else "query", "required": name in required, "schema": schema}
+        {"name": name, "in": "path" if name in in_path else "query", "required": name in required, "schema": _in_address(schema)}
         for name, schema in fields.items()
         if name in in_path | in_query
     ]
@@ -88,6 +91,17 @@ def _operation(operation: Operation, asked: dict[str, Any], answer: dict[str, An
     if operation.streams:
         done = {"text/event-stream": {"schema": {"type": "string", "contentMediaType": "application/json", "contentSchema": answer}}}
     return {**found, "responses": {"200": {"description": "Done", "content": done}, **problems}}
+
+
+def _in_address(schema: dict[str, Any]) -> dict[str, Any]:
+    """No address has a null: what may be that is left out."""
+    some = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    if len(some) != 1:
+        return schema
+    return {
+        **{name: value for name, value in schema.items() if (name, value) not in (("anyOf", schema["anyOf"]), ("default", None))},
+        **some[0],
+    }
 
 
 def _used(paths: dict[str, Any], components: dict[str, Any]) -> set[str]:

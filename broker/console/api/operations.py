@@ -155,7 +155,7 @@ async def explain(asker: Asker, said: asked.OfAddress) -> Any:
 
 
 @_operation("GET", "/dead-letters", "Queues that have dead letters", answers.DeadQueues)
-async def dead_letters(asker: Asker, said: asked.Page) -> Any:
+async def dead_letters(asker: Asker, said: asked.NumberedPage) -> Any:
     return await asker.call("dead-letters", limit=said.limit, after=said.after)
 
 
@@ -320,6 +320,16 @@ async def preview_settings(asker: Asker, said: asked.PreviewSettings) -> Any:
 @_operation("POST", "/settings/unset", "Take back what commands have set", answers.ChangedSettings)
 async def unset_settings(asker: Asker, said: asked.UnsetSettings) -> Any:
     return await asker.call("unset-settings", pattern=said.pattern, keys=said.keys, dry_run=said.dry_run)
+
+
+@_operation("GET", "/exchanges", "AMQP's exchanges, with how much is bound to each", answers.Entries)
+async def exchanges(asker: Asker, said: asked.Page) -> Any:
+    return await asker.call("exchanges", limit=said.limit, after=said.after)
+
+
+@_operation("GET", "/bindings", "What leads to a queue, or from an exchange", answers.Entries)
+async def bindings(asker: Asker, said: asked.Bindings) -> Any:
+    return await asker.call("bindings", **said.model_dump())
 
 
 @_operation("GET", "/policies", "Policies, those of the file and those of commands", answers.Entries)

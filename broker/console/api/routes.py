@@ -19,11 +19,10 @@ import homing
 from homing.journal import json_text
 
 from ..bodies import body_of
-from ..commands import Commands
-from ..links import Links
+from ..links import Brokers
 from ..problems import READ_ONLY, Problem
 from .asked import EventStream
-from .openapi import ROOT, document
+from .openapi import BROKER, ROOT, document
 from .operations import OPERATIONS, Asker, Operation
 from .streams import Streams
 
@@ -40,7 +39,7 @@ _LOG_IN: Final = Problem(
 _Answer = Callable[[Request], Awaitable[Response]]
 
 
-def routes(links: Links, commands: Commands, read_only: bool) -> list[Route]:
+def routes(brokers: Brokers, read_only: bool) -> list[Route]:
     """All of them, and the document, which needs no login."""
     described = json.dumps(document(), ensure_ascii=False).encode()
 
@@ -52,7 +51,7 @@ def routes(links: Links, commands: Commands, read_only: bool) -> list[Route]:
     streams = Streams()
     for each in OPERATIONS:
         by_path.setdefault(ROOT + each.path, {})[each.method] = (
-            _only_shown if read_only and not each.reads else _answering(each, links, commands, streams)
+            _only_shown if read_only and not each.reads else _answering(each, brokers, streams)
         )
     found = [Route(path, _by_method(those), methods=list(those)) for path, those in by_path.items()]
     return [Route(f"{ROOT}/openapi.json", openapi, methods=["GET"]), *found]
@@ -78,19 +77,20 @@ def problem_of(problem: Problem, headers: Mapping[str, str] | None = None) -> Re
     return Response(text, problem.status, headers, _PROBLEM_JSON)
 
 
-def _answering(operation: Operation, links: Links, commands: Commands, streams: Streams) -> _Answer:
+def _answering(operation: Operation, brokers: Brokers, streams: Streams) -> _Answer:
     async def answer(request: Request) -> Response:
         try:
             user, password = _credentials(request)
+            links = brokers.named(request.headers.get(BROKER, ""))
             connection = await links.get(user, password)
             said = _said(operation, await _given(operation, request))
             if operation.streams:
 
                 async def look(asks: Any) -> Any:
-                    return await operation.run(Asker(await links.get(user, password), commands), asks)
+                    return await operation.run(Asker(await links.get(user, password), links.commands), asks)
 
                 return await _streamed(streams, request, said, look)
-            found = await operation.run(Asker(connection, commands), said)
+            found = await operation.run(Asker(connection, links.commands), said)
         except homing.HomingError as error:
             return problem_of(Problem.of(error))
         except Problem as problem:
@@ -165,7 +165,7 @@ async def _json(request: Request) -> dict[str, Any]:
 
 def _said(operation: Operation, given: dict[str, Any]) -> Any:
     try:
-        return operation.asks.model_validate(given)
+        return operation.asks.model_validate(given, strict=False if operation.method == "GET" else None)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "what is asked for"

@@ -8,13 +8,13 @@ from starlette.responses import Response
 
 from .. import reads
 from ..actions import to_its_end
-from ..asked import FIELDS, After, address, filter_in, pairs, queue_in
+from ..asked import FIELDS, After, address, filter_in, number, pairs, queue_in
 from ..problems import Problem
 from ..visits import Visit, goes_to
 
 _PAGE: Final = 50
 _SAMPLES: Final = 10
-_MOST_QUEUES: Final = 250
+_QUEUES: Final = 100
 #: A page deletes no more at once: a command shows how far it is, and goes on where it was stopped.
 MOST_DELETED: Final = 10_000
 
@@ -22,8 +22,10 @@ MOST_DELETED: Final = 10_000
 async def dead_letters(visit: Visit) -> Response:
     said = visit.request.query_params
     if not said.get("queue"):
-        queues, more = await reads.listing(visit.connection, "dead-letters", _MOST_QUEUES)
-        return visit.page("dead_queues", queues=sorted(queues, key=lambda each: -int(each["messages"])), more=more)
+        at = number(said.get("after") or "0", "after")
+        found = await visit.call("dead-letters", limit=_QUEUES, after=at)
+        more = None if found["next"] is None else address("/dead-letters", [("after", After.of(found["next"]))])
+        return visit.page("dead_queues", queues=found["items"], left_out=found["left_out"], following=more, first=at == 0)
     queue, wanted, after = queue_in(said), filter_in(said), After(said.get("after", ""))
     page = await reads.letters(visit.connection, queue, wanted, limit=_PAGE, after=after.place, newest_first=True)
     kept = pairs(said, FIELDS)

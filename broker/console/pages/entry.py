@@ -12,7 +12,8 @@ from ..visits import Desk, Visit, form_of, goes_to, is_ours
 
 
 async def login(desk: Desk, request: Request) -> Response:
-    return desk.page("login", request, None, problem=None, user="", following=_following(request.query_params.get("next", "")))
+    following = _following(request.query_params.get("next", ""))
+    return desk.page("login", request, None, problem=None, user="", chosen="", following=following)
 
 
 def _following(where: str) -> str:
@@ -22,14 +23,15 @@ def _following(where: str) -> str:
 async def enter(desk: Desk, request: Request) -> Response:
     said = await form_of(request)
     user, password, following = said.get("user", ""), said.get("password", ""), _following(said.get("next", ""))
+    links = desk.brokers.named(said.get("broker", ""))
     try:
-        await desk.links.get(user, password)
+        await links.get(user, password)
     except homing.HomingError as error:
         problem = Problem.of(error)
-        return desk.page("login", request, None, problem.status, problem=problem, user=user, following=following)
+        return desk.page("login", request, None, problem.status, problem=problem, user=user, chosen=links.url, following=following)
     response = goes_to(following)
     desk.logins.end(request, response)
-    desk.logins.begin(user, password, response)
+    desk.logins.begin(links.url, user, password, request, response)
     return response
 
 

@@ -12,6 +12,8 @@ from ..problems import Problem
 from ..visits import Visit, goes_to
 
 _PAGE: Final = 50
+#: Queues that one of them is shown of, and those of its dead letters.
+_MOST: Final = 20
 
 
 async def faults(visit: Visit) -> Response:
@@ -28,14 +30,15 @@ async def faults(visit: Visit) -> Response:
 
 async def fault(visit: Visit) -> Response:
     found = await visit.call("fault", fault=visit.request.path_params["fault"])
-    dead_in = sorted({queue for each in found["groups"] for queue in each["dead_in"]})
+    dead_in = list(dict.fromkeys(queue for each in found["groups"] for queue in each["dead_in"]))
     waiting = sum(each["waiting"] for each in found["groups"])
     dead = sum(each["dead"] for each in found["groups"])
     group = found["groups"][0]
     samples = list(dict.fromkeys(number for each in found["groups"] for number in reversed(each["message_ids"])))[:10]
     # Of those that ended since they failed so, how many did well.
     ended = {name: sum(each[name] for each in found["groups"]) for name in ("succeeded", "died")}
-    return visit.page("fault", fault=found, dead_in=dead_in, waiting=waiting, dead=dead, group=group, samples=samples, ended=ended)
+    numbers = {"waiting": waiting, "dead": dead, "ended": ended}
+    return visit.page("fault", fault=found, group=group, dead_in=dead_in, samples=samples, most=_MOST, **numbers)
 
 
 async def act(visit: Visit) -> Response:

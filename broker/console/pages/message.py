@@ -11,7 +11,7 @@ from ...words.timeline import sent_at_ms
 from .. import reads
 from ..asked import number
 from ..problems import Problem
-from ..templates import a_time, body_shown
+from ..templates import a_time, body_shown, image_kind
 from ..visits import Visit
 
 
@@ -30,6 +30,7 @@ async def message(visit: Visit) -> Response:
         sent_at_ms=sent_at_ms(found),
         body_kind=kind,
         body_text=text,
+        is_image=bool(kept and image_kind(kept["body"])),
         tracebacks=tracebacks,
         places=[each["queue"] for each in found["references"]],
     )
@@ -41,10 +42,12 @@ def _traceback(attempt: dict[str, Any]) -> bool:
 
 
 async def body(visit: Visit) -> Response:
-    """As a file, never as something that a browser would show."""
+    """As a file, never as something that a browser would show by itself; an image can stand in a page of ours."""
     number_of = number(visit.request.path_params["message_id"], "a message's number")
     found = await visit.call("history", message_id=number_of)
     if not found["message"]:
         raise Problem("no-such-message", f"message {number_of} is gone: only its history is here", "a redrive or an edit keeps it", 404)
     name = {"content-disposition": f'attachment; filename="message-{number_of}.bin"'}
-    return Response(found["message"]["body"], media_type="application/octet-stream", headers=name)
+    content = found["message"]["body"]
+    image = image_kind(content)
+    return Response(content, media_type=f"image/{image}" if image else "application/octet-stream", headers=name)

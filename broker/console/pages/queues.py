@@ -10,8 +10,8 @@ import homing
 
 from ...words.amounts import counted
 from ...words.attempts import SHOWN_ATTEMPTS, Attempts, answered, attempts_of, ending
-from ...words.settings import origin_text, value_text
-from ..asked import address, queue_in
+from ...words.settings import origin_text, settings_in, value_text
+from ..asked import address, lines_in, queue_in, refused
 from ..problems import Problem
 from ..reads import if_told, listing
 from ..visits import Deed, Visit, goes_to
@@ -19,6 +19,7 @@ from .connections import consumers_of
 
 _PAGE: Final = 100
 _MOST_CONSUMERS: Final = 50
+_MOST_BOUND: Final = 12
 #: How messages leave a queue, in its minute counts.
 _LEAVES: Final = ("succeeded", "dead_lettered", "expired", "dropped", "purged", "moved_out", "lost")
 _ACTS: Final = ("pause", "resume")
@@ -32,24 +33,35 @@ async def queues(visit: Visit) -> Response:
 
 
 async def queue(visit: Visit) -> Response:
-    name = queue_in(visit.request.query_params)
+    name, instead = queue_in(visit.request.query_params), lines_in(visit.request.query_params, "instead")
     found = await visit.call("queue", queue=name)
     consumers = await if_told(listing(visit.connection, "consumers", _MOST_CONSUMERS, queue=name))
     values: dict[str, Any] = {
         "queue": found,
         "consumers": consumers and consumers_of(consumers[0], "Queue"),
         "attempts": None,
-        "ending": "",
+        "instead": instead,
         "settings": [],
     }
     values["courses"] = [
         await _course(visit, found, words, minutes, width) for words, minutes, width in (("hour", 60, 1), ("24 hours", 1440, 60))
     ]
+    bound = await visit.call("bindings", queue=name, limit=_MOST_BOUND, after=None)
+    values |= {"bindings": bound["items"], "more_bound": bound["next"] is not None, "said": None}
     explained = await if_told(visit.call("explain", address=name))
     if explained is not None:
         said = answered(explained)
-        shown = attempts_of(said, SHOWN_ATTEMPTS, None, {})
-        values |= {"attempts": _drawn(shown), "ending": ending(shown, said)}
+        try:
+            shown = attempts_of(said, SHOWN_ATTEMPTS, None, {}, settings_in(instead))
+        except ValueError as error:
+            raise refused(str(error)) from None
+        values |= {
+            "said": said,
+            "expires_to": shown.settings.expiry_address,
+            "attempts": _drawn(shown),
+            "ending": ending(shown, said),
+            "warning": shown.warning,
+        }
         values["settings"] = [(each.key, value_text(each.key, each.value), origin_text(each)) for each in said.origins]
     return visit.page("queue", **values)
 

@@ -9,12 +9,14 @@ from starlette.responses import Response
 
 from ...words.attempts import answered
 from ...words.settings import origin_text, settings_in, value_text
-from ..asked import Said, refused
+from ..asked import Said, lines_in, refused
 from ..reads import if_told, listing
 from ..tables import Column, link, table
 from ..visits import Visit, goes_to
 
 _MOST: Final = 1000
+#: Of the journal's, that a dry run looks at.
+_ROWS: Final = 500
 _POLICIES: Final = (
     Column("Policy", lambda each: each["name"]),
     Column("Virtual host", lambda each: each["virtual_host"]),
@@ -85,7 +87,7 @@ def _change_in(said: Said) -> _Change:
     if unset := [each for each in said.getlist("unset") if each]:
         arguments = {"pattern": pattern, "keys": unset}
         return _Change("unset-settings", arguments, ["settings", "unset", pattern, *unset], [*named, *(("unset", each) for each in unset)])
-    lines = [line.strip() for each in said.getlist("settings") for line in each.splitlines() if line.strip()]
+    lines = lines_in(said, "settings")
     try:
         layer = settings_in(lines)
     except ValueError as error:
@@ -106,7 +108,7 @@ async def change(visit: Visit) -> Response:
         for each in found["touched"]
         for key, (was, then) in each["changes"].items()
     ]
-    preview = None if takes_back else await if_told(visit.call("preview-settings", **wanted.arguments))
+    preview = None if takes_back else await if_told(visit.call("preview-settings", **wanted.arguments, rows=_ROWS))
     return visit.page(
         "settings_change",
         change=wanted,
@@ -115,6 +117,7 @@ async def change(visit: Visit) -> Response:
         touched=table("four", "What it touches", _TOUCHED, touched),
         left_out=found["queues"] - len(found["touched"]),
         preview=preview and [_previewed(each) for each in preview["rows"]],
+        is_whole=preview is None or preview["whole"],
         command=visit.commands.say(*wanted.words),
     )
 
