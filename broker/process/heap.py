@@ -1,6 +1,9 @@
 """Memory that was let go goes back to the system.
 
 CPython gives a MiB of its own back when all in it is free; glibc keeps what it got until it is told to (docs/decisions/0022).
+
+And here is decided when the collector looks at everything, which keeps all clients as long as there are objects to look at, some 100 ms a
+million: never by itself (``run.py``), for messages are freed by their counts.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ _SLACK_BYTES: Final = 24 << 20
 _EVERY_S: Final = 5.0
 #: With no more than this in use the collector is done within some 20 ms, and there is little that a cache would serve.
 _DRAINED_BYTES: Final = 16 << 20
+#: Growth beyond what is charged, since everything was looked at last, after which cycles may be the reason.
+_CYCLES_BYTES: Final = 96 << 20
 #: Released again so often while it helps, since what is made between two releases keeps memory, too; else ever more rarely.
 _AGAIN_S: Final = 10.0
 _HELPS_BYTES: Final = 1 << 20
@@ -39,6 +44,8 @@ class Heap:
         #: RSS beyond what was charged, at the start; and when it had been trimmed. This rises by steps: what was given back to the account
         #: may be let go later.
         self._start = self._rest = resident_bytes() - charged()
+        #: The same after everything was looked at last.
+        self._collected = self._start
 
     def look(self) -> None:
         """Now and then."""
@@ -57,12 +64,16 @@ class Heap:
             helped = self._before == 0 or rest + _HELPS_BYTES <= self._before
             self._pause_s = _AGAIN_S if helped else min(2 * self._pause_s, _MOST_RARELY_S)
             self._again_s, self._before = now_s + self._pause_s, rest
+            self._release()
+        cycles = rest > self._collected + _CYCLES_BYTES
+        if self._releasing or cycles:
             # Connections that have ended are cycles.
             gc.collect()
-            self._release()
-        if trims or self._releasing:
+        if trims or self._releasing or cycles:
             self._trim(0)
             rest = resident_bytes() - self._charged()
+        if self._releasing or cycles or rest < self._collected:
+            self._collected = rest
         self._rest = rest if rest < self._rest else self._rest + (rest - self._rest) // 4
 
 

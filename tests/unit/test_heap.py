@@ -77,6 +77,25 @@ def test_what_can_be_made_again_is_released_where_nothing_is_in_use_and_trimmed_
     assert looked(200) == []
 
 
+def test_everything_is_collected_only_where_cycles_may_hold_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = {"rss": 50 * MIB, "charged": 0}
+    collected: list[int] = []
+    monkeypatch.setattr(heap, "resident_bytes", lambda: process["rss"])
+    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(malloc_trim=lambda _: None))
+    monkeypatch.setattr("gc.collect", lambda: collected.append(process["rss"] // MIB))
+    now_s = [0.0]
+    watched = heap.Heap(lambda: process["charged"], lambda: now_s[0], lambda: None)
+    # Messages come, and connections that end: some 2 MiB a look.
+    process["charged"] = 500 * MIB
+    process["rss"] += process["charged"]
+    for _ in range(200):
+        now_s[0] += 5
+        process["rss"] += 2 * MIB
+        watched.look()
+    # What no collection gives back is got used to.
+    assert collected == [648, 746, 844, 942]
+
+
 class Asked:
     """Allowance and settings in one: what was asked of it, by name."""
 
