@@ -43,7 +43,7 @@ log = logging.getLogger("homing")
 #: The writer's thread must win the interpreter's lock back often: the default of 5 ms starves it beside a busy loop
 #: (docs/performance-budget.md).
 _SWITCH_INTERVAL_S: Final = 0.0002
-#: Collections of the younger generation before one of the oldest.
+#: Collections of a generation before one of the next.
 _NEVER: Final = 1 << 30
 #: A disk that has not answered for this long is named by the probes.
 _DISK_HANGS_S: Final = 5.0
@@ -161,10 +161,10 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     with opened(config) as writer:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         preload.raise_file_limit(config)
-        # Messages are freed by their counts, not by the collector: let it look at what is new only seldom, at no more than 50,000 of them
-        # at once (some 10 ms), at all of them only when it may help (heap.py), and at the program never.
+        # Messages are freed by their counts, not by the collector: let it look once at what is new, at no more than 10,000 objects together
+        # (some 5 ms), at all of them only where it may help (heap.py), and at the program never.
         gc.freeze()
-        gc.set_threshold(25_000, 1, _NEVER)
+        gc.set_threshold(10_000, _NEVER, _NEVER)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
                 return runner.run(serve(config, json_ready, writer))
