@@ -59,10 +59,11 @@ _COLUMNS = {
     f"failed_first:int64 failed_ms:int64 {' '.join(f'{name}:int64' for name in _TRANSIENT)}",
     "deliveries_by_consumer": f"{_SHARED} queue_id:int64 queue:string hour:time consumer:string {_CLIENT} succeeded:int64 held_ms:int64 "
     "failed:int64 failed_ms:int64 first_at:time last_at:time",
-    "faults": f"{_SHARED} queue:string fingerprint:string error_class:string text:string first_at:time last_at:time failures:int64 "
+    "faults": f"{_SHARED} fingerprint:string queue:string error_class:string text:string first_at:time last_at:time failures:int64 "
     "waiting:int64 succeeded:int64 died:int64 redriven:int64 back_succeeded:int64 back_died:int64 dead:int64 muted:bool fixed_in:string "
     "fixed_at:time regressed_at:time",
-    "redrives": f"{_SHARED} queue:string redrive:int64 state:string why:string started_at:time",
+    "redrives": f"{_SHARED} redrive:int64 queue:string target:string filter_json:string state:string why:string started_at:time "
+    "ended_at:time sent:int64 left:int64 succeeded:int64 died:int64 gone:int64 bounced:int64",
     "edits": f"{_SHARED} message_id:int64 original_id:int64 first_id:int64 queue_id:int64 queue:string at:time",
 }
 
