@@ -13,8 +13,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
-from .java import Java, cache, find_java
-from .launch import Launched, launch
+from .java import Java, find_java
 from .memory import LEAST_MB, check_memory, java_mb, no_memory, out_of_memory
 
 if TYPE_CHECKING:
@@ -60,7 +59,6 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     no-memory, bad-memory, spark-start.
     """
     check_memory(memory)
-    launched = _launch(ui, small, memory) if master is None and "pyspark" not in sys.modules else None
     try:
         from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
         from pyspark.sql import SparkSession
@@ -72,7 +70,7 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     if active is not None:
         yield active
         return
-    session = _start(master, ui, small, memory, launched)
+    session = _start(master, ui, small, memory)
     try:
         yield session
     finally:
@@ -116,34 +114,25 @@ def _is_small(frame: DataFrame) -> bool:
     return frame.sparkSession.conf.get(_PARTITIONS) == _SMALL[_PARTITIONS]
 
 
-def _launch(ui: bool, small: bool, memory: str | None) -> Launched | None:
-    """Java, on its way while Python imports pyspark; None where pyspark is to start it."""
-    if find_spec("pyspark") is None:
-        return None
-    java, settings = find_java(), _settings(None, ui, small, submitted=False, memory=memory)
-    return launch(_installed_spark(), java.quiet_home(), _java_options(java, small, memory), settings, cache(os.environ))
-
-
 def _installed_spark() -> Path:
     """Without importing it."""
     found = find_spec("pyspark")
     return Path((found and found.origin) or "").parent
 
 
-def _start(master: str | None, ui: bool, small: bool, memory: str | None, launched: Launched | None = None) -> SparkSession:
+def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("homing analyze").config(map={**_settings(master, ui, small, submitted, memory)})
     importing = Thread(target=_import_quietly, daemon=True)
     importing.start()  # while Java starts
-    variables = None if launched is None else launched.gateway()
-    found = variables is not None
-    if not found and not submitted:
+    variables: dict[str, str] = {}
+    if not submitted:
         java = find_java()
         variables = _variables(java, master)
         builder = builder.config("spark.driver.extraJavaOptions", _java_options(java, small, memory))
-    with _environment({**_workers(master, submitted), **(variables or {})}):
+    with _environment({**_workers(master, submitted), **variables}):
         try:
             session = builder.getOrCreate()
         except Exception as error:  # py4j, pyspark and the launcher each raise their own
@@ -151,8 +140,6 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None, launch
                 raise no_memory("Spark did not start with so little memory.") from error
             first_line = (str(error).strip() or repr(error)).splitlines()[0]
             raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
-    if launched is not None and found:
-        session.sparkContext._gateway.proc = launched.process  # type: ignore[union-attr]
     importing.join()
     _remember_functions(session)
     # What goes wrong is raised here and reported once, in a sentence, instead of once for each task that it stopped.
