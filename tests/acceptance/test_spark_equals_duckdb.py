@@ -1,4 +1,4 @@
-"""Ten thousand attempts from the generator: overview, attempts and dead letters equal DuckDB's to the row.
+"""Ten thousand attempts from the generator: thirteen tables equal what DuckDB says in SQL of its own, to the row.
 
 The long form, by size and with times, is ``scripts/bench-analytics``.
 """
@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.analytics.duck import tables
 from benchmarks.analytics.generate import generate
+from benchmarks.analytics.opinions import OPINIONS, opinions
 from benchmarks.analytics.planted import compare
 from benchmarks.analytics.race import by_spark
 from homing.analytics.commands.analyze import analyze
@@ -36,7 +37,9 @@ def test_equal_to_the_row_and_what_was_planted_is_found(tmp_path: Path) -> None:
     for row in counts.values():
         sent, moved_in, _, succeeded, _, _, dead = row[1:8]
         assert sent + moved_in == succeeded + dead + row[-1]
-    analyze(tmp_path / "dump", tmp_path / "report", only=["consumers", "dead_letters", "retry_load"])
+    analyze(tmp_path / "dump", tmp_path / "report", only=["consumers", "dead_letters", *OPINIONS])
+    for name, (written, said) in opinions(tmp_path / "dump", tmp_path / "report", at_us).items():
+        assert written == said, name
     found = compare(tmp_path / "dump", tmp_path / "report")
     # Outages need more traffic: scripts/bench-analytics.
     assert [found[name] for name in ("slow", "hoarders", "poison")] == [True, True, True]
