@@ -61,8 +61,9 @@ def console_figures(place: Place) -> str:
     opened = share_of_open_page(place.server)
     server = Server(place.directory / "many", {"console": {"port": 0}, "address-settings": SETTINGS}).start()
     try:
+        process = console_of(server)
         asyncio.run(fill(server.url))
-        said = f"{measured(server)}; {share_of_open_page(server):.1%} of a processor for an open page, {opened:.1%} beside an empty broker"
+        said = f"{measured(server, process)}; {share_of_open_page(server):.1%} of a processor for an open page, {opened:.1%} beside an empty broker"
         program = [str(python), str(HERE / "console_paint.py"), server.ready["console"], chromium, *_PAINTED]
         path, painted_ms = told(run(program, place.directory, "the browser"))
     finally:
@@ -84,9 +85,13 @@ def share_of_open_page(server: Server) -> float:
         return (cpu_s(server) - before) / ASKED / ASKS_EVERY_S
 
 
-def measured(server: Server) -> str:
-    """Prints what was seen of each. Raises Failed where anything is beyond its bound."""
-    console = int(re.findall(r"the console of process (\d+) is at", server.logged("console-ready"))[-1])
+def console_of(server: Server) -> int:
+    """Its process. Asked before there is so much to log that its line is left out."""
+    return int(re.findall(r"the console of process (\d+) is at", server.logged("console-ready"))[-1])
+
+
+def measured(server: Server, console: int) -> str:
+    """Prints what was seen of each. ``console``: its process. Raises Failed where anything is beyond its bound."""
     seen = []
     for each in _asked(server):
         print(f"{each.p95_ms:8.1f} ms {each.kb:8.1f} KB  {each.path}{'  beyond' if each.is_beyond else ''}", flush=True)
