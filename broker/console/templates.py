@@ -47,6 +47,7 @@ class Templates:
             "size": size,
             "bars": bars,
             "with_times": with_times,
+            "as_json": json_text.dumps,
         }
 
     def render(self, name: str, values: dict[str, Any]) -> str:

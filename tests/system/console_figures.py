@@ -63,7 +63,8 @@ def console_figures(place: Place) -> str:
     try:
         process = console_of(server)
         asyncio.run(fill(server.url))
-        said = f"{measured(server, process)}; {share_of_open_page(server):.1%} of a processor for an open page, {opened:.1%} beside an empty broker"
+        said = measured(server, process)
+        said += f"; an open page takes {share_of_open_page(server):.1%} of a processor, {opened:.1%} beside an empty broker"
         program = [str(python), str(HERE / "console_paint.py"), server.ready["console"], chromium, *_PAINTED]
         path, painted_ms = told(run(program, place.directory, "the browser"))
     finally:

@@ -26,6 +26,10 @@ def test_programs_find_why_it_died_and_send_it_back(fail: Fail, ch: BlockingChan
     fail("tickets", ["CHF", "CHF", "CHF"], {"region": "ch"})
     (sentence,) = [each for each in api.get("/overview")["findings"] if each["sentence"].startswith("tickets: ")]
     assert (sentence["level"], "KeyError: 'CHF'" in sentence["sentence"]) == ("failing", True)
+    fail("tickets-late", ["CHF"])
+    fullest, rest = api.get("/dead-letters", limit=1), api.get("/dead-letters", after=1)
+    assert (len(fullest["items"]), fullest["next"]) == (1, 1), "a page"
+    assert fullest["items"][0]["messages"] >= max(each["messages"] for each in rest["items"])
     (group,) = api.get("/faults", queue="tickets")["items"]
     assert (group["dead"], group["failures"], group["dead_in"]) == (3, 6, ["DLQ.tickets"])
     assert "in book" in api.get(f"/faults/{group['fault']}")["traceback"]
