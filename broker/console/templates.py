@@ -27,6 +27,9 @@ _BARS_HIGH: Final = 24
 _IMAGES: Final = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF87a": "gif", b"GIF89a": "gif"}
 #: Of a time so near to the one beside it the day need not be said.
 _NEAR_MS: Final = 12 * 3_600_000
+_HOUR_MS: Final = 3_600_000
+#: Fewer of an hour are no trend.
+_SOME: Final = 10
 
 
 class Templates:
@@ -48,6 +51,7 @@ class Templates:
             "bars": bars,
             "with_times": with_times,
             "as_json": json_text.dumps,
+            "trend": lambda group: trend(group, time.time_ns() // 1_000_000),
         }
 
     def render(self, name: str, values: dict[str, Any]) -> str:
@@ -103,6 +107,15 @@ def _time_in_text(part: str) -> Markup:
         return moment(at_ms)
     machine, exact = _exact(at_ms)
     return Markup('<time datetime="{}" data-time="clock">{}</time>').format(machine, exact)
+
+
+def trend(group: dict[str, Any], now_ms: int) -> str:
+    """Of a fault: new within the hour; growing, where the last hour had more than twice as many as those before; else nothing."""
+    age_hours = (now_ms - group["first_ms"]) / _HOUR_MS
+    if age_hours < 1:
+        return "new"
+    before = (group["last_day"] - group["last_hour"]) / max(1.0, min(24.0, age_hours) - 1)
+    return "growing" if group["last_hour"] >= _SOME and group["last_hour"] > 2 * before else ""
 
 
 def bars(hours: list[int], said: str, kind: str = "bar") -> Markup:

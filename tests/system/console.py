@@ -56,7 +56,7 @@ def failure_desk(place: Place) -> str:
     expect(
         seen,
         {
-            "fault": "KeyError: 'GBP'",
+            "fault": "KeyError: 'GBP' new",
             "died": 1,
             "one": "Dry run: 1 message of DLQ.orders would be sent. Nothing has been sent yet.",
             "plan": f"Dry run: {_SENT} messages of DLQ.orders would be sent. Nothing has been sent yet.",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from homing.broker.console.overview import Answers, Level, findings
-from homing.broker.console.templates import body_shown
+from homing.broker.console.templates import body_shown, trend
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -104,6 +104,21 @@ def test_the_worst_comes_first() -> None:
 
 def test_what_may_not_be_known_is_left_out() -> None:
     assert findings(NOTHING, NOW_MS) == []
+
+
+@pytest.mark.parametrize(
+    ("minutes", "last_hour", "last_day", "said"),
+    [
+        (59, 1, 1, "new"),
+        (120, 10, 20, ""),
+        (120, 21, 31, "growing"),
+        (48 * 60, 11, 80, "growing"),
+        (48 * 60, 9, 9, ""),
+        (60, 10, 10, "growing"),
+    ],
+)
+def test_how_a_fault_goes(minutes: int, last_hour: int, last_day: int, said: str) -> None:
+    assert trend(group(first_ms=NOW_MS - minutes * MINUTE_MS, last_hour=last_hour, last_day=last_day), NOW_MS) == said
 
 
 _PACKED = '{\n  "a": {\n    "base64": "/w=="\n  },\n  "b": [\n    {\n      "float": "NaN"\n    }\n  ]\n}'
