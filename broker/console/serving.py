@@ -141,9 +141,9 @@ async def _take_up(context: ssl.SSLContext, secured: Secured) -> None:
         await asyncio.sleep(_LOOK_S)
         if (now := _stamps(secured)) == seen:
             continue
+        seen = now
         try:
             context.load_cert_chain(secured.certificate, secured.key)
-            seen = now
         except OSError as error:
             log.error("certificate-unusable: %s: the one before stays", error)
 

@@ -121,13 +121,11 @@ def trend(group: dict[str, Any], now_ms: int) -> str:
 def bars(hours: list[int], said: str, kind: str = "bar") -> Markup:
     """A small chart, one bar for each; ``said`` is what it shows, in words; ``kind``: of the style."""
     most = max(hours, default=0) or 1
-    drawn = Markup("").join(
-        Markup('<rect x="{}" y="{}" width="4" height="{}" class="{}"></rect>').format(
-            5 * at, _BARS_HIGH - high, high, kind if each else "bar none"
-        )
-        for at, each in enumerate(hours)
-        for high in [max(1, round(_BARS_HIGH * each / most))]
-    )
+    drawn = Markup("")
+    for style, shown in ((kind, [bool(each) for each in hours]), ("bar none", [not each for each in hours])):
+        highs = [(at, max(1, round(_BARS_HIGH * each / most))) for at, each in enumerate(hours) if shown[at]]
+        path = "".join(f"M{5 * at} {_BARS_HIGH}v-{high}h4v{high}z" for at, high in highs)
+        drawn += Markup('<path d="{}" class="{}"></path>').format(path, style)
     frame = '<svg class="bars" role="img" aria-label="{}" width="{}" height="{}" viewBox="0 0 {} {}" preserveAspectRatio="none">{}</svg>'
     wide = 5 * len(hours)
     return Markup(frame).format(said, wide, _BARS_HIGH, wide, _BARS_HIGH, drawn)

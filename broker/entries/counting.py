@@ -25,7 +25,9 @@ def dead(state: BrokerState) -> Steps[list[DeadLetters]]:
     """See journal.read.faults.dead."""
     found: list[DeadLetters] = []
     looked_at = 0
-    for queue in [each for each in state.post_office.queues.values() if each.dead]:
+    # Where no message is transient, what is not durable is in queues that are not.
+    transient = state.references.transient_bytes > 0
+    for queue in [each for each in state.post_office.queues.values() if each.dead and (transient or not each.durable)]:
         by_cause: dict[int, DeadLetters] = {}
         for part in parts(queue):
             looked_at += len(part)

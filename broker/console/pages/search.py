@@ -20,7 +20,7 @@ _FAULT: Final = re.compile(r"\d+-[0-9a-f]{4,16}")
 _MESSAGE: Final = re.compile(r"[0-9]{1,18}")
 #: Queues whose dead letters are looked at, the fullest first, the newest thousand of each, while there is time.
 _MOST_DEAD: Final = 50
-_LOOK_S: Final = 0.08
+_LOOK_S: Final = 0.03
 #: Of each kind so many are shown.
 _SHOWN: Final = 20
 

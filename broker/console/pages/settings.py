@@ -16,7 +16,7 @@ from ..visits import Visit, goes_to
 
 _MOST: Final = 1000
 #: Of the journal's, that a dry run looks at.
-_ROWS: Final = 500
+_ROWS: Final = 300
 _POLICIES: Final = (
     Column("Policy", lambda each: each["name"]),
     Column("Virtual host", lambda each: each["virtual_host"]),
