@@ -366,7 +366,7 @@ def _write_broker(spark: SparkSession, out: str, messages: int, seed: int, days:
     }
     frames["deliveries_by_consumer"] = lambda: _by_consumer(fates, seed)
     frames["deliveries_by_minute"] = lambda: _minutes(fates, spark.read.parquet(f"{out}/attempts"))
-    frames["edits"] = lambda: spark.createDataFrame([], "message_id bigint")
+    frames |= dict.fromkeys(("edits", "faults", "redrives"), lambda: spark.createDataFrame([], "none string"))
     declared = _declared(spark, START_US)
     for table in TABLES_IN_ORDER:
         frame = declared[table] if table in declared else frames[table]()
