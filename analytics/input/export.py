@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AnalyticsError
 from .schema import SCHEMA_VERSION
+from .window import Taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,6 +30,15 @@ class Manifest:
     history_from_us: int | None = None
     #: Some dead letters and no more (docs/export-schema.md, archives).
     is_archive: bool = False
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Names an export for good: its broker and its moment."""
+        return self.broker_id, self.exported_at_us
+
+    @property
+    def taken(self) -> Taken:
+        return Taken(*self.key, self.history_from_us, self.is_archive)
 
     @property
     def is_small(self) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import time
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -27,21 +27,30 @@ class Footer(NamedTuple):
     bytes: int
 
 
+#: How Parquet files begin and end.
+_MAGIC = b"PAR1"
+#: How a path begins that names its file system.
+SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def here(path: str) -> Path | None:
+    """The path, where it is surely on this machine: it names no file system, and nobody has told Hadoop of another one."""
+    told = any(os.environ.get(name) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT"))
+    return None if told or SCHEME.match(path) else Path(path)
+
+
 class Files:
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession | None = None) -> None:
+        """Without ``spark``: what is ``here`` can be listed."""
+        if spark is None:
+            return
         # Whole names: Java would look for each package on the way as if it were a class, in every one of Spark's archives.
         java = spark.sparkContext._jvm
         self._path: Any = getattr(java, "org.apache.hadoop.fs.Path")
         self._io: Any = getattr(java, "org.apache.commons.io.IOUtils")
         self._copies: Any = getattr(java, "org.apache.hadoop.fs.FileUtil")
-        self._input: Any = getattr(java, "org.apache.parquet.hadoop.util.HadoopInputFile")
-        self._reader: Any = getattr(java, "org.apache.parquet.hadoop.ParquetFileReader")
-        self._converter: Any = getattr(java, "org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter")
         self._configuration: Any = spark.sparkContext._jsc.hadoopConfiguration()
         self._hadoop = str(getattr(java, "org.apache.hadoop.util.VersionInfo").getVersion())
-        self._settings: Any = spark._jsparkSession.sessionState().conf()
-        # Made once: each anew would read Hadoop's default settings again, which takes longer than a footer.
-        self._footers: Any = getattr(java, "org.apache.parquet.HadoopReadOptions").builder(self._configuration).build()
 
     def _open(self, path: str) -> tuple[Any, Any]:
         """(file system, path). Raises AnalyticsError no-connector."""
@@ -79,6 +88,8 @@ class Files:
 
     def listing(self, path: str) -> list[tuple[str, bool]] | None:
         """(name, whether it is a directory) of what lies in a directory, by name; None where there is no such directory."""
+        if (place := here(path)) is not None:
+            return sorted((each.name, each.is_dir()) for each in place.iterdir()) if place.is_dir() else None
         file_system, hadoop_path = self._open(path)
         if not file_system.exists(hadoop_path) or not file_system.getFileStatus(hadoop_path).isDirectory():
             return None
@@ -95,16 +106,28 @@ class Files:
         return names
 
     def parquet_footer(self, path: str) -> Footer:
-        """From the end of the file alone. Raises Py4JError where that is damaged."""
-        file = self._input.fromPath(self._path(path), self._configuration)
-        reader = self._reader.open(file, self._footers)
+        """From the end of the file alone. Raises Py4JError, OSError or ValueError where that is damaged."""
+        import pyarrow.parquet as pq
+
+        if (place := here(path)) is not None:
+            metadata, size = pq.read_metadata(place), place.stat().st_size
+        else:
+            end, size = self._end(path, 1 << 16)
+            metadata = pq.read_metadata(BytesIO(_MAGIC + end))
+        return Footer(metadata.num_rows, {each.name: type_name(each.type) for each in metadata.schema.to_arrow_schema()}, size)
+
+    def _end(self, path: str, most: int) -> tuple[bytes, int]:
+        """What begins with a Parquet file's footer, of ``most`` bytes or of as many as that says it takes; and the file's size."""
+        file_system, hadoop_path = self._open(path)
+        size = int(file_system.getFileStatus(hadoop_path).getLen())
+        stream = file_system.open(hadoop_path)
         try:
-            struct = self._converter(self._settings).convert(reader.getFooter().getFileMetaData().getSchema())
-            fields = json.loads(struct.json())["fields"]
-            columns = {field["name"]: type_name(field["type"]) for field in fields}
-            return Footer(int(reader.getRecordCount()), columns, int(file.getLength()))
+            stream.seek(max(size - most, 0))
+            end = bytes(self._io.toByteArray(stream))
         finally:
-            reader.close()
+            stream.close()
+        length = int.from_bytes(end[-8:-4], "little") + 8
+        return (end[-length:], size) if end[-4:] != _MAGIC or length <= len(end) or len(end) == size else self._end(path, length)
 
     def read_text(self, path: str) -> str:
         file_system, hadoop_path = self._open(path)
@@ -177,11 +200,13 @@ def _no_connector(path: str, hadoop: str) -> AnalyticsError:
 
 
 def type_name(kind: Any) -> str:
-    """A type of Spark's JSON as Spark SQL writes it."""
-    if isinstance(kind, str):
-        return {"integer": "int", "long": "bigint"}.get(kind, kind)
-    if kind["type"] == "array":
-        return f"array<{type_name(kind['elementType'])}>"
-    if kind["type"] == "struct":
-        return f"struct<{','.join(field['name'] + ':' + type_name(field['type']) for field in kind['fields'])}>"
-    return str(kind["type"])
+    """A type of pyarrow's as Spark SQL writes it."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        return f"array<{type_name(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{','.join(f'{each.name}:{type_name(each.type)}' for each in kind)}>"
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    return {"int64": "bigint", "int32": "int", "bool": "boolean"}.get(str(kind), str(kind))

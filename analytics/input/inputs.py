@@ -7,7 +7,6 @@ is refused, or named and left out, as the caller chooses. Exports that overlap a
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,19 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
 from . import schema
-from .export import Export, Manifest, Skipped
-from .files import Files, Footer
+from .export import SMALL_ROWS, Export, Manifest, Skipped
+from .files import SCHEME, Files, Footer, here
 from .merge import merged
 from .schema import MANIFEST_NAME, SPARK_TYPES, TABLES
-from .window import WHOLE, Taken, Window, covered_from, latest_of, within
+from .window import WHOLE, Window, covered_from, latest_of, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Without these there is nothing to report.
 NEEDED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
-#: How a path begins that names its file system.
-SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 #: Exports may lie this deep below the directory that is named.
 DEPTH = 4
 #: Footers read at the same time.
@@ -48,90 +45,69 @@ class Found:
     #: of all its files
     bytes: int = 0
 
-    @property
-    def key(self) -> tuple[str, int]:
-        """Names an export for good: its broker and its moment."""
-        return self.manifest.broker_id, self.manifest.exported_at_us
 
-    @property
-    def taken(self) -> Taken:
-        return Taken(*self.key, self.manifest.history_from_us, self.manifest.is_archive)
+def is_small(dumps: Sequence[str], skip: bool) -> bool:
+    """Whether these are exports on this machine's disk, of less than SMALL_ROWS together, so that Spark can be started for little.
 
-
-def check_local(dump: str) -> Manifest | None:
-    """What can be said without Spark, so that a wrong path is reported at once.
-
-    None where only Spark can tell: paths on other file systems, and directories of several exports.
+    Also reports at once what is wrong with them, unless it is to ``skip`` that.
     """
-    if not _is_here(dump):
-        return None
-    directory = Path(dump)
-    if not directory.is_dir():
-        raise AnalyticsError("no-export", f"{dump} is not a directory.", "Name what `homing journal export --out` made.")
-    if not (directory / MANIFEST_NAME).is_file():
-        levels = ("/".join(["*"] * depth) for depth in range(1, DEPTH + 1))
-        if any(next(directory.glob(f"{level}/{MANIFEST_NAME}"), None) for level in levels):
-            return None
-        raise _not_an_export(dump)
-    manifest = parse_manifest(dump, (directory / MANIFEST_NAME).read_text(encoding="utf-8"))
-    missing = [table for table in NEEDED if not (directory / table).is_dir()]
-    if missing:
-        raise _missing(dump, missing)
+    if skip or not all(map(here, dumps)):
+        return False
+    files, rows = Files(), 0
+    places = [place for dump in dumps for place in _places(files, dump.rstrip("/"), DEPTH)]
+    for path, has_manifest in places:
+        try:
+            rows += sum(_manifest(files, path, has_manifest).rows.values())
+        except AnalyticsError as error:
+            if error.code != "export-empty" or len(places) == 1:
+                raise
+    return 0 < rows < SMALL_ROWS
+
+
+def _manifest(files: Files, path: str, has_manifest: bool) -> Manifest:
+    if not has_manifest:
+        raise _not_an_export(path)
+    manifest = parse_manifest(path, _read_text(files, f"{path}/{MANIFEST_NAME}", path))
+    if missing := [table for table in NEEDED if not files.listing(f"{path}/{table}")]:
+        raise _missing(path, missing)
     return manifest
 
 
-def check_all_local(dumps: Sequence[str]) -> list[Manifest | None]:
-    """check_local of each; an empty one beside others is left out later."""
-    found = []
-    for dump in dumps:
-        try:
-            found.append(check_local(dump))
-        except AnalyticsError as error:
-            if error.code != "export-empty" or len(dumps) == 1:
-                raise
-            found.append(None)
-    return found
-
-
-def is_small(dumps: Sequence[str], skip: bool) -> bool:
-    """Whether these are single exports here of less than SMALL_ROWS each, so that Spark can be started for little.
-
-    Also reports at once what is wrong with a path on this machine, unless it is to ``skip`` that.
-    """
-    if skip:
-        return False
-    manifests = check_all_local(dumps)
-    return all(manifest is not None and manifest.is_small for manifest in manifests)
-
-
-def _is_here(path: str) -> bool:
-    """Whether a path is surely on this machine: it names no file system, and nobody has told Hadoop of another one."""
-    names = ("HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_GATEWAY_PORT")
-    return SCHEME.match(path) is None and not any(os.environ.get(name) for name in names)
-
-
 def find_exports(
-    spark: SparkSession, dumps: Sequence[str], *, skip: bool = False, known: Collection[tuple[str, int]] = ()
+    spark: SparkSession | None, dumps: Sequence[str], *, skip: bool = False, known: Collection[tuple[str, int]] = (), since_us: int = 0
 ) -> tuple[list[Found], list[Skipped]]:
     """Every export in ``dumps`` (exports, or directories of them at any depth up to DEPTH), and what was left out.
 
-    ``known``: keys of exports of which no more is read than the manifest; they come without files. ``skip``: leave out what is damaged
-    or foreign instead of raising AnalyticsError: no-export, not-an-export, export-version, export-empty, export-incomplete,
-    export-schema, export-damaged.
+    ``known``: keys of exports of which no more is read than the manifest; they come without files. So do those, and days of attempts, in
+    which nothing is of ``since_us`` or later. ``skip``: leave out what is damaged or foreign instead of raising AnalyticsError: no-export,
+    not-an-export, export-version, export-empty, export-incomplete, export-schema, export-damaged.
     """
     files = Files(spark)
     found: list[Found] = []
     skipped: list[Skipped] = []
     places = [place for dump in dumps for place in _places(files, dump.rstrip("/"), DEPTH)]
 
-    def check(place: tuple[str, bool]) -> Found | AnalyticsError:
+    def look(place: tuple[str, bool]) -> Manifest | AnalyticsError:
         try:
-            return _check_export(files, *place, known)
+            return _manifest(files, *place)
+        except AnalyticsError as error:
+            return error
+
+    def check(path: str, manifest: Manifest | AnalyticsError) -> Found | AnalyticsError:
+        if isinstance(manifest, AnalyticsError):
+            return manifest
+        if manifest.key in known or (manifest.exported_at_us < since_us and manifest.key not in last):
+            return Found(path, manifest, {}, {})
+        try:
+            return _check_export(files, path, manifest, since_us)
         except AnalyticsError as error:
             return error
 
     with ThreadPoolExecutor(READERS) as pool:
-        for (path, _), result in zip(places, pool.map(check, places), strict=True):
+        paths, manifests = [path for path, _ in places], list(pool.map(look, places))
+        taken = [each.taken for each in manifests if isinstance(each, Manifest)]
+        last = latest_of(taken).items() | {(each.broker_id, each.at_us) for each in taken if each.is_archive}
+        for path, result in zip(paths, pool.map(check, paths, manifests), strict=True):
             if isinstance(result, Found):
                 found.append(result)
             elif skip or (result.code == "export-empty" and len(places) > 1):
@@ -163,12 +139,8 @@ def _places(files: Files, path: str, depth: int) -> list[tuple[str, bool]]:
     return places or [(path, False)]
 
 
-def _check_export(files: Files, path: str, has_manifest: bool, known: Collection[tuple[str, int]]) -> Found:
-    if not has_manifest:
-        raise _not_an_export(path)
-    manifest = parse_manifest(path, _read_text(files, f"{path}/{MANIFEST_NAME}", path))
-    if (manifest.broker_id, manifest.exported_at_us) in known:
-        return Found(path, manifest, {}, {})
+def _check_export(files: Files, path: str, manifest: Manifest, since_us: int) -> Found:
+    first_day = f"/day={schema.day_of(since_us)}"
     size = 0
     parts: dict[str, tuple[str, ...]] = {}
     columns: dict[str, tuple[tuple[str, str], ...]] = {}
@@ -179,12 +151,15 @@ def _check_export(files: Files, path: str, has_manifest: bool, known: Collection
             if table in NEEDED:
                 raise _missing(path, [table])
             continue
+        late = [name for name in names if "/day=" not in name or name[name.rindex("/day=") :] >= first_day]
+        days = len(names) - len(late)
+        names = late or names[:1]
         footers = [_footer(files, name, path) for name in names]
         parts[table] = tuple(names)
         columns[table] = _check_columns(path, table, manifest.schema_version, footers)
         size += sum(footer.bytes for footer in footers)
         rows, stated = sum(footer.rows for footer in footers), manifest.rows.get(table, 0)
-        if rows != stated:
+        if rows > stated or (rows < stated and not days):
             wrong.append(f"{table} {rows:,} of {stated:,}")
     if wrong:
         text = f"{path} has other rows than its manifest says: {'; '.join(wrong)}."
@@ -198,8 +173,8 @@ def _footer(files: Files, name: str, dump: str) -> Footer:
 
     try:
         return files.parquet_footer(name)
-    except (PySparkException, Py4JError) as error:
-        raise damaged(dump, error) from error
+    except (PySparkException, Py4JError, OSError, ValueError) as error:
+        raise damaged(name, error) from error
 
 
 def _check_columns(dump: str, table: str, version: int, footers: Sequence[Footer]) -> tuple[tuple[str, str], ...]:
@@ -226,20 +201,18 @@ def _check_columns(dump: str, table: str, version: int, footers: Sequence[Footer
 def read_export(spark: SparkSession, dump: str | Sequence[str], *, skip: bool = False) -> Export:
     """Open exports on any file system that Spark knows, as one. Raises as find_exports does."""
     dumps = [dump] if isinstance(dump, str) else list(dump)
-    if not skip:
-        check_all_local(dumps)
     found, skipped = find_exports(spark, dumps, skip=skip)
     return open_exports(spark, found, skipped)
 
 
 def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[Skipped], window: Window = WHOLE) -> Export:
     brokers = sorted({each.manifest.broker_id for each in found})
-    taken = [each.taken for each in found]
+    taken, opened = [each.manifest.taken for each in found], [each for each in found if each.files]
     latest = latest_of(taken)
-    once = len(latest) == len(found)
-    frames = {table: read_table(spark, found, table, timed=not once) for table in TABLES}
+    once = len(latest) == len(opened)
+    frames = {table: read_table(spark, opened, table, timed=not once) for table in TABLES}
     tables = frames if once else {table: merged(table, frame, latest) for table, frame in frames.items()}
-    rows = {table: sum(each.manifest.rows.get(table, 0) for each in found) for table in TABLES}
+    rows = {table: sum(each.manifest.rows.get(table, 0) for each in opened) for table in TABLES}
     manifest = Manifest(brokers[0], max(latest.values()), rows)
     export = Export(
         manifest,
@@ -285,23 +258,46 @@ def _read_group(
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
-    paths = [path for each in members for path in each.files[table]]
     # The columns and their types are known from the footers: Spark need not look again.
     plain = [(name, kind) for name, kind in TABLES[table] if name in columns and name not in made]
     fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items()) if made else schema.struct_of(plain)
-    frame = spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*paths)
+    in_memory = all(here(each.path) for each in members) and sum(each.manifest.rows.get(table, 0) for each in members) < SMALL_ROWS
+    if in_memory:
+        frame = spark.createDataFrame(_in_memory(members, table, list(columns)))
+    else:
+        paths = [path for each in members for path in each.files[table]]
+        frame = spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*paths)
     others = {
         name: F.expr(f"CAST({made.get(name, 'NULL')} AS {SPARK_TYPES[kind]})") for name, kind in TABLES[table] if (name, kind) not in plain
     }
     if others:
-        frame = frame.withColumns(others).select(*(name for name, _ in TABLES[table]))
-    if not timed:
-        return frame
+        frame = frame.withColumns(others)
+    names = [name for name, _ in TABLES[table]]
+    if not timed or in_memory:
+        return frame.select(*names, *(["exported_at_us"] if timed else []))
+    frame = frame.select(*names)
     times = {each.manifest.exported_at_us for each in members}
     if len(times) == 1:
         return frame.withColumn("exported_at_us", F.lit(times.pop()).cast("long"))
     by_path = {_tail(path): each.manifest.exported_at_us for each in members for path in each.files[table]}
     return _with_times(spark, frame.withColumn("_tail", _tail_column()), by_path)
+
+
+def _in_memory(members: list[Found], table: str, names: list[str]) -> Any:
+    """Of few rows, on this machine's disk: a pyarrow.Table. Spark's readers take longer to be loaded than these to read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = []
+    for each in members:
+        for path in each.files[table]:
+            try:
+                part = pq.ParquetFile(path).read(names)
+            except (OSError, ValueError) as error:
+                raise damaged(path, error) from error
+            parts.append(part.append_column("exported_at_us", pa.array([each.manifest.exported_at_us] * part.num_rows, pa.int64())))
+    # In one piece: at one without rows Spark stops.
+    return pa.concat_tables(parts).combine_chunks()
 
 
 def _tail(path: str) -> str:
@@ -361,6 +357,11 @@ def _missing(dump: str, tables: list[str]) -> AnalyticsError:
 
 
 def _read_text(files: Files, path: str, dump: str) -> str:
+    if (place := here(path)) is not None:
+        try:
+            return place.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise _not_an_export(dump) from error
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

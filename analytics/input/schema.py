@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -133,3 +134,10 @@ DAY_OF = {
     "deliveries_by_minute": "minute",
     "deliveries_by_consumer": "hour",
 }
+#: Of these a row tells nothing of another day.
+OF_ITS_DAY = ("attempts", "deliveries_by_consumer")
+
+
+def day_of(at_us: int) -> str:
+    """As in a directory's name, such as 2026-11-21."""
+    return f"{datetime.fromtimestamp(at_us / 1e6, UTC):%Y-%m-%d}"

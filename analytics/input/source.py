@@ -11,7 +11,7 @@ from ..errors import AnalyticsError
 from ..spark.memory import fault
 from ..words import number, plural
 from .export import Export, Skipped
-from .inputs import Found, cause, check_all_local, find_exports, open_exports
+from .inputs import Found, cause, find_exports, open_exports
 from .schema import TABLES
 from .window import WHOLE, Window
 
@@ -47,7 +47,8 @@ class Source:
         window = Window(None, self._window.since_us)
         if self._store is not None:
             return self._kept().open(self._skipped, window)
-        return open_exports(self._spark, self._found, self._skipped, window)
+        found, _ = find_exports(self._spark, self._dumps, skip=self._skip)
+        return open_exports(self._spark, found, self._skipped, window)
 
     @property
     def name(self) -> str:
@@ -58,11 +59,9 @@ class Source:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        if not self._skip:
-            check_all_local(self._dumps)
-        known = self._kept().known if self._store is not None else ()
+        known, since_us = (self._kept().known, 0) if self._store is not None else ((), self._window.since_us or 0)
         try:
-            self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip, known=known)
+            self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip, known=known, since_us=since_us)
         except Py4JError as error:
             text = f"{self.name} cannot be reached: {cause(error)}"
             raise AnalyticsError("input-io", text, "Check the address, the network and the rights there.") from error
@@ -72,10 +71,13 @@ class Source:
             except (PySparkException, Py4JError, ConnectionError) as error:  # only merging into a store reads rows here
                 if not self._drop(error):
                     raise fault(self._spark, self.name, error) from error
+            except AnalyticsError as error:
+                if not self._drop(error):
+                    raise
 
     def _opened(self) -> Export:
         if self._store is None:
-            self._read = self._found
+            self._read = [each for each in self._found if each.files]
             export = open_exports(self._spark, self._found, self._skipped, self._window)
         else:
             store = self._kept()

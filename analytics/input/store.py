@@ -22,7 +22,7 @@ from .export import Export, Manifest, Skipped
 from .files import Files
 from .inputs import Found, read_table
 from .merge import as_of_latest, once
-from .schema import DAY_OF, SCHEMA_VERSION, TABLES, VERSIONS
+from .schema import DAY_OF, OF_ITS_DAY, SCHEMA_VERSION, TABLES, VERSIONS, day_of
 from .window import WHOLE, Taken, Window, covered_from, latest_of, within
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Store:
     def add(self, found: Sequence[Found]) -> list[Found]:
         """Merge the exports that are not in it yet; returns them."""
         added: dict[tuple[str, int], Found] = {}
-        while fresh := {each.key: each for each in found if each.key not in self.known}:
+        while fresh := {each.manifest.key: each for each in found if each.manifest.key not in self.known}:
             next_state = self._merged([fresh[key] for key in sorted(fresh)])
             if self._files.publish(f"{self._path}/_homing_store-{next_state.number:06d}.json", next_state.text()):
                 self._state, added = next_state, fresh
@@ -119,7 +119,7 @@ class Store:
         with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
             parts = dict(zip(TABLES, pool.map(lambda table: self._merge(table, fresh, run), TABLES), strict=True))
             rows = dict(zip(TABLES, pool.map(self._count, parts.values()), strict=True))
-        exports = sorted([*was.exports, *(list(each.taken) for each in fresh)], key=lambda each: each[:2])
+        exports = sorted([*was.exports, *(list(each.manifest.taken) for each in fresh)], key=lambda each: each[:2])
         return _State(was.number + 1, exports, _updated(was.parts, parts), _updated(was.rows, rows))
 
     def tidy(self) -> None:
@@ -169,7 +169,8 @@ class Store:
             raise AnalyticsError("store-empty", f"{self._path} holds nothing yet.", "Name an export to add.")
         taken = [Taken(*each) for each in self._state.exports]
         latest = latest_of(taken)
-        tables = {table: as_of_latest(table, self._table(table), latest) for table in TABLES}
+        first_day = day_of(window.since_us or 0)
+        tables = {table: as_of_latest(table, self._table(table, first_day), latest) for table in TABLES}
         rows = {table: sum(days.values()) for table, days in self._state.rows.items()}
         manifest = Manifest(min(latest), max(latest.values()), rows)
         export = Export(
@@ -185,8 +186,10 @@ class Store:
         )
         return within(export, window, covered_from(taken))
 
-    def _table(self, table: str) -> DataFrame:
-        return self._rows(table, [f"{self._path}/{place}" for place in self._state.parts.get(table, {}).values()])
+    def _table(self, table: str, first_day: str) -> DataFrame:
+        """Days before that are opened only of tables that tell more of the time after."""
+        days = self._state.parts.get(table, {}).items()
+        return self._rows(table, [f"{self._path}/{place}" for day, place in days if table not in OF_ITS_DAY or day >= first_day])
 
     def _rows(self, table: str, places: Sequence[str]) -> DataFrame:
         """In the columns of today: what an older version did not write is made of what it did, as for its exports."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from homing.broker.core.likely import likely
 
 from .clusters import plain_text
-from .fates import KEY
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -81,10 +80,10 @@ def redrive_yield(died: DataFrame, known: DataFrame, redrives: DataFrame, messag
         .agg(F.count(F.lit(1)).alias("lie"), F.min("died_at").alias("first_died_at"), F.max("died_at").alias("last_died_at"))
     )
     since = lying.groupBy(*FAULT).agg(F.max("last_died_at").alias("since"))
-    entries = attempts.join(F.broadcast(since), list(FAULT)).select(*FAULT, "sequence", "since").distinct()
-    won = messages.where("outcome = 'succeeded' AND failed_attempts > 0").select("broker_id", "sequence", "settled_at", "version")
+    met = attempts.join(F.broadcast(since), list(FAULT)).select(*FAULT, "message_id", "since").distinct()
+    won = messages.where("outcome = 'succeeded'").select("broker_id", "queue", "message_id", "settled_at", "version")
     like = (
-        won.join(entries, list(KEY))
+        won.join(met, ["broker_id", "queue", "message_id"])
         .where("settled_at > since")
         .groupBy(*FAULT)
         .agg(

@@ -20,7 +20,7 @@ from homing.analytics.commands.compare import compare_periods
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input import schema
 from homing.analytics.input.files import Files
-from homing.analytics.input.inputs import find_exports, read_export
+from homing.analytics.input.inputs import find_exports, open_exports, read_export
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.analytics.input.source import Source
 from homing.analytics.input.store import Store
@@ -104,6 +104,15 @@ def test_overlapping_exports_count_every_row_once(
     assert rows_of(overview(found.messages, found.deliveries_by_minute)) == alone
 
 
+def test_since_opens_only_what_may_have_anything_of_it(spark: SparkSession, whole: Path, four: Path) -> None:
+    window = Window(int(day(whole, 20).timestamp()) * 1_000_000)
+    source = Source(spark, [str(four)], skip=False, store=None, window=window)
+    found, every = source.open(), open_exports(spark, find_exports(spark, [str(four)])[0], (), window)
+    assert source.describe().startswith("opened 2 exports")
+    for name in COMPARED:
+        assert rows_of(getattr(found, name)) == rows_of(getattr(every, name)), name
+
+
 def test_counts_by_the_hour_stand_for_those_by_the_minute(
     spark: SparkSession, whole: Path, counted: dict[str, list[tuple[Any, ...]]], tmp_path: Path
 ) -> None:
@@ -181,7 +190,7 @@ def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(
         patch.setattr(Files, "publish", lambda *of: next(publish)(*of))
         with pytest.raises(KeyboardInterrupt):
             other.add([*latest, *found("monday", "other")])
-    assert Store(spark, str(place)).known == {latest[0].key}
+    assert Store(spark, str(place)).known == {latest[0].manifest.key}
     assert len(other.add([*latest, *found("monday", "other")])) == 3
     assert rows_of(reading) == before
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.analytics import sample
+from homing.analytics.input import inputs
 from homing.analytics.input.export import Export
-from homing.analytics.input.inputs import read_export
 from homing.analytics.reports.clusters import error_kinds
 from homing.analytics.reports.deaths import deaths
 from homing.analytics.reports.due_error import due_error
@@ -53,7 +53,9 @@ PLANS = {
 def export(tmp_path_factory: pytest.TempPathFactory) -> Export:
     out = tmp_path_factory.mktemp("plans") / "dump"
     sample.write_sample(out, seed=1, messages=20)
-    return read_export(session(), str(out))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inputs, "SMALL_ROWS", 0)  # else it is read into memory
+        return inputs.read_export(session(), str(out))
 
 
 #: Of these operators the columns are told, too.

@@ -136,7 +136,8 @@ def redrive_yield(account: Account) -> Rows:
             row: Row = {"lie": len(deaths), "first_died_at": first(died), "last_died_at": last(died)}
             row |= {name: OPEN if what.open else what.counts[name] for name in ("redriven", "back_succeeded", "back_died")}
             row["text"] = OneOf(what.texts)
-            like = [each for each in account.entries if each.queue == queue and each.outcome == "succeeded" and _met(each, error)]
+            met = {each.message for each in account.entries if each.queue == queue and _met(each, error)}
+            like = [each for each in account.entries if each.queue == queue and each.outcome == "succeeded" and each.message in met]
             row |= _like(like, last(died))
             well, tried = what.counts["back_succeeded"], what.counts["back_succeeded"] + what.counts["back_died"]
             low, high = proportion_confint(well, tried, alpha=0.1, method="wilson") if tried else (None, None)

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from benchmarks.analytics.sample import write_sample
 from homing.analytics.commands import analyze as job
 from homing.analytics.errors import AnalyticsError
-from homing.analytics.input.inputs import cause, check_local
+from homing.analytics.input.inputs import cause, find_exports, is_small
 from homing.analytics.input.schema import MANIFEST_NAME
 
 
@@ -31,13 +32,13 @@ def change_manifest(dump: Path, **values: Any) -> None:
 
 def refused(dump: Path) -> str:
     with pytest.raises(AnalyticsError) as raised:
-        check_local(str(dump))
+        is_small([str(dump)], skip=False)
     assert raised.value.fix
     return raised.value.code
 
 
 def test_a_whole_export(dump: Path) -> None:
-    check_local(str(dump))
+    assert is_small([str(dump)], skip=False)
 
 
 def test_no_directory(tmp_path: Path) -> None:
@@ -62,6 +63,25 @@ def test_another_schema_version(dump: Path) -> None:
 def test_nothing_in_it(dump: Path) -> None:
     change_manifest(dump, rows={"messages": 0, "queues": 3})
     assert refused(dump) == "export-empty"
+
+
+def test_since_opens_only_its_days_and_no_older_export(dump: Path) -> None:
+    day_us, at_us = 86_400_000_000, json.loads((dump / MANIFEST_NAME).read_text())["exported_at_us"]
+    older = shutil.copytree(dump, dump.parent / "older")
+    change_manifest(older, exported_at_us=at_us - 2 * day_us)
+    (day,) = (dump / "attempts").iterdir()
+    shutil.copytree(day, dump / "attempts" / f"day={datetime.fromtimestamp(at_us / 1e6 - 86_400, UTC):%Y-%m-%d}")
+    change_manifest(dump, rows={table: rows * (1 + (table == "attempts")) for table, rows in manifest_rows(dump).items()})
+    (found, old), _ = find_exports(None, [str(dump), str(older)], since_us=at_us // day_us * day_us)
+    assert old.files == {}
+    assert [Path(each).parent for each in found.files["attempts"]] == [day]
+    (found, old), _ = find_exports(None, [str(dump), str(older)])
+    assert (len(found.files["attempts"]), len(old.files["attempts"])) == (2, 1)
+
+
+def manifest_rows(dump: Path) -> dict[str, int]:
+    rows: dict[str, int] = json.loads((dump / MANIFEST_NAME).read_text())["rows"]
+    return rows
 
 
 def test_a_table_is_missing(dump: Path) -> None:
