@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import AnalyticsError
 from .schema import SCHEMA_VERSION
-from .window import Taken
+from .taken import Taken
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

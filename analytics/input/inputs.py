@@ -20,7 +20,8 @@ from .export import SMALL_ROWS, Export, Manifest, Skipped
 from .files import SCHEME, Files, Footer, here
 from .merge import merged
 from .schema import MANIFEST_NAME, SPARK_TYPES, TABLES
-from .window import WHOLE, Window, covered_from, latest_of, within
+from .taken import covered_from, latest_of
+from .window import WHOLE, Window, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,7 @@ _DAY_US = 86_400_000_000
 
 
 def merged(table: str, frame: DataFrame, latest: dict[str, int]) -> DataFrame:
-    """``frame`` with ``exported_at_us`` (inputs.read_table), each key once, without that column. ``latest``: window.latest_of."""
+    """``frame`` with ``exported_at_us`` (inputs.read_table), each key once, without that column. ``latest``: taken.latest_of."""
     return as_of_latest(table, once(table, frame), latest)
 
 

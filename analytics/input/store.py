@@ -23,7 +23,8 @@ from .files import Files
 from .inputs import Found, read_table
 from .merge import as_of_latest, once
 from .schema import DAY_OF, OF_ITS_DAY, SCHEMA_VERSION, TABLES, VERSIONS, day_of
-from .window import WHOLE, Taken, Window, covered_from, latest_of, within
+from .taken import Taken, covered_from, latest_of
+from .window import WHOLE, Window, within
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

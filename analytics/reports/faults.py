@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from homing.broker.core.likely import likely
-
 from .clusters import plain_text
 
 if TYPE_CHECKING:
@@ -13,6 +11,8 @@ if TYPE_CHECKING:
 
 #: The time on record is looked at in so many parts.
 SLOTS = 24
+#: Of the normal distribution: a share lies within its bounds in nine of ten cases.
+_Z2 = 1.6449**2
 FAULT = ("broker_id", "queue", "fingerprint")
 #: The broker's own counts, of all its life.
 LIFE = ("failures", "waiting", "succeeded", "died", "redriven", "back_succeeded", "back_died", "dead")
@@ -69,7 +69,7 @@ def redrive_yield(died: DataFrame, known: DataFrame, redrives: DataFrame, messag
     ``lie`` there, died from ``first_died_at`` to ``last_died_at``; of the fault's that were sent back (``redriven``) those that succeeded
     and died again; ``like_succeeded``: messages that met it and succeeded since the last of these died, ``like_last_at`` and
     ``like_version``: the last of them, and of the program that did; ``least`` and ``most`` of those that lie there that can be expected
-    to succeed (likely.likely; null: none was sent back); ``redrive``, ``redrive_state``, ``redrive_why``: the queue's last job; ``command``
+    to succeed (_likely; null: none was sent back); ``redrive``, ``redrive_state``, ``redrive_why``: the queue's last job; ``command``
     that sends these.
     """
     from pyspark.sql import functions as F
@@ -95,7 +95,7 @@ def redrive_yield(died: DataFrame, known: DataFrame, redrives: DataFrame, messag
     job = F.max_by(F.struct("redrive", F.col("state").alias("redrive_state"), F.col("why").alias("redrive_why")), "redrive")
     jobs = redrives.groupBy("broker_id", F.col("queue").alias("dead_letter_queue")).agg(job.alias("job"))
     tried = F.nullif(F.col("back_succeeded") + F.col("back_died"), F.lit(0)).cast("double")
-    low, high = (share * F.col("lie") for share in likely(F.col("back_succeeded").cast("double"), tried))
+    low, high = (share * F.col("lie") for share in _likely(F.col("back_succeeded").cast("double"), tried))
     return (
         lying.join(known.select(*FAULT, "error_class", "text", "redriven", "back_succeeded", "back_died"), list(FAULT), "left")
         .join(like, list(FAULT), "left")
@@ -108,6 +108,13 @@ def redrive_yield(died: DataFrame, known: DataFrame, redrives: DataFrame, messag
         )
         .orderBy(F.desc("lie"), "dead_letter_queue", "queue", "fingerprint", "broker_id")
     )
+
+
+def _likely(well: Column, tried: Column) -> tuple[Column, Column]:
+    """The share that goes well, at least and at most (Wilson's interval, 90 %), as the broker's dry run says it. ``tried``: 1 at least."""
+    middle = (well + _Z2 / 2) / (tried + _Z2)
+    around = (_Z2 * (well * (tried - well) / tried + _Z2 / 4)) ** 0.5 / (tried + _Z2)
+    return middle - around, middle + around
 
 
 def _command() -> Column:

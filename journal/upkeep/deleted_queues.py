@@ -6,6 +6,7 @@ leaves the outcome that a message with a history has.
 
 from __future__ import annotations
 
+import json
 import logging
 import sqlite3
 from collections.abc import Iterable
@@ -29,13 +30,18 @@ _DELETED: Final = (
     "SELECT queue_id FROM queue q WHERE deleted_at_ms IS NOT NULL AND EXISTS"
     f" (SELECT 1 FROM reference r INDEXED BY reference_order WHERE r.queue_id = q.queue_id AND {THERE})"
 )
+#: In one row: the interpreter's lock is asked for anew for each, and beside a busy loop it comes only after a while.
+#: Each is [sequence, rank, message_id, whether it has a history, whether others may have its message, too].
 _ROWS: Final = (
-    f"SELECT sequence, rank, message_id, {returned.FAILED}, overlay_blob IS NOT NULL, message_blob IS NULL, entered_at_ms,"
-    f" {returned.DELIVERY_COUNT},"
-    " coalesce(message_blob, (SELECT m.message_blob FROM message m WHERE m.message_id = r.message_id)),"
-    " iif(message_blob IS NULL, (SELECT m.checksum FROM message m WHERE m.message_id = r.message_id), checksum)"
+    "SELECT json_group_array(json_array(sequence, rank, message_id, told, shared)) FROM ("
+    f"SELECT sequence, rank, message_id, {returned.FAILED} > 0 OR overlay_blob IS NOT NULL AS told, message_blob IS NULL AS shared"
     f" FROM reference r INDEXED BY reference_order {returned.JOIN} WHERE queue_id = ? AND (rank, sequence) > (?, ?) AND {THERE}"
-    " ORDER BY rank, sequence LIMIT ?"
+    " ORDER BY rank, sequence LIMIT ?)"
+)
+_TOLD: Final = (
+    f"SELECT r.message_id, sequence, {returned.FAILED}, {returned.DELIVERY_COUNT}, entered_at_ms, coalesce(r.message_blob, m.message_blob),"
+    f" iif(r.message_blob IS NULL, m.checksum, r.checksum) FROM reference r {returned.JOIN}"
+    " LEFT JOIN message m ON m.message_id = r.message_id WHERE sequence IN (SELECT value FROM json_each(?))"
 )
 _PURGED: Final = (
     f"INSERT INTO minute (queue_id, minute, {', '.join(MINUTE_NAMES)}) VALUES (?, ?, {', '.join('?' * len(MINUTE_NAMES))})"
@@ -63,18 +69,19 @@ class Sweep:
         """Removes some hundred rows, in one transaction; returns how many."""
         if self._queues is None:
             self._queues = [queue_id for (queue_id,) in connection.execute(_DELETED)]
-        found: list[tuple[Any, ...]] = []
+        found: list[list[int]] = []
         queue_id = -1
         while self._queues and not found:
             queue_id = self._queues[-1]
-            found = connection.execute(_ROWS, (queue_id, *self._after, _STEP_ROWS)).fetchall()
+            found = json.loads(connection.execute(_ROWS, (queue_id, *self._after, _STEP_ROWS)).fetchone()[0])
             if not found:
                 self._queues.pop()
                 self._after = (-1, 0)
         if not found:
             return 0
         now_ms = state.clock_ms
-        outcomes = [_outcome(queue_id, row, now_ms) for row in found if row[3] or row[4]]
+        told = [row[0] for row in found if row[3]]
+        outcomes = [_outcome(queue_id, row, now_ms) for row in connection.execute(_TOLD, (json.dumps(told),))] if told else []
         before = state.history_bytes, state.references
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -83,11 +90,11 @@ class Sweep:
         except BaseException:
             state.history_bytes, state.references = before
             raise
-        self._after = (found[-1][1], found[-1][0])
+        self._after = max((rank, sequence) for sequence, rank, *_ in found)
         return len(found)
 
     def _remove(
-        self, connection: sqlite3.Connection, state: WriterState, queue_id: int, found: list[tuple[Any, ...]], outcomes: list[Outcomes]
+        self, connection: sqlite3.Connection, state: WriterState, queue_id: int, found: list[list[int]], outcomes: list[Outcomes]
     ) -> None:
         state.references -= delete_integers(connection, "reference", "sequence", [row[0] for row in found])
         if state.returned:
@@ -95,13 +102,13 @@ class Sweep:
         write_outcomes(connection, outcomes, state)
         counts = [len(found) if name == "purged" else 0 for name in MINUTE_NAMES]
         connection.execute(_PURGED, (queue_id, state.clock_ms // 60_000, *counts))
-        _delete_bodies(connection, [row[2] for row in found if row[5]])
+        _delete_bodies(connection, [row[2] for row in found if row[4]])
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('history_bytes', ?)", (state.history_bytes,))
 
 
 def _outcome(queue_id: int, row: tuple[Any, ...], now_ms: int) -> Outcomes:
     """The outcome of a message with a history."""
-    sequence, _, message_id, failed, _, _, entered_at_ms, delivery_count, blob, checksum = row
+    message_id, sequence, failed, delivery_count, entered_at_ms, blob, checksum = row
     detail, sent_at_ms = OutcomeDetail(None, failed, delivery_count), None
     try:
         message = unpack_message(blob or b"", checksum or 0, message_id)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from homing.analytics.errors import AnalyticsError
-from homing.analytics.input.window import Taken, Window, covered_from, latest_of
+from homing.analytics.input.taken import Taken, covered_from, latest_of
+from homing.analytics.input.window import Window
 
 MINUTE_US = 60_000_000
 
