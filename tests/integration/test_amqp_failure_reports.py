@@ -20,6 +20,7 @@ from tests.amqp_support import AMQP, amqp_port, channel, connect, consume, count
 from tests.process import Server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+MOST_BYTES = 100_000
 RULES = [{"name": "no answer", "error-type": "OSError", "action": "dead-letter"}]
 SETTINGS: dict[str, Any] = {
     "ruled": {"rules": RULES},
@@ -31,7 +32,8 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("reports"), {**AMQP, "address-settings": SETTINGS})
+    limits = {"max-message-bytes": MOST_BYTES}
+    server = Server(tmp_path_factory.mktemp("reports"), {**AMQP, "address-settings": SETTINGS, "limits": limits})
     yield server.start()
     server.close()
 
@@ -205,15 +207,21 @@ def test_a_quiet_report_is_not_confirmed_and_never_closes_the_channel(ch: Blocki
     assert attempt(native, "quiet", "Quiet")["outcome"] == "nack"
 
 
-def consumed(ch: BlockingChannel, queue: str) -> tuple[str, int]:
-    """Tags of a consumer that has acknowledged a message, and of that."""
+def delivered(ch: BlockingChannel, queue: str) -> tuple[str, int]:
+    """Tags of a consumer and of the message that it holds."""
     ch.queue_declare(queue, durable=True)
     ch.basic_publish("", queue, b"x", pika.BasicProperties(delivery_mode=2))
     tags: list[int] = []
     name = consume(ch, queue, 1, lambda method, _, __: tags.append(method.delivery_tag))
-    ch.basic_ack(tags[0])
-    ch.basic_cancel(name)
     return name, tags[0]
+
+
+def consumed(ch: BlockingChannel, queue: str) -> tuple[str, int]:
+    """Tags of a consumer that has acknowledged a message, and of that."""
+    name, tag = delivered(ch, queue)
+    ch.basic_ack(tag)
+    ch.basic_cancel(name)
+    return name, tag
 
 
 def test_a_failure_after_the_acknowledgement_is_kept_and_counts_once(ch: BlockingChannel, native: blocking.Connection) -> None:
@@ -265,6 +273,21 @@ def test_a_dead_letter_is_made_of_it_where_the_settings_say_so(ch: BlockingChann
     assert (method.routing_key, {header: came.headers[header] for header in own}) == ("kept.late", own)
     assert came.headers["x-first-death-queue"] == "kept.late"
     assert "error_type" not in came.headers
+
+
+@pytest.mark.parametrize(("size", "dead"), [(MOST_BYTES, 1), (MOST_BYTES + 1, 0)])
+def test_what_is_too_large_is_reported_and_no_dead_letter(ch: BlockingChannel, native: blocking.Connection, size: int, dead: int) -> None:
+    for when in ("before", "after"):
+        queue = f"kept.{when}.{size}"
+        name, tag = delivered(ch, queue)
+        said = {"delivery_tag": tag, "consumer_tag": name, "error_type": "Large", "routing_key": queue, "also_acknowledged": True}
+        if when == "after":
+            ch.basic_ack(tag)
+        ch.basic_publish(EXCHANGE, "", b"x" * size, pika.BasicProperties(headers=said))
+        if when == "before":
+            ch.basic_ack(tag)
+        assert attempt(native, queue, "Large")["outcome"] == "acknowledged"
+        assert faults(native, queue)["Large"]["dead"] == dead
 
 
 def test_tries_of_one_task_are_one_story_and_a_broker_that_is_killed_knows_it(broker: Server) -> None:

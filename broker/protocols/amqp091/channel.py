@@ -130,7 +130,7 @@ class Channel(Confirming):
         if isinstance(event, PublishRun):
             self._publish_run(event)
             return
-        if event.body is None:
+        if event.body is None and event.exchange != FAILURE:
             most = self.session.options.max_message_bytes
             raise precondition_failed(f"message size {event.size} is larger than configured max size {most}", NUMBER["basic.publish"])
         if event.immediate:

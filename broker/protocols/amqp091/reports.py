@@ -95,11 +95,11 @@ class Reports:
                 self._forget(done)
         if self._bytes + size > _MOST_BYTES:
             raise precondition_failed(f"failure reports of one channel take up to {_MOST_BYTES} bytes: settle what was reported", _PUBLISH)
-        if also and self._bytes + size + event.size > _MOST_BYTES:
+        carried = len(event.body or b"") if also else 0
+        if self._bytes + size + carried > _MOST_BYTES:
             # It is reported, and no dead letter can be made of it.
-            settled = settled._replace(event=event._replace(body=None))
-        elif also:
-            size += event.size
+            settled, carried = settled._replace(event=event._replace(body=None)), 0
+        size += carried
         self._reports[tag] = settled.report, size, settled if also else None
         self._charge(size)
 
