@@ -26,7 +26,7 @@ from .steps import Steps
 FREE: Final[Mapping[str, str]] = {
     "answers to a front end, which asks before it shows them": "dead_in_memory redrives places_of_faults",
     "shows what may be browsed, or nothing": "faults fault_shown",
-    "of what the front end was allowed to see": "choice_of chosen_in_memory count_in_memory",
+    "of what the front end was allowed to see": "choice_of chosen_in_memory count_chosen count_in_memory",
 }
 
 
@@ -127,8 +127,12 @@ class DeadLetters(Administration):
         return self.editing.edit(queue, edits, check)
 
     def choice_of(self, wanted: Filter) -> Any:
-        """What indexes know of the filter, for a count in another thread."""
+        """What indexes know of the filter, for another thread."""
         return choice(self.state, wanted, self.journal.next_id())
+
+    def count_chosen(self, queue: Queue, wanted: Filter) -> tuple[Counter[tuple[int, str | None]], Any]:
+        """See counting.known."""
+        return counting.known(self.state, queue, wanted)
 
     def count_in_memory(self, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:
         """See counting.count."""

@@ -6,7 +6,7 @@ whole journal; together with the priority it is also the order within the queue.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum, IntFlag
 from typing import Any, Final, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, cast
 
@@ -414,15 +414,6 @@ class DeadLetters(NamedTuple):
     transient: bool = False
 
 
-class FaultsNow(NamedTuple):
-    """All of one moment."""
-
-    lives: dict[int, FaultLife]
-    dead: list[DeadLetters]
-    #: Names, of deleted ones too.
-    queues: dict[int, str]
-
-
 class FaultDescription(NamedTuple):
     #: Of the first of its groups that has them.
     text: str
@@ -494,6 +485,8 @@ class RecoveredFault(NamedTuple):
     dead_lettered: bool
     #: Failures since the hour of the clock began.
     in_hour: int
+    #: Durable messages that failed so last and wait.
+    waiting: int
 
 
 class Recovered(NamedTuple):
@@ -521,8 +514,8 @@ class Recovered(NamedTuple):
     faults: Sequence[RecoveredFault] = ()
     #: Empty where everything was read.
     on_disk: Sequence[OnDisk] = ()
-    #: queue -> how many dead letters are in it, read or not; none in those that are left out.
-    dead: Mapping[int, int] = {}
+    #: Dead letters, read or not: (queue, cause, how many); of faults that were folded, the cause of one of OTHER_FAULT.
+    dead: Sequence[tuple[int, int, int]] = ()
     #: Those in force last; None where none are on record.
     settings: SettingsInForce | None = None
     #: Queue, story, message and failures so far; the least recent first.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from homing.broker.config.changes import Change
 from homing.broker.errors import Refused
 from homing.broker.protocols.native.codec import FrameDecoder
-from homing.journal.contract import FaultDescription, FaultLife, FaultsNow
+from homing.journal.contract import FaultDescription, FaultLife
 
 
 class Transport:
@@ -58,14 +58,14 @@ class NoHost:
     def events(self, *_: object) -> list[Any]:
         return []
 
-    def fault_lives(self) -> dict[int, FaultLife]:
+    def fault_lives(self, fault_ids: Collection[int]) -> dict[int, FaultLife]:
         return {}
 
     def failures(self, since_ms: int, most: int) -> Iterator[Any]:
         return iter(())
 
-    def faults_now(self) -> FaultsNow:
-        return FaultsNow({}, [], {})
+    def dead_since(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
+        return {}
 
     def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
         return {}

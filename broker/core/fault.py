@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import Final, NamedTuple, TypedDict
+
+from .queue import Queue
 
 #: What a group takes, with the numbers of its messages, and each program that met it, beside their texts (tests/unit/test_memory.py).
 _GROUP_BYTES: Final = 1200
@@ -39,6 +41,20 @@ class FailureReport(TypedDict, total=False):
     count: bool
 
 
+class Dead(NamedTuple):
+    """Dead letters in one queue that share a cause (contract.cause)."""
+
+    queue: Queue
+    cause: int
+    #: OTHER_FAULT, where its group was folded.
+    fault_id: int
+    #: The queue that they came from; None: not known.
+    source: str | None
+    reason: str
+    sent_back: bool
+    messages: int
+
+
 @dataclass(slots=True, eq=False)
 class FaultGroup:
     """Times are broker milliseconds. Its counts stand in the journal."""
@@ -66,6 +82,8 @@ class FaultGroup:
     regressed_ms: int | None = None
     #: When this was recorded last.
     noted_ms: int = 0
+    #: Dead letters of it: of each queue that has some, and of each reason (bits of contract.cause), how many.
+    dead: dict[tuple[Queue, int], int] = field(default_factory=dict)
     #: What it is charged, in bytes.
     charged: int = 0
     #: Not kept: the hour that failures are counted in, how many came in it, and how many are to be reported next.

@@ -116,9 +116,13 @@ class DeadLetterOffice:
         self.dead_lettering(queue, queues, len(going), reason)
         if passing := [each for each in leaving if not each.durable]:
             state.references.keep_failed(passing)
-        # What was sent back and dies again is dead here for the moment in which it leaves.
-        queue.dead += sum([bool(each.hops) and not each.is_dead for each in leaving])
+        # What was moved before is dead here, of this, for the moment in which it leaves.
+        moved = [each for each in leaving if each.hops]
+        if moved:
+            state.faults.graves.left(queue, [each for each in moved if each.is_dead])
         state.faults.dead_lettered(queue.name, leaving, reason, now_ms)
+        if moved:
+            state.faults.graves.came(queue, moved)
         arrived = state.references.move(queues, going, now_ms)
         outcome = "expired" if reason == EXPIRED else "dead-lettered"
         state.references.leave_all(queue, leaving, outcome, now_ms, reason, queues)

@@ -1,28 +1,50 @@
-"""How many messages stand on no page: those that a filter takes, and those that are dead. As the journal counts the others, in steps."""
+"""How many messages a filter takes, and how many are dead: what is known of all of them, and, in steps, those that stand on no page."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from homing.journal.contract import DEATH_BITS, DEATHS, OTHER_FAULT, SENT_BACK, DeadLetters
+from homing.journal.read.choosing import Choice
 
 from ..core.letter_filter import Filter
 from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..steps import LOOK_STEP, Steps
-from .choosing import died_in, fits
+from .choosing import choice, died_in, fits
 from .in_memory import in_memory_only, parts
 from .state import BrokerState
 
 
+def known(state: BrokerState, queue: Queue, wanted: Filter) -> tuple[Counter[tuple[int, str | None]], Choice | None]:
+    """How many of all that is in the queue the filter takes, as ``count`` tells it, as far as they are counted as they come and go; and
+    what is left to count of the journal: None where that is nothing, else those of faults that were folded, or all."""
+    which = choice(state, wanted, state.journal.next_id())
+    if not which.is_of_causes:
+        return Counter(), which
+    takes, group_of = which.takes or (lambda cause, source: True), state.faults.group_of
+    dead = list(state.faults.graves.within((queue,)))
+    found: Counter[tuple[int, str | None]] = Counter({(0, None): queue.count - queue.dead} if which.takes is None else {})
+    for each in dead:
+        if each.source is not None and takes(each.cause, lambda: None):
+            found[each.fault_id, each.source] += each.messages
+
+    def takes_folded(cause: int, source: Callable[[], str | None]) -> bool:
+        group = group_of(cause)
+        return (group is None or not group.queue) and takes(cause, source)
+
+    return found, which._replace(takes=takes_folded) if any(each.source is None for each in dead) else None
+
+
 def count(state: BrokerState, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:
-    """See journal.read.choosing.count."""
+    """Of those that stand on no page: see journal.read.choosing.count."""
     found = yield from in_memory_only(queue, fits(state, wanted, state.journal.next_id()))
     return Counter(_fault(state, each) if each.cause & DEATH_BITS else (0, None) for each in found)
 
 
 def dead(state: BrokerState) -> Steps[list[DeadLetters]]:
-    """See journal.read.faults.dead."""
+    """Those that stand on no page: see journal.read.faults.dead."""
     found: list[DeadLetters] = []
     looked_at = 0
     # Where no message is transient, what is not durable is in queues that are not.

@@ -74,7 +74,7 @@ def move_back(
         weight += body + size + extra
     left = [record.sequence for record in records]
     faults.sent_back(Counter([record.cause for record in records]), now_ms)
-    queue.dead -= sum([record.cause & DEATH_BITS > 0 for record in records])
+    faults.graves.left(queue, [record for record in records if record.cause & DEATH_BITS])
     batch.add_fresh(moved, weight, dict(zip(moved, left, strict=True)))
     batch.delete_all(left)
     target.counts[MOVED_IN] += number

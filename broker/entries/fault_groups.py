@@ -23,6 +23,7 @@ from ..core.memory import Kind, Memory, Owner
 from ..core.message import MessageReference
 from ..recording.failure_report import FaultDescription
 from ..recording.journal_port import JournalPort
+from .graves import Graves
 
 #: Groups of a broker, and the part of memory-limit that they take at most.
 MOST: Final = 5_000
@@ -72,10 +73,12 @@ class FaultGroups:
         self._owner = Owner(memory, Kind.FAULTS)
         self._most_bytes = memory.limit // _SHARE
         self.by_id: dict[int, FaultGroup] = {}
+        self.graves = Graves(self.by_id)
         #: (fingerprint, queue) -> group, the least recent first.
         self._groups: dict[tuple[str, str], FaultGroup] = {}
         self._next_id = OTHER + 1
-        #: Of what is not durable: how many that failed wait, by group. It ends with the process, as they do.
+        #: How many that failed wait, by group; and of what is not durable, which ends with the process, as they do.
+        self.waiting: Counter[int] = Counter()
         self.in_memory: Counter[int] = Counter()
         #: What else is counted of them, which stays: on record within a second, for no commit is made for it.
         self._later = FaultChanges()
@@ -87,7 +90,7 @@ class FaultGroups:
     def restore(self, records: Iterable[RecoveredFault]) -> None:
         """Those on record, the least recent first."""
         now_ms = self._now_ms()
-        for record, text, dead_lettered, in_hour in records:
+        for record, text, dead_lettered, in_hour, waiting in records:
             own = (record.fault_id, record.fingerprint, record.queue, record.error_class, text, record.first_ms, record.last_ms)
             met = {(client_id, host, version): (first, last) for client_id, host, version, first, last in record.programs}
             said = (record.fixed_in, record.fixed_ms, record.regressed_ms)
@@ -95,6 +98,7 @@ class FaultGroups:
             # What of them was reported before is not again.
             group.grown(in_hour, now_ms)
             self._add(group)
+            self.waiting[group.fault_id] = waiting
 
     def _add(self, group: FaultGroup) -> None:
         self.by_id[group.fault_id] = group
@@ -115,6 +119,10 @@ class FaultGroups:
     def knows(self, name: str) -> bool:
         """Whether a fault's fingerprint is this or begins so."""
         return any(each.is_called(name) for each in self.by_id.values())
+
+    def waits(self, group: FaultGroup) -> int:
+        """How many failed so last, and are to be tried again."""
+        return self.waiting[group.fault_id] + self.in_memory[group.fault_id]
 
     # -- what happens to messages ------------------------------------------------------------------------------------
 
@@ -146,6 +154,7 @@ class FaultGroups:
                 reference.cause = fresh
                 if reference.durable:
                     counts[_WAITING] += 1
+                    self.waiting[fault_id] += 1
                 else:
                     self.in_memory[fault_id] += 1
                 continue
@@ -242,16 +251,15 @@ class FaultGroups:
         """Dead letters were sent back from disk to disk: how many of each cause."""
         for before, number in dead.items():
             if before:
-                counts = self._journal.batch.faults().counts(self._there(before), now_ms)
-                counts[_WAITING] += number
-                counts[FaultStat.REDRIVEN] += number
+                self._wait(before, True, number, now_ms)
+                self._count(before, True, FaultStat.REDRIVEN, number, now_ms)
 
     def _wait(self, cause: int, durable: bool, number: int, now_ms: int) -> None:
         """So many more wait that failed so."""
+        fault_id = self._there(cause)
         if durable:
-            self._count(cause, True, _WAITING, number, now_ms)
-        else:
-            self.in_memory[self._there(cause)] += number
+            self._changes(True).counts(fault_id, now_ms)[_WAITING] += number
+        (self.waiting if durable else self.in_memory)[fault_id] += number
 
     def _count(self, cause: int, durable: bool, column: int, number: int, now_ms: int) -> None:
         self._changes(durable).counts(self._there(cause), now_ms)[column] += number
@@ -266,7 +274,7 @@ class FaultGroups:
             self._later = FaultChanges()
 
     def _there(self, cause: int) -> int:
-        fault_id = fault_of(cause)
+        fault_id = cause >> 4  # contract.fault_of, asked several times of each death
         return fault_id if fault_id in self.by_id else OTHER
 
     # -- groups ------------------------------------------------------------------------------------------------------
@@ -363,7 +371,9 @@ class FaultGroups:
         self._unrecorded.pop(group.fault_id, None)
         self._owner.charge(-group.charged)
         self._journal.batch.faults().folded[group.fault_id] = OTHER
-        self.in_memory[OTHER] += self.in_memory.pop(group.fault_id, 0)
+        self.graves.fold(group)
+        for waiting in (self.waiting, self.in_memory):
+            waiting[OTHER] += waiting.pop(group.fault_id, 0)
 
     # -- by hand -----------------------------------------------------------------------------------------------------
 

@@ -205,7 +205,8 @@ class References:
             reference.due_at_ms = due_at_ms
             reference.delivery_count = delivery_count
             reference.cause = cause if isinstance(cause, int) else cause(reference)
-            queue.dead += reference.is_dead
+            if reference.is_dead:
+                self._faults.graves.count(queue, reference.cause, 1)
             if column is QueueStat.SENT:
                 queue.sends |= kinds(int(message.durable), 1)
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
@@ -223,7 +224,7 @@ class References:
         queue = queues[0]
         contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
-        durable = weight = hops_made = dead = 0
+        durable = weight = hops_made = 0
         for sequence, (old, hops) in enumerate(moved, self._journal.next_ids(len(moved))):
             message = old.message
             if queue.keeps_all and not message.kept:
@@ -236,7 +237,6 @@ class References:
                 reference.cause = old.cause if first else self._faults.cause_in(old, reference)
             else:
                 back(old, reference)
-            dead += reference.cause & DEATH_BITS > 0
             contents[sequence] = reference
             message.references += 1
             durable += message.kept
@@ -245,7 +245,7 @@ class References:
             references.append(reference)
             if reference.expires_at_ms is not None:
                 self.expiries.add(reference)
-        queue.dead += dead
+        self._faults.graves.came(queue, [each for each in references if each.cause & DEATH_BITS])
         queue.counts[MOVED_IN] += len(references)
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
@@ -345,7 +345,8 @@ class References:
             if reference.failed:
                 self.attempts.add(reference.failed + 1)
             self._troubled_ended(reference, "succeeded", now_ms)
-        queue.dead -= self.forget(queue, references)
+        if dead := self.forget(queue, references):
+            self._faults.graves.left(queue, dead)
 
     def leave(
         self, reference: MessageReference, outcome: str, now_ms: int, reason: str | None = None, targets: Sequence[Queue] = ()
@@ -364,7 +365,8 @@ class References:
         targets: Sequence[Queue] = (),
     ) -> None:
         """References of one queue, withdrawn from it already, leave it other than by success."""
-        queue.dead -= self.forget(queue, references)
+        if dead := self.forget(queue, references):
+            self._faults.graves.left(queue, dead)
         queue.counts[COUNT_OF_OUTCOME[outcome]] += len(references)
         if outcome == "dead-lettered" and reason is not None:
             self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + len(references)
@@ -376,7 +378,7 @@ class References:
 
     def let_go(self, queue: Queue, references: Sequence[MessageReference], outcome: str, now_ms: int) -> None:
         """As ``leave_all``, of a queue that is removed already: the journal removes and counts the rest (upkeep/deleted_queues.py)."""
-        queue.dead -= self.forget(queue, references)
+        self.forget(queue, references)
         for reference in references:
             if reference.durable:
                 reference.message.stored -= 1
@@ -431,10 +433,11 @@ class References:
         """So many more are only on disk, of messages of ``size`` bytes; negative when they have come from there, or are gone."""
         self.disk_bytes = max(0, self.disk_bytes + REFERENCE_BYTES * references + size)
 
-    def forget(self, queue: Queue, references: Collection[MessageReference]) -> int:
-        """Counts those of one queue out; returns how many of them are dead letters."""
+    def forget(self, queue: Queue, references: Collection[MessageReference]) -> list[MessageReference]:
+        """Counts those of one queue out; returns the dead letters among them."""
         contents = queue.references
-        size = weight = elsewhere = transient = dead = 0
+        size = weight = elsewhere = transient = 0
+        dead: list[MessageReference] = []
         for reference in references:
             reference.where = GONE
             contents.pop(reference.sequence, None)
@@ -442,7 +445,8 @@ class References:
                 self.expiries.remove(reference)
             if reference.hops:
                 weight += _hops_bytes(reference.hops)
-                dead += reference.is_dead
+                if reference.is_dead:
+                    dead.append(reference)
             message = reference.message
             message.references -= 1
             if message.references:

@@ -5,24 +5,22 @@ What a filter has to look at, message by message, it does for a while: the answe
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
-
-from homing.journal.contract import DeadLetters
 
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
-from ..core.fault import FaultGroup
+from ..core.fault import Dead, FaultGroup
 from ..core.queue import Queue
 from ..core.rights import Right
 from ..delivery.chosen import PAGES
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from .counting import faults_now
 from .filters import cursor, read_filter
-from .host import Host
+from .host import Host, in_thread, in_turns
 from .messages import describe, describe_cause
-from .pages import Shown, whole
+from .pages import Shown, on_page, whole
 
 _MAX_PAGE: Final = 1_000
 _SOURCES: Final = 20
@@ -33,24 +31,32 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     """One for each queue that has dead letters, or where some are parked, the fullest first."""
     read.only(arguments, "limit", "after")
     groups = {each.fault_id: each for each in broker.faults(who)}
-    by_queue: dict[int, list[DeadLetters]] = {}
-    for each in (await faults_now(broker, host)).dead:
-        by_queue.setdefault(each.queue_id, []).append(each)
     shown = Shown(broker, who, Right.BROWSE, "dead-letters")
-    queues = [each for each in broker.post_office.queues.values() if each.queue_id in by_queue or each.parked]
-
-    def number(queue: Queue) -> int:
-        return sum(each.messages for each in by_queue.get(queue.queue_id, ())) or len(queue.parked)
+    queues = [each for each in broker.post_office.queues.values() if (each.dead or each.parked) and shown(queue_place(each))]
+    fullest = sorted(queues, key=lambda each: (-(each.dead or len(each.parked)), each.name))
+    page, _ = on_page(arguments, fullest)
+    times: dict[int, tuple[int, int]] = await in_thread(lambda: host.dead_since([each.queue_id for each in page]))
+    transient = Counter[int]()
+    for part in await in_turns(broker, broker.dead_in_memory()):
+        oldest_ms, newest_ms = times.get(part.queue_id, (part.oldest_ms, part.newest_ms))
+        times[part.queue_id] = min(oldest_ms, part.oldest_ms), max(newest_ms, part.newest_ms)
+        transient[part.queue_id] += part.messages
+    dead: dict[Queue, list[Dead]] = {}
+    for each in broker.fault_groups.graves.within(set(page)):
+        dead.setdefault(each.queue, []).append(each)
+    just_now = (broker.now_ms(),) * 2
 
     def describe(queue: Queue) -> dict[str, Any]:
-        parts = by_queue.get(queue.queue_id)
-        return _of_queue(broker, queue.name, parts, groups) if parts else _of_parked(queue)
+        if queue not in dead:
+            return _of_parked(queue)
+        oldest_ms, newest_ms = times.get(queue.queue_id, just_now)
+        came = {"transient": transient[queue.queue_id], "oldest_ms": oldest_ms, "newest_ms": newest_ms}
+        return {"queue": queue.name, **came, **_of_dead(broker, dead[queue], groups)}
 
-    fullest = sorted((each for each in queues if shown(queue_place(each))), key=lambda each: (-number(each), each.name))
     return whole(arguments, fullest, shown, describe)
 
 
-def _of_queue(broker: Broker, queue: str, parts: list[DeadLetters], groups: dict[int, FaultGroup]) -> dict[str, Any]:
+def _of_dead(broker: Broker, parts: list[Dead], groups: dict[int, FaultGroup]) -> dict[str, Any]:
     by_fault: dict[int, int] = {}
     reasons: dict[str, int] = {}
     for each in parts:
@@ -60,11 +66,7 @@ def _of_queue(broker: Broker, queue: str, parts: list[DeadLetters], groups: dict
     sources = sorted({each.source for each in parts if each.fault_id in groups and each.source})[:_SOURCES]
     settings = [broker.settings_of(source) for source in sources]
     return {
-        "queue": queue,
         "messages": sum(by_fault.values()),
-        "transient": sum(each.messages for each in parts if each.transient),
-        "oldest_ms": min(each.oldest_ms for each in parts),
-        "newest_ms": max(each.newest_ms for each in parts),
         "faults": len(by_fault),
         "top_fault": None if top is None else {"fault": top.fingerprint, "error_class": top.error_class, "text": top.text},
         "top_messages": max(by_fault.values()),

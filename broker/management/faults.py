@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
 from typing import Any, Final
 
-from homing.journal.contract import DeadLetters, FaultLife, FaultsNow
+from homing.journal.contract import FaultLife
 
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
@@ -13,8 +13,8 @@ from ..core.fault import FaultGroup
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
-from .counting import faults_now
-from .host import Host, in_thread
+from .counting import fault_lives
+from .host import Host, in_thread, in_turns
 from .pages import Shown
 
 _MOST: Final = 250
@@ -38,19 +38,12 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     shown.check()
     meant = read.contained(arguments)
     groups = [each for each in groups if meant(f"{each.error_class}: {each.text}")]
-    now = await faults_now(broker, host)
-    dead = _dead(now)
-
-    def order(group: FaultGroup) -> tuple[int, int, str]:
-        in_trouble = sum(each.messages for each in dead.get(group.fault_id, ()))
-        if group.fault_id in now.lives:
-            in_trouble += now.lives[group.fault_id].waiting
-        return -in_trouble, -group.last_ms, group.fingerprint
-
-    groups.sort(key=order)
+    counts = broker.fault_groups
+    in_trouble = {each: counts.graves.number(each) + counts.waits(each) for each in groups}
+    groups.sort(key=lambda each: (-in_trouble[each], -each.last_ms, each.fingerprint))
     page = groups[after : after + limit]
     hours = await in_thread(lambda: host.fault_hours([each.fault_id for each in page]))
-    items = [{**describe(each, now, dead), "hours": hours[each.fault_id]} for each in page]
+    items = [{**said, "hours": hours[each.fault_id]} for each, said in zip(page, await _described(broker, host, page), strict=True)]
     return {"items": items, "next": after + limit if len(groups) > after + limit else None, "left_out": shown.left_out()}
 
 
@@ -59,14 +52,13 @@ async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host
     """One fault, in every queue that met it: its groups, text and traceback of the first failure, failures by hour."""
     read.only(arguments, "fault")
     groups = found(broker, who, arguments, "fault")
-    now = await faults_now(broker, host)
     stored = await in_thread(lambda: host.describe_fault([each.fault_id for each in groups]))
-    first, dead = groups[0], _dead(now)
+    first = groups[0]
     return {
         "fault": first.fingerprint,
         "error_class": first.error_class,
         **stored._asdict(),
-        "groups": [describe(each, now, dead) for each in groups],
+        "groups": await _described(broker, host, groups),
     }
 
 
@@ -114,16 +106,17 @@ def found(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> lis
     return groups
 
 
-def _dead(now: FaultsNow) -> dict[int, list[DeadLetters]]:
-    """How many are dead, and where, by fault_id."""
-    found: dict[int, list[DeadLetters]] = {}
-    for each in now.dead:
-        found.setdefault(each.fault_id, []).append(each)
-    return found
+async def _described(broker: Broker, host: Host, groups: list[FaultGroup]) -> list[dict[str, Any]]:
+    lives = await fault_lives(broker, host, [each.fault_id for each in groups])
+    transient = Counter[int]()
+    for each in await in_turns(broker, broker.dead_in_memory()):
+        transient[each.fault_id] += each.messages
+    return [_describe(broker, each, lives[each.fault_id], transient[each.fault_id]) for each in groups]
 
 
-def describe(group: FaultGroup, now: FaultsNow, dead_of: Mapping[int, Sequence[DeadLetters]]) -> dict[str, Any]:
-    dead, life = dead_of.get(group.fault_id, ()), now.lives.get(group.fault_id) or FaultLife()
+def _describe(broker: Broker, group: FaultGroup, life: FaultLife, transient: int) -> dict[str, Any]:
+    """``transient``: of its dead letters."""
+    dead = broker.fault_groups.graves.of(group)
     return {
         "fault": group.fingerprint,
         "queue": group.queue,
@@ -133,8 +126,8 @@ def describe(group: FaultGroup, now: FaultsNow, dead_of: Mapping[int, Sequence[D
         "last_ms": group.last_ms,
         **life._asdict(),
         "dead": sum(each.messages for each in dead),
-        "transient": sum(each.messages for each in dead if each.transient) + life.transient,
-        "dead_in": sorted({now.queues.get(each.queue_id, "?") for each in dead}),
+        "transient": transient + life.transient,
+        "dead_in": sorted({each.queue.name for each in dead}),
         "message_ids": list(dict.fromkeys(group.message_ids)),  # one that failed again stands in them again
         "programs": [dict(zip(_PROGRAM, (*program, *times), strict=True)) for program, times in group.programs.items()],
         "muted": group.muted,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from homing.journal.contract import Failed, FaultDescription, FaultLife, FaultsNow
+from homing.journal.contract import Failed, FaultDescription, FaultLife
 
 from ..auth.access import Who, everywhere, free, needs, shown_only
 from ..broker import Broker
@@ -32,11 +32,11 @@ class Host(Protocol):
 
     def committed(self, transaction_id: str) -> bool: ...
 
-    def fault_lives(self) -> dict[int, FaultLife]: ...
+    def fault_lives(self, fault_ids: Collection[int]) -> dict[int, FaultLife]: ...
 
     def failures(self, since_ms: int, most: int) -> Iterator[Failed]: ...
 
-    def faults_now(self) -> FaultsNow: ...
+    def dead_since(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]: ...
 
     def events(self, kinds: Sequence[str], since_ms: int, after: int, limit: int) -> list[tuple[int, str, str, dict[str, Any]]]: ...
 

@@ -61,11 +61,19 @@ def whole(
 ) -> dict[str, Any] | list[dict[str, Any]]:
     """A list that is worked out at once: as a page where pages are asked for, ``next`` being its place. Raises Refused: see Shown.check."""
     shown.check()
+    page, end = on_page(arguments, items)
     if not is_paged(arguments):
-        return [describe(each) for each in items]
+        return [describe(each) for each in page]
+    return {"items": [describe(each) for each in page], "next": end if len(items) > end else None, "left_out": shown.left_out()}
+
+
+def on_page(arguments: dict[str, Any], items: Sequence[T]) -> tuple[Sequence[T], int]:
+    """Those that are asked for, and the place behind the last."""
+    if not is_paged(arguments):
+        return items, len(items)
     after = read.number(arguments, "after", 0, 0, read.MOST)
     end = after + read.number(arguments, "limit", MAX_PAGE, 1, MAX_PAGE)
-    return {"items": [describe(each) for each in items[after:end]], "next": end if len(items) > end else None, "left_out": shown.left_out()}
+    return items[after:end], end
 
 
 def is_paged(arguments: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from homing.journal.contract import Failed, Fault
+from homing.journal.contract import Failed, Fault, PolicyInForce
 
 from ..auth.access import Who, needs, place_named
 from ..broker import Broker
@@ -107,6 +107,8 @@ class _Account:
         self._held = held
         self._gone = gone
         self.rows: dict[tuple[str, ...], _Row] = {}
+        #: By policy in force: how many attempts there were; None: without end.
+        self._allowed: dict[str, int | None] = {}
 
     def count(self, failures: Iterable[Failed]) -> int:
         """Returns how many rows there were."""
@@ -127,7 +129,7 @@ class _Account:
         terms = Terms(settings, ConsumerPolicy(**policy) if policy else None)
         terms = under(rule, terms.settings, terms.policy) if rule else terms
         action, least_ms, most_ms = foreseen(terms, detail.failed)
-        if action is Action.REDELIVER and _was_a_verdict(failed):
+        if action is Action.REDELIVER and self._was_a_verdict(failed):
             action = Action.DEAD_LETTER
         row = self._row(failed, error_class, fault, rule.name if rule else None)
         row.failures += failed.number
@@ -146,18 +148,22 @@ class _Account:
             key = (queue, error_class, str(fingerprint), str(then), str(now))
         return self.rows.setdefault(key, _Row(queue, failed.address, error_class, fingerprint, text, then, now))
 
+    def _was_a_verdict(self, failed: Failed) -> bool:
+        """It was dead-lettered before its limit, and by no rule."""
+        detail = failed.detail
+        if detail.decision != Action.DEAD_LETTER.value or detail.rule:
+            return False
+        if detail.policy not in self._allowed:
+            self._allowed[detail.policy] = _allowed_under(failed.in_force)
+        allowed = self._allowed[detail.policy]
+        return detail.outcome in _VERDICTS or allowed is None or detail.failed < allowed
 
-def _was_a_verdict(failed: Failed) -> bool:
-    """It was dead-lettered before its limit, and by no rule."""
-    detail = failed.detail
-    if detail.decision != Action.DEAD_LETTER.value or detail.rule:
-        return False
-    in_force = failed.in_force
+
+def _allowed_under(in_force: PolicyInForce) -> int | None:
     policy = in_force.get("consumer_policy")
     settings = replace(
         DEFAULTS,
         max_delivery_attempts=in_force.get("max_delivery_attempts", DEFAULTS.max_delivery_attempts),
         allow_consumer_policy=in_force.get("allow_consumer_policy", DEFAULTS.allow_consumer_policy),
     )
-    allowed = attempts_allowed(settings, ConsumerPolicy(**policy) if policy else None)
-    return detail.outcome in _VERDICTS or allowed is None or detail.failed < allowed
+    return attempts_allowed(settings, ConsumerPolicy(**policy) if policy else None)

@@ -123,7 +123,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     queue, target, job = _read(broker, who, arguments)
     wanted = read_filter(broker, arguments)
     counts, transient = await count_chosen(broker, host, queue, wanted)
-    lives = await fault_lives(broker, host)
+    lives = await fault_lives(broker, host, {fault_id for fault_id, _ in counts if fault_id})
     groups = {each.fault_id: each for each in broker.faults(who)}
     parts: Counter[tuple[str | None, str | None]] = Counter()
     fared: dict[tuple[str | None, str | None], list[FaultLife]] = {}

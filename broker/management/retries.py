@@ -18,7 +18,6 @@ from ..core.rights import Right
 from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
 from . import arguments as read
-from .counting import fault_lives
 from .filters import read_filter
 from .host import Host, in_thread
 from .messages import describe, describe_fault
@@ -100,12 +99,10 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     for queue_id, queue in queues.items():
         due = [*times.get(queue_id, ()), *await _in_memory_only(queue, broker.now_ms())]
         times |= {queue_id: (min(due), max(due))} if due else {}
-    lives = await fault_lives(broker, host)
     groups: dict[str, list[tuple[int, FaultGroup]]] = {}
     for group in broker.faults(who):
-        life = lives.get(group.fault_id)
-        if life is not None and life.waiting > 0:
-            groups.setdefault(group.queue, []).append((life.waiting, group))
+        if (number := broker.fault_groups.waits(group)) > 0:
+            groups.setdefault(group.queue, []).append((number, group))
     items = [
         {
             "queue": queue.name,

@@ -85,10 +85,10 @@ class DeadLetterSweep:
         if not limits_anything(self._broker.settings):
             return 0
         await self._on_disk()
-        reader, now_ms = self._reader(), self._broker.now_ms()
+        now_ms = self._broker.now_ms()
         began = time.monotonic()
-        faults = await asyncio.to_thread(reader.faults_now, now_ms)
-        dead = faults.dead + await in_turns(self._broker, self._broker.dead_in_memory())
+        dead = await asyncio.to_thread(self._reader().dead)
+        dead += await in_turns(self._broker, self._broker.dead_in_memory())
         self._counting_s = time.monotonic() - began
         queues = self._broker.state.post_office.queues_by_id
         found = list(excess(dead, self._broker.settings_of, now_ms))

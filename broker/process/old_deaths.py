@@ -57,5 +57,5 @@ def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
             if reference is not None and not reference.cause:
                 reference.cause = cause
             if queue is not None:
-                queue.dead += 1
+                broker.state.faults.graves.count(queue, cause, 1)
     broker.journal.batch.faults().causes.update(causes)

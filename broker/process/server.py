@@ -6,13 +6,13 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from homing.journal.contract import FaultDescription, FaultLife, FaultsNow, Recovered
+from homing.journal.contract import FaultDescription, FaultLife, Recovered
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
@@ -242,9 +242,9 @@ class Server:
         """In a thread: whether a transaction of the last 24 h was committed."""
         return self._journal_reader().committed(transaction_id)
 
-    def fault_lives(self) -> dict[int, FaultLife]:
+    def fault_lives(self, fault_ids: Collection[int]) -> dict[int, FaultLife]:
         """In a thread: see JournalReader."""
-        return self._journal_reader().fault_lives(self._clock.now_ms())
+        return self._journal_reader().fault_lives(self._clock.now_ms(), fault_ids)
 
     def name_old_deaths(self) -> None:
         """See old_deaths.py."""
@@ -255,9 +255,9 @@ class Server:
         """In a thread: see JournalReader."""
         return self._journal_reader().events(kinds, since_ms, after, limit)
 
-    def faults_now(self) -> FaultsNow:
+    def dead_since(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
         """In a thread: see JournalReader."""
-        return self._journal_reader().faults_now(self._clock.now_ms())
+        return self._journal_reader().dead_since(queue_ids)
 
     def failures(self, since_ms: int, most: int) -> Iterator[Any]:
         """In a thread: see JournalReader."""

@@ -76,7 +76,7 @@ class Resources:
         self.prefixes: set[str] = set()
         self.idle = IdleQueues(state.wake)
         #: Called with every queue that was removed.
-        self.queue_gone: list[Callable[[Queue], None]] = []
+        self.queue_gone: list[Callable[[Queue], None]] = [state.faults.graves.forget]
         #: Work in steps that nobody waits for.
         self.begin: Callable[[Steps[None]], object] = at_once
         #: Called with the name of every address that was removed.

@@ -54,8 +54,9 @@ class Choice(NamedTuple):
     newest_first: bool = False
 
     @property
-    def is_all(self) -> bool:
-        return self[:-2] == Choice()[:-2]
+    def is_of_causes(self) -> bool:
+        """Whether nothing but the cause matters."""
+        return self[1:-2] == Choice()[1:-2]
 
 
 def chosen(connection: sqlite3.Connection, queue_id: int, choice: Choice, after: int, limit: int) -> list[int]:

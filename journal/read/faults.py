@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from ..commit.fault_changes import FAULT_SLOT_MS
@@ -15,8 +17,9 @@ _HOUR, _DAY = 3_600_000 // FAULT_SLOT_MS, 86_400_000 // FAULT_SLOT_MS
 _SUMS: Final = ", ".join(f"sum({name})" for name in COLUMNS)
 _COUNTS: Final = (
     f"SELECT fault_id, {_SUMS}, coalesce(sum(failures) FILTER (WHERE slot > :hour), 0),"
-    " coalesce(sum(failures) FILTER (WHERE slot > :day), 0) FROM fault_count GROUP BY fault_id"
+    " coalesce(sum(failures) FILTER (WHERE slot > :day), 0) FROM fault_count{of} GROUP BY fault_id"
 )
+_OF_THESE: Final = " WHERE fault_id IN (SELECT value FROM json_each(:fault_ids))"
 _DEAD: Final = (
     "WITH dead AS (SELECT queue_id, cause, count(*) AS messages, min(sequence) AS first, max(sequence) AS last"
     " FROM reference r INDEXED BY reference_dead WHERE cause & 7 AND {there} GROUP BY queue_id, cause)"
@@ -26,17 +29,32 @@ _ONE: Final = (
     "SELECT sequence, overlay_blob FROM reference INDEXED BY reference_dead WHERE queue_id = ? AND cause = ? AND cause & 7 LIMIT 1"
 )
 _ENTERED: Final = "(SELECT entered_at_ms FROM reference WHERE sequence = {})"
+_OF_QUEUE: Final = "reference r INDEXED BY reference_dead WHERE queue_id = :queue_id AND cause & 7"
+_ONE_OF: Final = f"(SELECT sequence FROM {_OF_QUEUE} AND cause = causes.cause AND {THERE} ORDER BY sequence {{}} LIMIT 1)"
+_SINCE: Final = (
+    f"WITH RECURSIVE causes(cause) AS (SELECT (SELECT cause FROM {_OF_QUEUE} ORDER BY cause LIMIT 1) UNION ALL"
+    f" SELECT (SELECT cause FROM {_OF_QUEUE} AND cause > causes.cause ORDER BY cause LIMIT 1) FROM causes WHERE cause IS NOT NULL)"
+    f" SELECT {_ENTERED.format('first')}, {_ENTERED.format('last')}"
+    f" FROM (SELECT min({_ONE_OF.format('ASC')}) AS first, max({_ONE_OF.format('DESC')}) AS last FROM causes)"
+)
 
 
-def lives(connection: sqlite3.Connection, now_ms: int) -> dict[int, FaultLife]:
-    """By fault_id."""
+def lives(connection: sqlite3.Connection, now_ms: int, fault_ids: Collection[int] | None = None) -> dict[int, FaultLife]:
+    """By fault_id; of these, or of all."""
     slot = now_ms // FAULT_SLOT_MS
-    rows = connection.execute(_COUNTS, {"hour": slot - _HOUR, "day": slot - _DAY})
+    sql = _COUNTS.format(of="" if fault_ids is None else _OF_THESE)
+    rows = connection.execute(sql, {"hour": slot - _HOUR, "day": slot - _DAY, "fault_ids": json.dumps([*(fault_ids or ())])})
     return {fault_id: FaultLife(*numbers) for fault_id, *numbers in rows}
 
 
-def queue_names(connection: sqlite3.Connection) -> dict[int, str]:
-    return dict(connection.execute("SELECT queue_id, name FROM queue"))
+def dead_since(connection: sqlite3.Connection, queue_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """When the oldest and the newest dead letter of each queue came; without those that have none. Found by one look for each cause."""
+    found = {}
+    for queue_id in queue_ids:
+        oldest_ms, newest_ms = connection.execute(_SINCE, {"queue_id": queue_id}).fetchone()
+        if oldest_ms is not None:
+            found[queue_id] = (oldest_ms, newest_ms)
+    return found
 
 
 def dead(connection: sqlite3.Connection) -> list[DeadLetters]:

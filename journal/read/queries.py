@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from .. import fingerprint
-from ..commit.fault_changes import FAULT_SLOT_MS
 from ..contract import (
     ON_HOLD_MS,
+    DeadLetters,
     Failed,
     FaultDescription,
     FaultLife,
-    FaultsNow,
     MessageRecord,
     PolicyInForce,
     QueueStat,
@@ -145,9 +144,6 @@ class JournalReader:
     def __init__(self, directory: Path) -> None:
         self._connection = open_read_only(directory)
         self._lock = threading.Lock()
-        #: What takes long to count, of the commit with this number of SQLite's.
-        self._counted: dict[Hashable, Any] = {}
-        self._version = 0
 
     def __enter__(self) -> Self:
         return self
@@ -222,18 +218,20 @@ class JournalReader:
             message = message or _message(connection, row)
         return message, references
 
-    def fault_lives(self, now_ms: int) -> dict[int, FaultLife]:
+    def fault_lives(self, now_ms: int, fault_ids: Collection[int]) -> dict[int, FaultLife]:
+        """See faults.lives."""
         with self._snapshot() as connection:
-            return self._lives(connection, now_ms)
+            return faults.lives(connection, now_ms, fault_ids)
 
-    def faults_now(self, now_ms: int) -> FaultsNow:
+    def dead(self) -> list[DeadLetters]:
+        """See faults.dead."""
         with self._snapshot() as connection:
-            dead, names = self._kept("dead", connection, lambda: (faults.dead(connection), faults.queue_names(connection)))
-            return FaultsNow(self._lives(connection, now_ms), dead, names)
+            return faults.dead(connection)
 
-    def _lives(self, connection: sqlite3.Connection, now_ms: int) -> dict[int, FaultLife]:
-        kept = self._kept(("lives", now_ms // FAULT_SLOT_MS), connection, lambda: faults.lives(connection, now_ms))
-        return dict(kept)
+    def dead_since(self, queue_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
+        """See faults.dead_since."""
+        with self._snapshot() as connection:
+            return faults.dead_since(connection, queue_ids)
 
     def events(self, kinds: Sequence[str], since_ms: int, after: int, limit: int) -> list[events.Event]:
         """See events.events."""
@@ -255,9 +253,6 @@ class JournalReader:
     def count_chosen(self, queue_id: int, choice: Choice) -> dict[tuple[int, str | None], int]:
         """See choosing.count."""
         with self._snapshot() as connection:
-            if choice.is_all:
-                whole: dict[tuple[int, str | None], int] = self._kept(queue_id, connection, lambda: count(connection, queue_id, choice))
-                return whole
             return count(connection, queue_id, choice)
 
     def failures(self, since_ms: int, most: int) -> Iterator[Failed]:
@@ -335,16 +330,6 @@ class JournalReader:
                     }
                 )
             return found
-
-    def _kept(self, question: Hashable, connection: sqlite3.Connection, count: Callable[[], Any]) -> Any:
-        """What was counted before, as long as nothing has been committed since."""
-        (version,) = connection.execute("PRAGMA data_version").fetchone()
-        if version != self._version:
-            self._version = version
-            self._counted.clear()
-        if question not in self._counted:
-            self._counted[question] = count()
-        return self._counted[question]
 
     @contextmanager
     def _snapshot(self) -> Iterator[sqlite3.Connection]:

@@ -21,6 +21,7 @@ from ..commit.writer_state import WriterState
 from ..contract import (
     DEATH_BITS,
     ON_HOLD_MS,
+    OTHER_FAULT,
     AddressRecord,
     FaultRecord,
     MessageRecord,
@@ -194,9 +195,14 @@ def _counted(connection: sqlite3.Connection, where: str) -> dict[tuple[int, int]
     return {(queue_id, rank): count for queue_id, rank, count in counts}
 
 
-def _dead(connection: sqlite3.Connection, where: str) -> dict[int, int]:
-    sql = f"SELECT queue_id, count(*) FROM reference r INDEXED BY reference_dead WHERE cause & {DEATH_BITS} AND {where} GROUP BY queue_id"
-    return dict(connection.execute(sql).fetchall())
+def _dead(connection: sqlite3.Connection, where: str) -> list[tuple[int, int, int]]:
+    dead = (
+        "SELECT queue_id, cause, count(*) AS messages FROM reference r INDEXED BY reference_dead"
+        f" WHERE cause & {DEATH_BITS} AND {where} GROUP BY queue_id, cause"
+    )
+    known = f"iif(fault.fault_id IS NULL, {OTHER_FAULT << 4} | cause & 15, cause)"
+    sql = f"SELECT queue_id, {known} AS known, sum(messages) FROM ({dead}) LEFT JOIN fault ON fault_id = cause >> 4 GROUP BY 1, 2"
+    return connection.execute(sql).fetchall()
 
 
 def _body_bytes(connection: sqlite3.Connection) -> int:
@@ -287,7 +293,8 @@ def _faults(connection: sqlite3.Connection, now_ms: int) -> list[RecoveredFault]
     counted = "FROM fault_count counted WHERE counted.fault_id = fault.fault_id AND"
     dead = f"EXISTS (SELECT 1 {counted} died > 0)"
     in_hour = f"(SELECT coalesce(sum(failures), 0) {counted} slot >= {now_ms // _HOUR_MS * _HOUR_MS // FAULT_SLOT_MS})"
-    texts = f"coalesce(substr(text, 1, 256), ''), {dead}, {in_hour}"
+    waiting = "(SELECT coalesce(sum(waiting), 0) FROM fault_count counted WHERE counted.fault_id = fault.fault_id)"
+    texts = f"coalesce(substr(text, 1, 256), ''), {dead}, {in_hour}, {waiting}"
     sql = f"SELECT fault.*, {texts} FROM fault LEFT JOIN fault_text USING (fault_id) ORDER BY last_ms"
     found = []
     for fault_id, fingerprint, queue, error_class, first_ms, last_ms, blob, *more in rows(connection, sql):
@@ -299,8 +306,8 @@ def _faults(connection: sqlite3.Connection, now_ms: int) -> list[RecoveredFault]
             log.error(
                 "fault-group-damaged: fault group %s is not what was written: who met it and when it was fixed is left out", fingerprint
             )
-        text, dead, in_hour = more
-        found.append(RecoveredFault(record, text, bool(dead), in_hour))
+        text, dead, in_hour, waiting = more
+        found.append(RecoveredFault(record, text, bool(dead), in_hour, waiting))
     return found
 
 

@@ -244,7 +244,7 @@ class DictJournal:
             committed=dict(self.transactions),
             quarantined=[],
             on_disk=on_disk,
-            dead=Counter(record.queue_id for record in self.references.values() if record.cause & DEATH_BITS),
+            dead=[(record.queue_id, record.cause, 1) for record in self.references.values() if record.cause & DEATH_BITS],
         )
 
 
@@ -420,10 +420,13 @@ class World:
         """What each queue counts is what stands in it, and memory is the sum of what is there."""
         memory = 0
         messages = set()
-        on_disk = defaultdict[int, set[int]](set)
+        on_disk = defaultdict[int, dict[int, int]](dict)
         for sequence, record in self.journal.rows().items():
             if record.cause & DEATH_BITS:
-                on_disk[record.queue_id].add(sequence)
+                on_disk[record.queue_id][sequence] = record.cause
+        graves = defaultdict[Queue, Counter[int]](Counter)
+        for grave in inside.faults(self.broker).graves.within(set(inside.queues(self.broker).values())):
+            graves[grave.queue][grave.cause & 15] += grave.messages
         for queue in inside.queues(self.broker).values():
             by_place: dict[Where, int] = {}
             of_queue = 0
@@ -447,8 +450,9 @@ class World:
             assert queue.on_hold == len(on_hold), f"{queue.name}: on hold"
             assert len(queue.parked) == by_place.get(Where.PARKED, 0), f"{queue.name}: parked"
             assert not by_place.get(Where.GONE)
-            dead = {n for n, each in queue.references.items() if each.hops and each.cause & DEATH_BITS}
-            assert queue.dead == len(dead | on_disk[queue.queue_id]), f"{queue.name}: dead letters"
+            dead = {n: each.cause for n, each in queue.references.items() if each.hops and each.cause & DEATH_BITS}
+            causes = Counter(cause & 15 for cause in (on_disk[queue.queue_id] | dead).values())
+            assert (queue.dead, graves[queue]) == (causes.total(), causes), f"{queue.name}: dead letters"
         pager = inside.pager(self.broker)
         assert pager.quota.coming_bytes == sum(pager.reads.reading.values())
         # An estimate after a start that only counted; of nothing it is nothing.

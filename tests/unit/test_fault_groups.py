@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,10 +19,12 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.entries import fault_groups
 from homing.broker.entries.choosing import choice
+from homing.broker.entries.counting import known
 from homing.broker.entries.fault_groups import OTHER, FaultGroups
 from homing.broker.protocols.amqp091.codec import method_frame
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import FaultStat
+from homing.journal.read.choosing import Choice
 from homing.journal.read.queries import JournalReader
 from tests import inside
 from tests.model.world import World
@@ -173,9 +176,9 @@ async def test_a_fault_may_come_again_in_the_batch_that_its_group_went_in(monkey
     async with opened(tmp_path) as (journal, recovered):
         assert {record.error_class: more for record, *more in recovered.faults} == {
             # What failed lately did so, whichever group it was in.
-            "other": ["", False, 6],
-            "a": ["text", False, 1],
-            "b": ["text", True, 1],
+            "other": ["", False, 6, 6],
+            "a": ["text", False, 1, 1],
+            "b": ["text", True, 1, 0],
         }
         restored = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
         restored.restore(recovered.faults)
@@ -215,18 +218,25 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
     async with opened(tmp_path) as (journal, _):
         groups = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
         journal.batch.queue(queue(name="DLQ"))
+        graves = Queue(1, "DLQ", "DLQ", "anycast", AddressSettings(), created_at_ms=0)
         for sequence, source in enumerate(("orders", "stock", "orders", "orders"), 10):
             died = failed(groups, f"kind{sequence}", source, NOW_MS)
             groups.dead_lettered(source, [died], "delivery_limit", NOW_MS)
+            groups.graves.came(graves, [died])
             send(journal, sequence, hops=[hop(sequence - 9, queue=source)], cause=died.cause)
         await journal.flush()
+    async with opened(tmp_path) as (_, recovered):
+        restored = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
+        restored.restore(recovered.faults)
+        for _, cause, number in recovered.dead:
+            restored.graves.count(graves, cause, number)
     with JournalReader(tmp_path) as reader:
-        dead = reader.faults_now(NOW_MS).dead
+        dead = reader.dead()
         reported = [(each.fault_id == OTHER, each.source) for each in dead]
         assert reported == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
         settings = AddressSettings(dead_letter_quota=1)
         assert [(each.source, each.number) for each in excess(dead, lambda name: settings, NOW_MS)] == [("orders", 2)]
-        state = cast(Any, SimpleNamespace(faults=groups))
+        state = cast(Any, SimpleNamespace(faults=groups, journal=SimpleNamespace(next_id=lambda: 100)))
         wanted = [Filter(from_queue="orders"), Filter(fault="other"), Filter(fault="other", from_queue="stock")]
         assert [reader.chosen(1, choice(state, each, 100), 0, 10) for each in wanted] == [[10, 12, 13], [10, 11], [11]]
         numbers = reader.count_chosen(1, choice(state, Filter(), 100))
@@ -234,6 +244,14 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
             *((False, "orders", 1), (False, "orders", 1)),
             *((True, "orders", 1), (True, "stock", 1)),
         ]
+        assert reader.dead_since([1, 2]) == {1: (dead[0].oldest_ms, dead[-1].newest_ms)}
+        # What is counted as it comes and goes says the same of those that are told apart, and how many the others are.
+        assert sorted((each.fault_id == OTHER, each.source, each.messages) for each in groups.graves.within({graves})) == [
+            *((False, "orders", 1), (False, "orders", 1), (True, None, 2)),
+        ]
+        assert Counter(groups.graves.within({graves})) == Counter(restored.graves.within({graves}))
+        found, left = known(state, graves, Filter(from_queue="orders"))
+        assert found + Counter(reader.count_chosen(1, cast(Choice, left))) == {each: 1 for each in numbers if each[1] == "orders"}
 
 
 @pytest.mark.parametrize(
