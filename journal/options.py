@@ -36,6 +36,8 @@ class JournalOptions:
     backup_directory: str = "backups"
     #: Where dead letters are archived before they are removed; relative to the data directory.
     archive_directory: str = "archive"
+    #: Where reports stand that clients may read; relative to the data directory.
+    report_directory: str = "reports"
     #: Before a migration a copy of the database is made, where twice its size is free.
     keep_before_migration: bool = True
     #: What to do with rows that fail their checksum at start.

@@ -42,7 +42,11 @@ def book(body: bytes) -> None:
 class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
-    text: str
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
 
     @property
     def leads_to(self) -> str:
@@ -108,13 +112,13 @@ class Visitor:
         try:
             connection.request(method, path, body, sent)
             answer = connection.getresponse()
-            text = answer.read().decode()
+            content = answer.read()
             told = {name.lower(): value for name, value in answer.getheaders()}
         finally:
             connection.close()
         if "set-cookie" in told:
             self.cookie = told["set-cookie"].partition(";")[0]
-        return Answer(answer.status, told, text)
+        return Answer(answer.status, told, content)
 
     def see(self, path: str, status: int = 200) -> Page:
         answer = self.ask("GET", path)

@@ -102,5 +102,23 @@ class NoHost:
     async def reload(self) -> list[Change]:
         raise Refused("no-config-file", "there is none", "none is needed")
 
+    def start_export(self, with_tracebacks: bool) -> dict[str, Any]:
+        return {}
+
+    async def discard_export(self) -> dict[str, Any]:
+        return {}
+
+    def export_status(self) -> dict[str, Any]:
+        return {}
+
+    def export_part(self, name: str, offset: int, most: int) -> dict[str, Any]:
+        raise Refused("no-such-export", "there is none", "none is needed")
+
+    def reports(self) -> dict[str, Any]:
+        return {}
+
+    def report_part(self, name: str, offset: int, most: int) -> dict[str, Any]:
+        raise Refused("no-such-report", "there is none", "none is needed")
+
     async def backup(self, name: str) -> dict[str, Any]:
         raise Refused("backup-name", "there is no journal", "none is needed")

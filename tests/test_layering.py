@@ -177,6 +177,7 @@ SHARED_PRIVATE: dict[str, set[str]] = {
     "client": {"_end", "_scope", "_settlement", "_state", "_tag"},
     "broker/config": {"_outline"},
     "broker/process/shutdown": {"_exit"},
+    "broker/process/export_child": {"_exit"},
     "journal/store": {"_STOP_RUNNING_SENTINEL", "_thread"},
     "testing": {"_selector"},
     "homing/integrations": {"_RabbitmqConsumer", "_tag", "_basic_publish", "_impl", "_on_socket_writable", "_transport"},

@@ -205,6 +205,7 @@ class JournalSection(Section):
     #: Relative to the data directory.
     backup_directory: str = Field(default="backups", min_length=1, max_length=4096)
     archive_directory: str = Field(default="archive", min_length=1, max_length=4096)
+    report_directory: str = Field(default="reports", min_length=1, max_length=4096)
     keep_before_migration: bool = True
     on_damage: Literal["refuse", "quarantine"] = "refuse"
 

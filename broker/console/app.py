@@ -78,6 +78,10 @@ _PAGES: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/journal", journal.journal),
     ("GET", "/journal/backup", journal.backing_up),
     ("POST", "/journal/backup", journal.back_up),
+    ("GET", "/journal/export", journal.exporting),
+    ("POST", "/journal/export", journal.export),
+    ("GET", "/journal/export/{name}", journal.export_file),
+    ("GET", "/reports/{name}", journal.report),
     ("GET", "/events", events.events),
     ("GET", "/search", search.search),
 )

@@ -44,7 +44,8 @@ class Guard:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                headers.update(_HEADERS)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
                 headers.setdefault("cache-control", kept if message["status"] == 200 else "no-store")
             await send(message)
 

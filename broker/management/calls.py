@@ -22,6 +22,7 @@ from . import (
     events,
     exchanges,
     faults,
+    files,
     histories,
     host,
     messages,
@@ -70,6 +71,8 @@ AT_ONCE: Final[dict[str, Handler]] = {
     "redrive-status": redrives.one,
     "settings": host.settings,
     "statistics": host.statistics,
+    "start-export": files.start_export,
+    "export": files.export,
 }
 #: Answered once what they did is on disk.
 CHANGES: Final[dict[str, Handler]] = {
@@ -132,7 +135,14 @@ PROCESS: Final[dict[str, Handler]] = {
     "backup": host.backup,
     "reload": host.reload,
 }
-VERBS: Final[dict[str, Handler]] = {**LISTS, **AT_ONCE, **CHANGES, **SETTINGS, **OF_ONE, **READS, **PROCESS}
+#: Files, a part at a time.
+FILES: Final[dict[str, Handler]] = {
+    "discard-export": files.discard_export,
+    "export-part": files.export_part,
+    "reports": files.reports,
+    "report-part": files.report_part,
+}
+VERBS: Final[dict[str, Handler]] = {**LISTS, **AT_ONCE, **CHANGES, **SETTINGS, **OF_ONE, **READS, **FILES, **PROCESS}
 
 
 class Calls:
@@ -149,9 +159,9 @@ class Calls:
             queues.one: {"meter": self.meter},
             queues.list_queues: {"meter": self.meter},
             connections.list_all: {"sockets": host.sockets},
-            VERBS["settings"]: {"host": host},
+            **{VERBS[verb]: {"host": host} for verb in ("settings", "start-export", "export")},
             VERBS["statistics"]: {"host": host, "meter": self.meter},
-            **{handler: {"host": host} for handler in (*READS.values(), *PROCESS.values())},
+            **{handler: {"host": host} for handler in (*READS.values(), *FILES.values(), *PROCESS.values())},
         }
 
     def run(self, connection: Connection, verb: str, arguments: dict[str, Any], answer: Answer) -> bool:
@@ -179,12 +189,15 @@ class Calls:
             elif verb in READS:
                 self._check_room()
                 self._broker.when_known(lambda: self.start(asked(arguments), answer))
+            elif verb in FILES:
+                self._check_room()
+                self.start(asked(arguments), answer)
             else:
                 self._check_room()
                 self.start(asked(arguments), partial(self._when_safe, answer))
         except Exception as error:
             answer(_refusal(error))
-        return verb in LISTS or verb in AT_ONCE or verb in READS
+        return verb in LISTS or verb in AT_ONCE or verb in READS or verb in FILES
 
     def _ask(self, verb: str, handler: Handler, *arguments: Any) -> Any:
         times = self._broker.step_times

@@ -117,6 +117,7 @@ async def _serve(
         exit_code = await until_stopped(server, journal, list(listening.values()), stop, health)
     finally:
         await console.close()
+        await server.exports.discard()
         server.close()
         await close_in_time(journal)
         server.manager.close()

@@ -9,11 +9,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from homing.journal.contract import FaultDescription, FaultLife, Recovered
 from homing.journal.errors import JournalError
+from homing.journal.export.exports import Exports
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 from homing.journal.read.queries import JournalReader
@@ -37,7 +40,7 @@ from ..protocols.amqp091.codec_cache import SHARED
 from ..protocols.transport import SocketTransport
 from ..protocols.turns import Turns
 from ..tls.certificate import Certificate
-from . import keeping, start_notes
+from . import files, keeping, start_notes
 from .dead_letter_sweep import DeadLetterSweep
 from .declarations import declare
 from .heap import Heap
@@ -60,6 +63,7 @@ _CACHE_SHARE: Final = 16
 _LEAST_CACHE_BYTES: Final = 2 << 20
 #: The part of it that what all AMQP connections remember together takes at most.
 _SHARE_OF_SHARED_CACHE: Final = 64
+_EXPORT_CHILD: Final = "homing.broker.process.export_child"
 #: A page of an answer, where frames are not smaller.
 _ANSWER_BYTES: Final = 512 * 1024
 _LAGS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -115,6 +119,7 @@ class Server:
         )
         self.broker.access.audit = audit.write
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
+        self.exports = Exports(config.data_directory, _EXPORT_CHILD, clock.now_ms, lambda: journal.space_low)
         self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time, self._release_memory)
         self._releasing: asyncio.Task[None] | None = None
         self._shared_cache = Owner(self.broker.memory, Kind.CACHES)
@@ -304,6 +309,38 @@ class Server:
         except asyncio.CancelledError:
             raise Refused("backup-interrupted", "the broker is stopping", "make the backup of the stopped one, with --data") from None
 
+    def start_export(self, with_tracebacks: bool) -> dict[str, Any]:
+        """Raises Refused."""
+        at = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
+        try:
+            self.exports.start(f"{at:%Y-%m-%dT%H%M%SZ}", with_tracebacks)
+        except JournalError as error:
+            raise Refused(error.code, error.message, error.fix) from error
+        return self.exports.status
+
+    async def discard_export(self) -> dict[str, Any]:
+        await self.exports.discard()
+        return self.exports.status
+
+    def export_status(self) -> dict[str, Any]:
+        return self.exports.status
+
+    def export_part(self, name: str, offset: int, most: int) -> dict[str, Any]:
+        """In a thread: see files.export_part."""
+        return files.export_part(self.exports.file(name), offset, most)
+
+    def reports(self) -> dict[str, Any]:
+        """In a thread: those there are, and where."""
+        return {"directory": str(self._report_directory), "items": files.reports(self._report_directory)}
+
+    def report_part(self, name: str, offset: int, most: int) -> dict[str, Any]:
+        """In a thread: see files.report_part."""
+        return files.report_part(self._report_directory, name, offset, most)
+
+    @property
+    def _report_directory(self) -> Path:
+        return self.config.data_directory / self.config.journal.report_directory
+
     def sockets(self) -> dict[object, SocketTransport]:
         return {transport.session: transport for transport in self.listeners.transports}
 
@@ -439,6 +476,7 @@ async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rn
     finally:
         server.close()
         await server.sweep.close_archiver()
+        await server.exports.discard()
         await journal.close()
 
 

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pika
@@ -143,6 +144,10 @@ call("users", ADMINISTER)(lambda name, _: {})
 call("add-user", ADMINISTER)(lambda name, _: {"name": name, "hash": HASH})
 call("reload", ADMINISTER)(lambda name, _: {})
 call("backup", ADMINISTER)(lambda name, _: {"name": name})
+call("start-export", ADMINISTER, before=lambda house, name: house.admin.call("discard-export"))(lambda name, _: {})
+call("discard-export", ADMINISTER)(lambda name, _: {})
+call("export", ADMINISTER)(lambda name, _: {})
+call("reports", BROWSE)(lambda name, _: {})
 call("transaction-outcome")(lambda name, _: {"transaction_id": name})
 call("unset-settings", MANAGE, before=lambda house, name: house.admin.call("set-settings", layers={name: {"max-length": 5}}))(
     lambda name, _: {"pattern": name}
@@ -188,6 +193,22 @@ def a_user(house: House, name: str) -> None:
     house.admin.call("add-user", name=name, hash=HASH, grants=[{"rights": ["send"]}])
 
 
+def an_export(house: House, name: str) -> str:
+    if house.admin.call("export")["state"] == "none":
+        house.admin.call("start-export")
+    wait_until("the export is made", lambda: house.admin.call("export")["state"] == "done")
+    return str(house.admin.call("export")["name"])
+
+
+def a_report(house: House, name: str) -> str:
+    place = Path(house.admin.call("reports")["directory"]) / name
+    place.mkdir(parents=True)
+    (place / "report.html").write_text("a report")
+    return name
+
+
+call("export-part", ADMINISTER, before=an_export)(lambda name, made: {"name": made, "offset": 0})
+call("report-part", BROWSE, before=a_report)(lambda name, made: {"name": made, "offset": 0})
 call("move-message", CONSUME, SEND, before=two)(lambda name, number: {"message_id": number, "queue": f"{name}.to"})
 call("move-dead-letters", CONSUME, SEND, before=dead_and_a_queue)(
     lambda name, _: {"queue": f"DLQ.{name}", "to": f"{name}.to", "filter": {"from_queue": name}}

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import homing
 from homing import AckMode
-from homing.broker.console.api.operations import OPERATIONS
+from homing.broker.console.api.operations import JSON, OPERATIONS
 from tests.acceptance.semantics_support import until
 from tests.console_support import GUEST, Visitor, console
 from tests.process import Server
@@ -146,7 +146,7 @@ def _paths(visitor: Visitor) -> list[str]:
     given = {"queue": "DLQ.orders", "address": "orders"}
     calls = []
     for each in OPERATIONS:
-        if each.method == "GET" and not each.streams and "{redrive}" not in each.path:
+        if each.method == "GET" and each.media == JSON and "{redrive}" not in each.path:
             path = "/api/v1" + each.path.format_map({"message_id": number, "fault": fault.rpartition("/")[2], "connection": "c0"})
             query = urllib.parse.urlencode({name: value for name, value in given.items() if name in each.asks.model_fields})
             calls.append(f"{path}?{query}" if query else path)

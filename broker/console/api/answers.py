@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, RootModel
 
 Ms = Annotated[int, Field(description="Milliseconds since 1970.")]
 #: A text; or what is none, as base64.
@@ -388,6 +388,32 @@ class Backup(Answer):
     path: str
     messages: int
     bytes: int
+
+
+class Export(Answer):
+    state: Annotated[str, Field(description="none, running, done or failed.")]
+    name: str | None
+    started_ms: Ms | None
+    ended_ms: Ms | None
+    table: Annotated[str | None, Field(description="What it is at.")]
+    rows: Annotated[int, Field(description="Of that table so far; in the end of all.")]
+    bytes: Annotated[int | None, Field(description="Of the file.")]
+    why: Annotated[str | None, Field(description="It has failed.")]
+
+
+class Report(Answer):
+    name: str
+    at_ms: Ms
+    bytes: int
+
+
+class Reports(Answer):
+    directory: Annotated[str, Field(description="Where they stand, on the broker's machine.")]
+    items: list[Report]
+
+
+class File(RootModel[str]):
+    """Bytes."""
 
 
 class Problem(BaseModel):

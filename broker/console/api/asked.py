@@ -274,3 +274,11 @@ class Grant(OfUser, Granted):
 
 class Backup(Asked):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Of the directory that is made.")]
+
+
+class StartExport(Asked):
+    with_tracebacks: Annotated[bool, Field(description="They may contain secrets.")] = False
+
+
+class OfFile(Asked):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="As the list of them has it.")]

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from . import answers
-from .operations import OPERATIONS, Operation
+from .operations import JSON, OPERATIONS, Operation
 
 ROOT: Final = "/api/v1"
 #: Says which broker is meant, by its address.
@@ -85,11 +85,11 @@ def _operation(operation: Operation, asked: dict[str, Any], answer: dict[str, An
             "required": [name for name in required if name not in in_path],
             "additionalProperties": False,
         }
-        found["requestBody"] = {"required": bool(body["required"]), "content": {"application/json": {"schema": body}}}
+        found["requestBody"] = {"required": bool(body["required"]), "content": {JSON: {"schema": body}}}
     problems = {status: {"description": said, "content": _PROBLEM} for status, said in _PROBLEMS.items()}
-    done: dict[str, Any] = {"application/json": {"schema": answer}}
+    done: dict[str, Any] = {operation.media: {"schema": answer}}
     if operation.streams:
-        done = {"text/event-stream": {"schema": {"type": "string", "contentMediaType": "application/json", "contentSchema": answer}}}
+        done = {operation.media: {"schema": {"type": "string", "contentMediaType": JSON, "contentSchema": answer}}}
     return {**found, "responses": {"200": {"description": "Done", "content": done}, **problems}}
 
 

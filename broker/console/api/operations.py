@@ -17,9 +17,13 @@ from ...words.redrives import against
 from .. import edits, reads
 from ..actions import retry_fault
 from ..commands import Commands
+from ..files import HTML, TAR, export_file, report_file
 from . import answers, asked
 
 A = TypeVar("A", bound=asked.Asked)
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
 
 
 class Asker:
@@ -36,8 +40,8 @@ class Asker:
 
 @dataclass(frozen=True)
 class Operation:
-    """``path`` is behind ``/api/v1``; ``asks`` and ``answers``: models of what comes and goes. ``streams``: what is asked for goes on, as
-    server-sent events; ``run`` has a page of it."""
+    """``path`` is behind ``/api/v1``; ``asks`` and ``answers``: models of what comes and goes. ``media``: of what is answered, JSON or, of
+    what goes on, server-sent events, each of which is of that model, and ``run`` has a page of them; else ``run`` answers with a file."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -45,7 +49,11 @@ class Operation:
     asks: type[asked.Asked]
     answers: type[BaseModel]
     run: Callable[[Asker, Any], Awaitable[Any]]
-    streams: bool = False
+    media: str = JSON
+
+    @property
+    def streams(self) -> bool:
+        return self.media == EVENTS
 
     @property
     def name(self) -> str:
@@ -61,13 +69,13 @@ OPERATIONS: Final[list[Operation]] = []
 
 
 def _operation(
-    method: Literal["GET", "POST"], path: str, summary: str, answer: type[BaseModel], streams: bool = False
+    method: Literal["GET", "POST"], path: str, summary: str, answer: type[BaseModel], media: str = JSON
 ) -> Callable[[Callable[[Asker, A], Awaitable[Any]]], Callable[[Asker, A], Awaitable[Any]]]:
     """``summary``: what it shows or does. What it asks for is the type of the function's second argument, which its name is of, too."""
 
     def put(run: Callable[[Asker, A], Awaitable[Any]]) -> Callable[[Asker, A], Awaitable[Any]]:
         asks = getattr(asked, run.__annotations__["said"].removeprefix("asked."))
-        OPERATIONS.append(Operation(method, path, summary, asks, answer, run, streams))
+        OPERATIONS.append(Operation(method, path, summary, asks, answer, run, media))
         return run
 
     return put
@@ -297,7 +305,7 @@ async def events(asker: Asker, said: asked.EventsPage) -> Any:
     return await asker.call("events", kinds=said.kinds or None, since_ms=said.since_ms, limit=said.limit, after=said.after)
 
 
-@_operation("GET", "/events/stream", "Events as they happen, server-sent, each with its number as id", answers.BrokerEvent, streams=True)
+@_operation("GET", "/events/stream", "Events as they happen, server-sent, each with its number as id", answers.BrokerEvent, media=EVENTS)
 async def event_stream(asker: Asker, said: asked.EventStream) -> Any:
     return await asker.call("events", kinds=said.kinds or None, since_ms=said.since_ms, after=said.after)
 
@@ -391,3 +399,33 @@ async def revoke(asker: Asker, said: asked.Grant) -> Any:
 @_operation("POST", "/journal/backup", "Copy the journal while the broker goes on", answers.Backup)
 async def backup(asker: Asker, said: asked.Backup) -> Any:
     return await asker.call("backup", name=said.name)
+
+
+@_operation("GET", "/export", "How far the export is that was asked for last", answers.Export)
+async def export(asker: Asker, said: asked.Nothing) -> Any:
+    return await asker.call("export")
+
+
+@_operation("POST", "/export", "Begin an export of the journal, which takes the place of the one before", answers.Export)
+async def start_export(asker: Asker, said: asked.StartExport) -> Any:
+    return await asker.call("start-export", with_tracebacks=said.with_tracebacks)
+
+
+@_operation("POST", "/export/discard", "End the export that is being made, and remove the file of one that is there", answers.Export)
+async def discard_export(asker: Asker, said: asked.Nothing) -> Any:
+    return await asker.call("discard-export")
+
+
+@_operation("GET", "/export/{name}", "The export, as a file", answers.File, TAR)
+async def download_export(asker: Asker, said: asked.OfFile) -> Any:
+    return await export_file(asker.connection, said.name)
+
+
+@_operation("GET", "/reports", "Reports that were made beside the broker, the latest first", answers.Reports)
+async def reports(asker: Asker, said: asked.Nothing) -> Any:
+    return await asker.call("reports")
+
+
+@_operation("GET", "/reports/{name}", "The page of a report, as a file", answers.File, HTML)
+async def download_report(asker: Asker, said: asked.OfFile) -> Any:
+    return await report_file(asker.connection, said.name, shown=False)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, get_origin
+from typing import Any, Final, cast, get_origin
 
 from pydantic import ValidationError
 from starlette.requests import Request
@@ -23,10 +23,9 @@ from ..links import Brokers
 from ..problems import READ_ONLY, Problem
 from .asked import EventStream
 from .openapi import BROKER, ROOT, document
-from .operations import OPERATIONS, Asker, Operation
+from .operations import JSON, OPERATIONS, Asker, Operation
 from .streams import Streams
 
-_JSON: Final = "application/json"
 _PROBLEM_JSON: Final = "application/problem+json"
 _OF_URLS: Final = str.maketrans("-_", "+/")
 #: Of a number that the broker may have given.
@@ -44,7 +43,7 @@ def routes(brokers: Brokers, read_only: bool) -> list[Route]:
     described = json.dumps(document(), ensure_ascii=False).encode()
 
     async def openapi(request: Request) -> Response:
-        return Response(described, media_type=_JSON)
+        return Response(described, media_type=JSON)
 
     # One a path, so that what it has no method for is told which it has.
     by_path: dict[str, dict[str, _Answer]] = {}
@@ -91,6 +90,8 @@ def _answering(operation: Operation, brokers: Brokers, streams: Streams) -> _Ans
 
                 return await _streamed(streams, request, said, look)
             found = await operation.run(Asker(connection, links.commands), said)
+            if operation.media != JSON:
+                return cast(Response, found)
         except homing.HomingError as error:
             return problem_of(Problem.of(error))
         except Problem as problem:
@@ -115,7 +116,7 @@ def _found(request: Request, body: bytes) -> Response:
     tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     if request.method == "GET" and request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers={"ETag": tag})
-    return Response(body, media_type=_JSON, headers={"ETag": tag} if request.method == "GET" else None)
+    return Response(body, media_type=JSON, headers={"ETag": tag} if request.method == "GET" else None)
 
 
 def _credentials(request: Request) -> tuple[str, str]:
@@ -152,8 +153,8 @@ async def _json(request: Request) -> dict[str, Any]:
     body = await body_of(request)
     if not body:
         return {}
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise Problem("invalid-body", "the body is not said to be JSON", f"send Content-Type: {_JSON}")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
+        raise Problem("invalid-body", "the body is not said to be JSON", f"send Content-Type: {JSON}")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):

@@ -13,8 +13,8 @@ import homing
 from homing.journal import json_text
 
 from ..problems import Problem
+from .operations import EVENTS
 
-MEDIA: Final = "text/event-stream"
 _LOOK_S: Final = 1.0
 #: Looks without anything new after which a line says that the stream is still there.
 _QUIET: Final = 15
@@ -37,7 +37,7 @@ class Streams:
         if self._open >= _MOST:
             raise Problem(*_TOO_MANY, 503)
         first = await look(after)
-        return StreamingResponse(self._told(look, first, after), media_type=MEDIA)
+        return StreamingResponse(self._told(look, first, after), media_type=EVENTS)
 
     async def _told(self, look: Look, page: dict[str, Any], after: int) -> AsyncIterator[str]:
         self._open += 1

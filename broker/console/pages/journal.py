@@ -1,4 +1,4 @@
-"""The journal: how large it is, what the disk has left, and a copy of it."""
+"""The journal: how large it is, what the disk has left; a copy of it, an export, and reports on exports."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from datetime import UTC, datetime
 from starlette.responses import Response
 
 from ...words.amounts import size
-from ..visits import Deed, Visit
+from .. import files, reads
+from ..visits import Deed, Visit, goes_to
 
 
 async def journal(visit: Visit) -> Response:
     found = await visit.call("statistics")
-    return visit.page("journal", disk=found["disk"], journal=found["journal"], log_bytes=found["log_bytes"], version=found["version"])
+    told = {"export": await reads.if_told(visit.call("export")), "reports": await reads.if_told(visit.call("reports"))}
+    return visit.page(
+        "journal", disk=found["disk"], journal=found["journal"], log_bytes=found["log_bytes"], version=found["version"], **told
+    )
 
 
 async def backing_up(visit: Visit) -> Response:
@@ -38,3 +42,34 @@ async def back_up(visit: Visit) -> Response:
     said = await visit.form()
     made = await visit.call("backup", name=said.get("name", ""))
     return visit.page("backup", made=made)
+
+
+async def exporting(visit: Visit) -> Response:
+    found = await visit.call("statistics")
+    before = await visit.call("export")
+    instead = f" It takes the place of the one of {before['name']}." if before["state"] == "done" else ""
+    return visit.ask(
+        Deed(
+            "Export the journal",
+            f"This writes what is known of messages as Parquet on the broker's disk, where {size(found['disk']['free_bytes'])} are free, "
+            f"without bodies and tracebacks. The database has {size(found['journal']['database_bytes'])}.{instead}",
+            "Export",
+            "/journal",
+            "homing journal export --out snapshot",
+            style="primary",
+        )
+    )
+
+
+async def export(visit: Visit) -> Response:
+    said = await visit.form()
+    await visit.call("discard-export" if said.get("act") == "discard" else "start-export")
+    return goes_to("/journal")
+
+
+async def export_file(visit: Visit) -> Response:
+    return await files.export_file(visit.connection, visit.request.path_params["name"])
+
+
+async def report(visit: Visit) -> Response:
+    return await files.report_file(visit.connection, visit.request.path_params["name"], shown=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
 import re
+import tarfile
 import urllib.parse
 from pathlib import Path
 
@@ -10,10 +13,11 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
+import homing
 from examples.failure_reports.with_pika import reporting
 from homing.client import blocking
 from tests.amqp_support import channel, get, wait_for_count
-from tests.console_support import PAYLOADS, Api, Fail, Page, Visitor, book
+from tests.console_support import GUEST, PAYLOADS, Api, Fail, Page, Visitor, book
 from tests.process import HomingCommand, Server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -319,6 +323,53 @@ def test_the_journal_is_shown_and_backed_up(visitor: Visitor, broker: Server) ->
     fields = dict(asked.fields("/journal/backup"))
     refused = visitor.send("/journal/backup", fields)
     assert (refused.status, fields["name"] in refused.text) == (400, True), "a backup of that name is there"
+
+
+def test_an_export_is_made_from_the_page_and_handed_out(visitor: Visitor, api: Api, native: blocking.Connection) -> None:
+    asked = visitor.see("/journal/export")
+    assert re.search(r"where [\d.,]+ [KMGT]iB are free", asked.text), "its numbers first"
+    assert visitor.send("/journal/export", asked.fields("/journal/export")).leads_to == "/journal"
+    assert api.ask("POST", "/export")[1]["code"] == "export-running"
+    wait_until("it is made", lambda: "Download" in visitor.see("/journal").links)
+    made = api.get("/export")
+    answer = visitor.ask("GET", f"/api/v1/export/{made['name']}", headers=GUEST)
+    assert answer.headers["content-disposition"] == f'attachment; filename="homing-export-{made["name"]}.tar"'
+    with tarfile.open(fileobj=io.BytesIO(answer.body)) as archive:
+        manifest = archive.extractfile(f"{made['name']}/_homing_export.json")
+        assert manifest is not None
+        assert sum(json.load(manifest)["rows"].values()) == made["rows"]
+    parts = [native.call("export-part", name=made["name"], offset=offset)["data"] for offset in (0, 512)]
+    assert (parts[0][:512], parts[0][512:][:9]) == (answer.body[:512], parts[1][:9]), "it goes on where it was left"
+    assert visitor.ask("GET", f"/journal/export/{made['name']}").body == answer.body
+    page = visitor.see("/journal")
+    visitor.send("/journal/export", page.fields("/journal/export"))
+    assert (api.get("/export")["state"], visitor.ask("GET", f"/journal/export/{made['name']}").status) == ("none", 404)
+
+
+def test_reports_are_listed_and_opened_apart(visitor: Visitor, api: Api, broker: Server, native: blocking.Connection) -> None:
+    place = broker.data / "reports"
+    assert visitor.see("/journal").text.count(f"homing analyze snapshot --out {place}/today") == 1
+    (place / "monday").mkdir(parents=True)
+    (place / "monday" / "report.html").write_text("<script>alert(1)</script>" + "x" * 300_000)
+    (place / "half-made").mkdir()
+    (place / "elsewhere").symlink_to(broker.data)
+    (broker.data / "report.html").write_text("not meant")
+    (place / "linked").mkdir()
+    (place / "linked" / "report.html").symlink_to(broker.config_path)
+    shown = visitor.see("/journal")
+    assert [text for text, link in shown.links.items() if link.startswith("/reports/")] == ["monday"]
+    assert [each["name"] for each in api.get("/reports")["items"]] == ["monday"]
+    opened = visitor.ask("GET", "/reports/monday")
+    assert (len(opened.text), opened.headers["content-type"]) == (300_025, "text/html; charset=utf-8")
+    policy = dict(each.strip().partition(" ")[::2] for each in opened.headers["content-security-policy"].split(";"))
+    assert (policy["sandbox"], policy["default-src"], policy["frame-ancestors"]) == ("allow-scripts", "'none'", "'none'"), (
+        "it is of no site"
+    )
+    assert api.ask("GET", "/reports/nothing")[1]["code"] == "no-such-report"
+    for name in ("elsewhere", "linked", "half-made", "..%2Fdata", "..", "monday%2F..%2Fmonday", "%2e%2e", "."):
+        assert visitor.ask("GET", f"/reports/{name}").status in (303, 404), name
+        with pytest.raises(homing.CallError, match="no-such-report"):
+            native.call("report-part", name=urllib.parse.unquote(name), offset=0)
 
 
 def named(payload: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from homing.broker.console.api.openapi import document
-from homing.broker.console.api.operations import OPERATIONS
+from homing.broker.console.api.operations import JSON, OPERATIONS
 from homing.client import blocking
 from tests.amqp_support import get
 from tests.console_support import GUEST, Api, Fail, Visitor, basic, can_stream, streamed
@@ -81,7 +81,7 @@ def test_every_answer_of_the_api_is_as_its_document_says(fail: Fail, api: Api, n
     }
     ended = ("pause_redrive", "resume_redrive", "cancel_redrive", "start_redrive", "move_message", "delete_message", "edit_message")
     unknown = ("close_connection", "add_user", "delete_user", "grant", "revoke")
-    for each in AT_ONCE:
+    for each in [each for each in AT_ONCE if each.media == JSON]:
         given = {name: said[name] for name in each.asks.model_fields if name in said} | acts.get(each.name, {})
         path = each.path.format_map({**said, "connection": "c0"})
         given = {name: value for name, value in given.items() if f"{{{name}}}" not in each.path}
@@ -100,7 +100,7 @@ def test_whatever_is_asked_for_is_answered_in_order(api: Api) -> None:
         for name in each.asks.model_fields:
             for value in ("", "-1", "9" * 30, "\u202e<script>", "a" * 3000, "é\x00"):
                 path = each.path.replace(f"{{{name}}}", urllib.parse.quote(value, safe="") or "%20")
-                path = path.format_map({"message_id": 1, "fault": "3-0000", "redrive": 10**9, "connection": "c0"})
+                path = path.format_map({"message_id": 1, "fault": "3-0000", "redrive": 10**9, "connection": "c0", "name": "none"})
                 given = {"queue": "nowhere", "to": "nowhere", "address": "nowhere", "act": "now"}
                 given = {key: text for key, text in given.items() if key in each.asks.model_fields}
                 given |= {name: value} if f"{{{name}}}" not in each.path else {}
