@@ -33,7 +33,7 @@ log = logging.getLogger("homing")
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
     "the login was checked": "connect disconnect",
-    "of a producer that was opened": "close_producer open_sender",
+    "of a producer that was opened": "make_topic close_producer open_sender",
     "of a consumer that was let in": "socket_resumed",
     "of time and turns": "wake when_known may_answer",
 }
@@ -137,6 +137,10 @@ class Broker(Consuming):
         connection.producers[number] = producer
         self.resources.named[address] = self.resources.named.get(address, 0) + 1
         return producer
+
+    def make_topic(self, connection: Connection, address: str) -> None:
+        """Where nothing is called so: an address of which each subscription gets all. Raises Refused."""
+        self.resources.make_topic(address)
 
     def close_producer(self, connection: Connection, number: int) -> None:
         producer = connection.producers.pop(number, None)

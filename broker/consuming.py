@@ -18,7 +18,7 @@ from .core.settings.units import counted
 from .core.settled_report import SettledReport
 from .dead_letters import DeadLetters
 from .errors import Refused
-from .places import at_new_queue, at_queue_of_name, consumed, same_queue
+from .places import at_new_queue, at_new_topic, at_queue_of_name, at_topic, consumed, same_queue
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
@@ -31,6 +31,13 @@ class Consuming(DeadLetters):
     def subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
         """A consumer on the queue that ``name`` means. Options: prefetch, selector, redelivery_policy, session, transacted."""
         return self._subscribe(connection, number, name, options)
+
+    @needs((Right.CONSUME, at_topic), (Right.CREATE, at_new_topic))
+    def subscribe_topic(self, connection: Connection, number: int, address: str, options: dict[str, Any]) -> Consumer:
+        """A consumer of all that is sent to the address from now on, on a queue of its own that goes with it. Options as ``subscribe``."""
+        selector = self.resources.read_selector(options.get("selector"))
+        queue = self.declared_queues.make_topic_queue(connection, address, selector)
+        return self._subscribe(connection, number, queue.name, {**options, "selector": None})
 
     def _subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
         if number in connection.consumers or number in connection.retired:

@@ -18,7 +18,7 @@ from .core.queue import Queue
 from .core.redrive_job import RedriveJob
 from .core.reserved import EVENTS, FAILURE
 from .core.rights import Place, everything_in
-from .core.routing import MULTICAST
+from .core.routing import MULTICAST, RoutingTypes
 from .core.settings.wildcard import ANY_WORDS
 from .engine import Engine
 from .topology.amqp.arguments import GENERATED
@@ -49,7 +49,11 @@ def at_address(_: Engine, __: Connection, ___: int, address: str) -> Iterable[Pl
 def at_new_address(broker: Engine, _: Connection, __: int, name: str) -> Iterable[Place]:
     """Where a send would make it, or a queue for it."""
     address = broker.state.post_office.addresses.get(name)
-    if address is not None and (address.queues or broker.state.settings.resolve(name).default_address_routing_type == MULTICAST):
+    if address is not None and (
+        address.queues
+        or address.routing_types == RoutingTypes.MULTICAST
+        or broker.state.settings.resolve(name).default_address_routing_type == MULTICAST
+    ):
         return ()
     return (_address(name),)
 
@@ -90,6 +94,14 @@ def at_new_queue(broker: Engine, _: Connection, __: int, name: str, ___: object)
     if address == EVENTS:
         return (Place("queue", (queue_name or address,)),)
     return (Place("queue", (queue_name,)), _address(address)) if separator else (_address(address),)
+
+
+def at_topic(_: Engine, __: Connection, ___: int, address: str, ____: object) -> Iterable[Place]:
+    return (_address(address),)
+
+
+def at_new_topic(broker: Engine, _: Connection, __: int, address: str, ___: object) -> Iterable[Place]:
+    return () if address in broker.state.post_office.addresses else (_address(address),)
 
 
 def consumed(_: Engine, __: Connection, ___: int, queue: Queue, *____: object, **_____: object) -> Iterable[Place]:

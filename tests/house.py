@@ -20,6 +20,7 @@ from homing.broker.core.rights import Right
 from homing.client import AckMode, blocking
 from tests.amqp_support import AMQP, amqp_port
 from tests.process import Server, wait_until
+from tests.stomp_support import STOMP
 
 #: Of the password "pw"; made to be cheap to check.
 HASH = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("pw")
@@ -85,7 +86,7 @@ def opened(directory: Path) -> Iterator[House]:
         users[f"no-{right}"] = {"hash": HASH, "grants": [{"rights": [str(each) for each in Right if each is not right]}]}
     # Nothing goes by itself while somebody looks whether anything has changed.
     settings = {"#": {"redelivery-delay": 0, "auto-delete-queues": False}}
-    config = {**AMQP, "audit": {"file": "audit.log"}, "users": users, "address-settings": settings}
+    config = {**AMQP, **STOMP, "audit": {"file": "audit.log"}, "users": users, "address-settings": settings}
     server = Server(directory, config).start()
     found = House(server)
     yield found

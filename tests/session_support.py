@@ -21,7 +21,7 @@ class Transport:
 
     leave = end
 
-    def opened(self, heartbeat_ms: int) -> None:
+    def opened(self, heartbeat_ms: int, of_peer_ms: int | None = None) -> None:
         assert heartbeat_ms >= 0
 
     def pause_reading(self) -> None: ...

@@ -14,6 +14,7 @@ RESTART_SECTIONS: Final = frozenset(
         "audit",
         "native",
         "amqp",
+        "stomp",
         "http",
         "console",
         "tls",

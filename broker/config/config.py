@@ -46,6 +46,7 @@ from .models import (
     QueueDeclaration,
     Section,
     ShareSection,
+    StompSection,
     TlsSection,
     UserDeclaration,
     VirtualHostNames,
@@ -62,6 +63,7 @@ class Config(Section):
     native: NativeSection = NativeSection()
     #: None: nobody listens for AMQP.
     amqp: AmqpSection | None = None
+    stomp: StompSection | None = None
     http: HttpSection | None = None
     console: ConsoleSection | None = None
     tls: TlsSection | None = None
@@ -137,7 +139,7 @@ class Config(Section):
 
     def listeners(self) -> dict[str, Listener]:
         """Of each protocol that is spoken, by its name."""
-        sections = {"native": self.native, "amqp": self.amqp, "http": self.http}
+        sections = {"native": self.native, "amqp": self.amqp, "stomp": self.stomp, "http": self.http}
         return {name: section for name, section in sections.items() if section is not None}
 
     def beyond_loopback(self) -> list[str]:
@@ -157,6 +159,10 @@ class Config(Section):
     def line_of(self, *path: str) -> int | None:
         """The 1-based line that sets ``path`` (YAML keys), or None where the file leaves it to its default."""
         return self._lines.get(path)
+
+    def names(self, section: str) -> bool:
+        """Whether its file does: what is there without having been asked for need not work out."""
+        return self.line_of(section) is not None
 
     def describe(self, in_force: AddressSettingsRepository | None = None) -> dict[str, Any]:
         """Everything as plain values under field names, which carry the units. Hashes are left out.
@@ -270,6 +276,7 @@ def default_config(directory: Path | None = None) -> Config:
         {
             "data-directory": directory.absolute() / data if directory else data,
             "amqp": AmqpSection(),
+            "stomp": StompSection(),
             "http": HttpSection(),
             "console": ConsoleSection(),
         }
@@ -439,6 +446,7 @@ def _with_unit(path: KeyPath, bound: Any) -> str:
 SECTIONS: Final[Mapping[str, type[Section]]] = {
     "native": NativeSection,
     "amqp": AmqpSection,
+    "stomp": StompSection,
     "http": HttpSection,
     "console": ConsoleSection,
     "tls": TlsSection,

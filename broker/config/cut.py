@@ -49,6 +49,6 @@ def signs_of_a_cut(running: Outline, read: Outline) -> list[ConfigProblem]:
 
 
 def _taken_away(name: str) -> str:
-    if name in ("amqp", "data-directory", "users"):
+    if name in ("amqp", "stomp", "data-directory", "users"):
         return "if that is meant, restart the broker"
     return f"if that is meant, write {name}: {'[]' if name == 'virtual-hosts' else '{}'}"

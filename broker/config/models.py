@@ -94,6 +94,15 @@ class AmqpSection(Listener):
     version: AnnouncedVersion = "3.13.7"
 
 
+class StompSection(Listener):
+    """STOMP 1.0 to 1.2, for programs written for ActiveMQ. A file without this section has none."""
+
+    host: Host = "127.0.0.1"
+    port: Port = 61_613
+    tls_host: Host = "127.0.0.1"
+    tls_port: Port = 61_614
+
+
 class HttpSection(Listener):
     """Probes and metrics. A file without this section has none."""
 

@@ -10,12 +10,12 @@ from ..core.dead_letter import MAX_LENGTH
 from ..core.message import Message, MessageReference, Where, lookup
 from ..core.producer import Producer
 from ..core.queue import Queue
-from ..core.routing import Address, Route
+from ..core.routing import MULTICAST, Address, Route, RoutingTypes
 from ..core.settings.units import counted
 from ..entries.state import BrokerState
 from ..entries.throttle import COST_OF_A_REFERENCE, COST_OF_EACH, REFERENCES_A_TURN
 from ..errors import Refused
-from ..topology.resources import Resources, makes_room, over_length
+from ..topology.resources import Resources, makes_room, no_such_address, over_length
 from .dead_lettering import DeadLetterOffice
 from .fan_out import fan_out
 
@@ -122,14 +122,14 @@ class Intake:
                 queue.expect(-1, -size)
 
     def _auto_created(self, name: str, known: bool) -> list[Queue]:
-        settings = self._state.settings.resolve(name)
-        if settings.default_address_routing_type == "multicast":
+        settings, address = self._state.settings.resolve(name), self._state.post_office.addresses.get(name)
+        if settings.default_address_routing_type == MULTICAST or (address is not None and address.routing_types == RoutingTypes.MULTICAST):
             if not known and not settings.auto_create_addresses:
-                raise _no_such_address(name)
+                raise no_such_address(name)
             return []
         queue = self._resources.make_queue_for(name, name, "anycast")
         if queue is None and not known:
-            raise _no_such_address(name)
+            raise no_such_address(name)
         return [queue] if queue is not None else []
 
     def _check_room(self, queue: Queue, message: Message | None = None) -> None:
@@ -219,15 +219,24 @@ class Intake:
         fresh = messages[producer.high_watermark + 1 - first :] if first <= producer.high_watermark else messages
         if not fresh:
             return None
-        stored, refused = self._store_first(fresh, now_ms)
+        stored, refused = self.take_in(producer, fresh, now_ms)
         producer.high_watermark += stored
         if stored:
             producer.used_at_ms = now_ms
-            self.sent(producer, fresh[stored - 1])
             # A high watermark on disk may stand for nothing that a crash takes away.
             if any(message.kept for message in fresh[:stored]):
                 self._state.journal.batch.producer_high_watermark(producer.key, producer.high_watermark, now_ms)
         return None if refused is None else (producer.high_watermark + 1, refused)
+
+    def take_in(self, producer: Producer, messages: list[Message], now_ms: int) -> tuple[int, Refused | None]:
+        """Stores messages to the producer's address that are not numbered; returns how many, and why the next one was refused.
+
+        Where it is fewer than all and none was refused, the others are for a later turn (throttle.py).
+        """
+        stored, refused = self._store_first(messages, now_ms)
+        if stored:
+            self.sent(producer, messages[stored - 1])
+        return stored, refused
 
     def sent(self, producer: Producer, last: Message) -> None:
         """It sent this last: a limit of what is of the same kind holds it back (flow_control.py)."""
@@ -299,9 +308,3 @@ class Intake:
         if later:
             state.arrive_when_safe(later)
             self._office.trim_when_safe([reference.queue for reference in later])
-
-
-def _no_such_address(name: str) -> Refused:
-    return Refused(
-        "no-such-address", f"there is no address {name} and auto-create is off for it", "create it, or set auto-create-addresses: true"
-    )

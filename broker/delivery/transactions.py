@@ -110,8 +110,11 @@ class Transactions:
         self.release(transaction)
         transaction.fail(code, message, fix)
 
-    def commit(self, connection: Connection, session: int, transaction_id: str, sends: int) -> None:
-        """Everything as one batch. Raises Refused with everything rolled back; the caller answers through ``when_safe``."""
+    def commit(self, connection: Connection, session: int, transaction_id: str | None, sends: int) -> None:
+        """Everything as one batch. Raises Refused with everything rolled back; the caller answers through ``when_safe``.
+
+        ``transaction_id``: by which its client may ask later whether it was committed; None: nobody asks.
+        """
         transaction = self.of(connection, session)
         try:
             if transaction.broken is not None:
@@ -131,7 +134,8 @@ class Transactions:
         self.release(connection.transactions.pop(session))
         self._take_effect(zip(transaction.sends, routes, strict=True), transaction.acknowledged)
         self._drop_retired(connection)
-        self._state.journal.batch.committed(transaction_id, self._state.now_ms())
+        if transaction_id is not None:
+            self._state.journal.batch.committed(transaction_id, self._state.now_ms())
 
     def commit_channel(
         self,

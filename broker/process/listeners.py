@@ -31,6 +31,9 @@ from ..protocols.handshakes import Admission, AdmissionLimits
 from ..protocols.native.fields import largest_message
 from ..protocols.native.session import Call, NativeOptions, NativeSession
 from ..protocols.native.transport import NativeTransport
+from ..protocols.stomp.options import StompOptions
+from ..protocols.stomp.session import StompSession
+from ..protocols.stomp.transport import StompTransport
 from ..protocols.transport import SocketTransport, TransportContext, TransportLimits
 from ..protocols.turns import Turns
 from ..shares import Allowance, Shares
@@ -85,7 +88,10 @@ class Listeners:
         charge = partial(self._broker.state.memory.charge, Kind.CONNECTIONS)
         found = await listen("native", config.native, self._native(broker_id), self._certificate, charge)
         if config.amqp is not None:
-            found |= await listen("amqp", config.amqp, self._amqp(config.amqp.product, config.amqp.version), self._certificate, charge)
+            make = self._amqp(config.amqp.product, config.amqp.version)
+            found |= await listen("amqp", config.amqp, make, self._certificate, charge, config.names("amqp"))
+        if config.stomp is not None:
+            found |= await listen("stomp", config.stomp, self._stomp(), self._certificate, charge, config.names("stomp"))
         return found
 
     def _transport_context(self) -> TransportContext:
@@ -137,6 +143,17 @@ class Listeners:
             return AmqpSession(self._broker, transport, options, authenticate, lambda: self._certified(transport) is not None)
 
         return lambda: AmqpTransport(session, context)
+
+    def _stomp(self) -> MakeProtocol:
+        limits, context = self._config.limits, self._transport_context()
+        options = StompOptions(
+            f"homing/{__version__}", limits.heartbeat_ms, limits.max_message_bytes, limits.max_properties_bytes, limits.max_cache_bytes
+        )
+
+        def session(transport: SocketTransport) -> StompSession:
+            return StompSession(self._broker, transport, options, self._authenticator(transport, self._logins.check))
+
+        return lambda: StompTransport(session, context)
 
     # -- logins ------------------------------------------------------------------------------------------------------
 
@@ -210,9 +227,30 @@ async def listen(
     make: MakeProtocol,
     certificate: Certificate | None,
     charge: Callable[[int], object] = lambda size: None,
+    needed: bool = True,
 ) -> dict[str, asyncio.Server]:
-    """The one protocol in the clear, and with TLS where there is a certificate. Raises Refused, which names the port."""
+    """The one protocol in the clear, and with TLS where there is a certificate. Raises Refused, which names the port.
+
+    ``needed``: somebody has asked for it; else a port that is taken is a line of the log, and nobody listens there.
+    """
     found: dict[str, asyncio.Server] = {}
+    try:
+        await _listen_to_both(found, name, section, make, certificate, charge)
+    except Refused as refusal:
+        if needed or refusal.code != "port-in-use":
+            raise
+        log.warning("not-listening: %s; the broker starts without it, as no configuration names it", refusal.message)
+    return found
+
+
+async def _listen_to_both(
+    found: dict[str, asyncio.Server],
+    name: str,
+    section: Listener,
+    make: MakeProtocol,
+    certificate: Certificate | None,
+    charge: Callable[[int], object],
+) -> None:
     if section.port is not None:
         found[name] = await _listen(name, "port", section.host, section.port, make)
         if name != "http" and not is_loopback(section.host):
@@ -222,7 +260,6 @@ async def listen(
     if certificate is not None and section.tls_port is not None:
         secured = partial(_Secured, make, certificate, charge)
         found[f"{name}-tls"] = await _listen(name, "tls-port", section.tls_host, section.tls_port, secured)
-    return found
 
 
 class _Secured(TlsTransport):

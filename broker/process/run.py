@@ -59,7 +59,7 @@ async def serve(config: Config, json_ready: bool, log_writer: LogWriter) -> int:
     from ..http.listener import HttpListener
 
     http = HttpListener(health)
-    listening = await listen("http", config.http, http.make, certificate)
+    listening = await listen("http", config.http, http.make, certificate, needed=config.names("http"))
     try:
         return await _serve(config, json_ready, log_writer, certificate, health, http, listening)
     finally:

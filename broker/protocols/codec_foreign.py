@@ -13,12 +13,12 @@ _NO_SUCH_PORT: Final = "use AMQP 0-9-1, at the port of amqp: in broker.yaml, 567
 FIXES: Final = {
     "native": "use the port of native: in broker.yaml, 7171 as shipped",
     "amqp": "use the port of amqp: in broker.yaml, 5672 as shipped",
+    "stomp": "use the port of stomp: in broker.yaml, 61613 as shipped",
     "http": "use the port of http: in broker.yaml, 7172 as shipped",
     "tls": "connect without TLS, or use the port of tls-port in broker.yaml",
     "amqp-1": _NO_SUCH_PORT,
     "mqtt": _NO_SUCH_PORT,
     "mqtt-5": _NO_SUCH_PORT,
-    "stomp": _NO_SUCH_PORT,
 }
 #: MQTT's packet that answers a connect, and its codes for a server that is not there for that: until 3.1.1, and of 5.
 _CONNACK: Final = 0x20
@@ -33,7 +33,7 @@ def describe(place: str, theirs: str, ours: str) -> str:
 
 
 def _fix(theirs: str, ours: str) -> str:
-    if theirs not in ("native", "amqp", "http"):
+    if theirs not in ("native", "amqp", "stomp", "http"):
         return FIXES[theirs]
     return "connect with TLS: homings://, amqps://, https://" if ours == "tls" else FIXES[theirs]
 

@@ -6,12 +6,11 @@ import re
 from typing import Final
 
 #: Protocol -> its name in a sentence.
-NAMES: Final = {"native": "the native protocol", "amqp": "AMQP", "http": "HTTP", "tls": "TLS"} | {
+NAMES: Final = {"native": "the native protocol", "amqp": "AMQP", "stomp": "STOMP", "http": "HTTP", "tls": "TLS"} | {
     # Those that no port is for.
     "amqp-1": "AMQP 1.0",
     "mqtt": "MQTT",
     "mqtt-5": "MQTT 5",
-    "stomp": "STOMP",
 }
 
 _FIRST: Final = {

@@ -60,8 +60,8 @@ class _Error(Protocol):
     message: str
 
 
-def of_native(connection: Connection | None, place: str, error: _Error) -> None:
-    """What ends a connection of the native protocol; calls that are refused are answers."""
+def connection_ended(protocol: str, connection: Connection | None, place: str, error: _Error) -> None:
+    """What ends a connection whose protocol has no channels; calls that are refused are answers."""
     who = f" {connection.name} ({place}), user {connection.user}" if connection is not None else f" from {place}"
     said = visible(error.message, _MOST_TEXT)
-    log.warning("connection-exception: native connection%s: %s: %s", who, error.code, said, extra=APART)
+    log.warning("connection-exception: %s connection%s: %s: %s", protocol, who, error.code, said, extra=APART)

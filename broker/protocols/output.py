@@ -21,8 +21,8 @@ class Output(Protocol):
     def leave(self) -> None:
         """What was written last is the goodbye: it is the peer that hangs up, within a time."""
 
-    def opened(self, heartbeat_ms: int) -> None:
-        """Login is done: the wide limits and the heartbeat apply from here on."""
+    def opened(self, heartbeat_ms: int, of_peer_ms: int | None = None) -> None:
+        """Login is done: the wide limits and the heartbeat apply from here on. ``of_peer_ms``: the peer's, where it is another."""
 
 
 class PausableOutput(Output, Protocol):

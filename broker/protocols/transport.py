@@ -118,7 +118,8 @@ class SocketTransport(asyncio.Protocol):
         self._received_before_login = 0
         self._logged_in = False
         self._deadline: asyncio.TimerHandle | None = None
-        self._heartbeat_s = 0.0
+        #: How often something is to leave, and to come; 0: no matter.
+        self._heartbeat_s = self._of_peer_s = 0.0
         #: The goodbye is said, and the peer is to hang up; we have.
         self._leaving = self._ending = False
         #: What was said last is all that is said: the socket is closed behind it.
@@ -360,11 +361,11 @@ class SocketTransport(asyncio.Protocol):
             )
             transport.abort()
 
-    def opened(self, heartbeat_ms: int) -> None:
+    def opened(self, heartbeat_ms: int, of_peer_ms: int | None = None) -> None:
         self._logged_in = True
         self._heartbeat_s = heartbeat_ms / 1000
-        if 0 < self._heartbeat_s < _SELDOM_S:
-            self._loop.call_later(self._heartbeat_s / 4, self._beat_often)
+        self._of_peer_s = self._heartbeat_s if of_peer_ms is None else of_peer_ms / 1000
+        self._beat_later()
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -461,19 +462,23 @@ class SocketTransport(asyncio.Protocol):
             )
             transport.abort()
             return
-        if not self._heartbeat_s:
-            return
-        if not self._not_reading and now - self._last_in > self._heartbeat_s * self._limits.heartbeat_tolerance:
+        patience_s = self._of_peer_s * self._limits.heartbeat_tolerance
+        if patience_s and not self._not_reading and now - self._last_in > patience_s:
             log.warning("connection-given-up: %s was silent for %.1f s and is given up", self.place, now - self._last_in)
             transport.abort()
-        elif now - self._last_out >= self._heartbeat_s * 0.5:
+        elif self._heartbeat_s and now - self._last_out >= self._heartbeat_s * 0.5:
             self._any_session.heartbeat()
 
-    def _beat_often(self) -> None:
+    def _beat_later(self) -> None:
         """For heartbeats that the server's own look, once a second when nothing else happens, is too seldom for."""
+        often_s = min([each for each in (self._heartbeat_s, self._of_peer_s) if each], default=_SELDOM_S)
+        if often_s < _SELDOM_S:
+            self._loop.call_later(often_s / 4, self._beat_often)
+
+    def _beat_often(self) -> None:
         if self._transport is not None and not self._leaving and not self._ending:
             self.beat()
-            self._loop.call_later(self._heartbeat_s / 4, self._beat_often)
+            self._beat_later()
 
     def goodbye(self, code: str, message: str, fix: str) -> None:
         self._any_session.end(code, message, fix)

@@ -100,6 +100,14 @@ class Resources:
         state.recorder.address_made(address)
         return address
 
+    def make_topic(self, name: str) -> None:
+        """Where nothing is called so: an address that only multicast queues are meant for. Raises Refused where the settings forbid it."""
+        if name in self._state.post_office.addresses:
+            return
+        if not self._state.settings.resolve(name).auto_create_addresses:
+            raise no_such_address(name)
+        self.make_address(name, RoutingTypes.MULTICAST)
+
     def declare_address(self, name: str, routing_types: RoutingTypes) -> Address:
         """One that broker.yaml names. Raises Refused for a bad name."""
         self.check_name(name, "address")
@@ -400,6 +408,12 @@ def _comes_again(routing_type: str) -> bool:
     """Whether an address goes some time after the last queue of this kind, however that was declared: it says nothing then that a send
     would not make anew, and those of temporary queues would gather for ever. A multicast one says that nothing is kept."""
     return routing_type == ANYCAST
+
+
+def no_such_address(name: str) -> Refused:
+    return Refused(
+        "no-such-address", f"there is no address {name} and auto-create is off for it", "create it, or set auto-create-addresses: true"
+    )
 
 
 def check_name(name: object, what: str, colons: bool = False) -> None:

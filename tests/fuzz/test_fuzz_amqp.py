@@ -1,4 +1,7 @@
-"""Random frames into the AMQP codec and into whole brokers, from a seed. ``scripts/fuzz SECONDS`` runs it for as long as it is told."""
+"""Random frames into the AMQP codec, and of AMQP and STOMP into whole brokers, each from a seed.
+
+``scripts/fuzz SECONDS`` runs it for as long as it is told.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,17 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.fuzz import stomp_targets
 from tests.fuzz.amqp_targets import attack, decisions, frames_and_faults, read_frames
 
-SECONDS = float(os.environ.get("HOMING_FUZZ_SECONDS", "6")) / 2
+SECONDS = float(os.environ.get("HOMING_FUZZ_SECONDS", "6")) / 3
 SEED = int(os.environ.get("HOMING_SEED", "20261121"))
 
 
 @pytest.mark.parametrize(
     ("target", "make"),
-    [(read_frames, frames_and_faults), (attack, decisions)],
-    ids=["codec", "session"],
+    [(read_frames, frames_and_faults), (attack, decisions), (stomp_targets.attack, stomp_targets.decisions)],
+    ids=["codec", "session", "stomp"],
 )
 def test_nothing_a_client_sends_breaks_it(target: Callable[[bytes], None], make: Callable[[random.Random], bytes]) -> None:
     print(f"seed {SEED}, {SECONDS:g} s; HOMING_SEED={SEED} repeats it")

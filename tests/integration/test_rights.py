@@ -26,6 +26,7 @@ from homing.broker.management.calls import VERBS
 from homing.client import AckMode, blocking
 from tests.house import HASH, House, dead, filled, made, opened
 from tests.process import HomingCommand, wait_until
+from tests.stomp_support import Link, StompRefused
 
 # pika leaves its sockets to the collector where a connection fails.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -323,6 +324,26 @@ def _publish_in_a_transaction(channel: BlockingChannel, name: str) -> None:
     channel.tx_commit()
 
 
+def stomp(verb: str, *needs: Right, before: Callable[[House, str], Any] = nothing) -> Callable[[Callable[[Link, str], object]], None]:
+    def add(act: Callable[[Link, str], object]) -> None:
+        def by(house: House, user: str, name: str, _: Any) -> None:
+            link = Link(house.server, login=user, passcode="pw")
+            try:
+                act(link, name)
+            finally:
+                link.close()
+
+        OPERATIONS.append(Operation("stomp", verb, frozenset(needs), by, before))
+
+    return add
+
+
+stomp("open_producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/queue/{name}"))
+stomp("open_producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/topic/{name}"))
+stomp("subscribe", CONSUME, before=made)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=name))
+stomp("subscribe_topic", CONSUME, CREATE)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=f"/topic/{name}"))
+
+
 # -- the matrix ----------------------------------------------------------------------------------------------------------
 
 
@@ -361,6 +382,8 @@ def refusal(house: House, operation: Operation, user: str, name: str, prepared: 
         operation.act(house, user, name, prepared)
     except homing.HomingError as error:
         return f"{error.code}: {error.message}"
+    except StompRefused as error:
+        return f"access-refused: {error}"
     except pika.exceptions.ChannelClosedByBroker as error:
         return f"{'access-refused' if error.reply_code == 403 else error.reply_code}: {error.reply_text}"
     return ""

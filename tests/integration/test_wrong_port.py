@@ -14,6 +14,10 @@ import pytest
 from pika.exceptions import IncompatibleProtocolError
 
 import homing
+from homing.broker.config.config import default_config, parse
+from homing.broker.config.models import StompSection
+from homing.broker.errors import Refused
+from homing.broker.process.listeners import listen
 from homing.broker.protocols.codec_spoken import NAMES
 from tests.process import HomingCommand, Server, wait_until
 
@@ -22,8 +26,6 @@ FOREIGN = (
     ("MQTT", b"\x10\x0f\x00\x06MQIsdp\x03\x02\x00\x3c\x00\x01a", (b"\x20\x02\x00\x03", b"\x03")),
     ("MQTT 5", b"\x10\x0e\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x01a", (b"\x20", b", 5672 as shipped")),
     ("MQTT", b"\x10\x8d\x01\x00\x04MQTT\x04\x02\x00\x3c\x00\x81" + 129 * b"a", (b"\x20\x02\x00\x03", b"\x03")),
-    ("STOMP", b"CONNECT\naccept-version:1.2\nhost:/\n\n\0", (b"ERROR\nmessage:this port speaks ", b"as shipped\n\0\n")),
-    ("STOMP", b"STOMP\r\naccept-version:1.2\r\n\r\n\0", (b"ERROR\nmessage:", b"\0\n")),
     ("AMQP 1.0", b"AMQP\x00\x01\x00\x00", (b"AMQP\x00\x00\x09\x01", b"AMQP\x00\x00\x09\x01")),
     ("AMQP 1.0", b"AMQP\x03\x01\x00\x00", (b"AMQP\x00\x00\x09\x01", b"AMQP\x00\x00\x09\x01")),
 )
@@ -35,8 +37,8 @@ def place(server: Server, name: str) -> tuple[str, int]:
 
 
 def test_every_protocol_is_recognised_on_every_port(start_server: Callable[..., Server], homing: HomingCommand) -> None:
-    server = start_server({"amqp": {"port": 0}, "http": {"port": 0}})
-    for ours in ("native", "amqp", "http"):
+    server = start_server({"amqp": {"port": 0}, "stomp": {"port": 0}, "http": {"port": 0}})
+    for ours in ("native", "amqp", "stomp", "http"):
         host, port = place(server, ours)
         with (
             socket.create_connection((host, port), 20) as plain,
@@ -53,12 +55,18 @@ def test_every_protocol_is_recognised_on_every_port(start_server: Callable[..., 
         if ours != "amqp":
             with pytest.raises(IncompatibleProtocolError):
                 pika.BlockingConnection(pika.ConnectionParameters(host, port))
+        if ours != "stomp":
+            with socket.create_connection((host, port), 20) as stranger:
+                stranger.sendall(b"STOMP\r\naccept-version:1.2\r\n\r\n\0")
+                told = b"".join(iter(lambda: stranger.recv(4096), b""))
+            assert told.startswith(b"ERROR\nmessage:this port speaks ")
+            assert told.endswith(b" use the port of stomp: in broker.yaml, 61613 as shipped\n\0\n")
         if ours != "native":
             wrong = homing("queues", "--json", url=f"homing://{server.ready[ours]}")
             reported = {"code": "wrong-protocol", "message": f"this port speaks {NAMES[ours]}, not the native protocol", "exit_code": 3}
             assert wrong.returncode == 3
             assert json.loads(wrong.stderr) == {**reported, "fix": "use the port of native: in broker.yaml, 7171 as shipped"}
-        for theirs in {"native", "amqp", "http", "tls"} - {ours}:
+        for theirs in {"native", "amqp", "stomp", "http", "tls"} - {ours}:
             words = f"speaks {NAMES[theirs]} on a port for {NAMES[ours]}: "
             wait_until(words, lambda words=words: words in server.log_path.read_text())
 
@@ -98,3 +106,13 @@ async def test_the_client_recognises_what_answers(answer: bytes, spoken: str) ->
             "wrong-protocol",
             "name the port of native: in the broker's broker.yaml, 7171 as shipped",
         )
+
+
+async def test_a_port_that_is_taken_stops_a_start_only_where_somebody_asked_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        section = StompSection(port=taken.getsockname()[1])
+        with pytest.raises(Refused, match="stomp cannot listen on "):
+            await listen("stomp", section, asyncio.Protocol, None)
+        assert await listen("stomp", section, asyncio.Protocol, None, needed=False) == {}
+    assert "not-listening: stomp cannot listen on " in caplog.text
+    assert [default_config().names("stomp"), parse("stomp: {port: 0}").names("stomp")] == [False, True]

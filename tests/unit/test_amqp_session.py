@@ -54,7 +54,7 @@ class Peer:
     def leave(self) -> None:
         self.ended = True
 
-    def opened(self, heartbeat_ms: int) -> None:
+    def opened(self, heartbeat_ms: int, of_peer_ms: int | None = None) -> None:
         self.heartbeat_ms = heartbeat_ms
 
     def pause_reading(self) -> None:

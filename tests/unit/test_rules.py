@@ -125,7 +125,7 @@ def test_read_shown_and_read_again_it_is_the_same() -> None:
         "redelivery_delay_ms": 30_000,
     }
     nothing: dict[str, Any] = {key: {} for key in ("virtual_hosts", "addresses", "queues", "user_limits", "peer_limits", "policies")}
-    sections = dict.fromkeys(("native", "amqp", "http", "tls", "log", "audit", "journal", "broker", "limits", "console"))
+    sections = dict.fromkeys(("native", "amqp", "stomp", "http", "tls", "log", "audit", "journal", "broker", "limits", "console"))
     written = as_file({"data_directory": "d", "address_settings": {"#": {"rules": shown}}, "insecure": False, **nothing, **sections})
     assert written["address-settings"]["#"]["rules"][0]["redelivery-delay"] == "30s"
     assert read_setting("rules", written["address-settings"]["#"]["rules"])[1] == found

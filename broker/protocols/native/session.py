@@ -21,7 +21,7 @@ from ...core.redelivery import PolicyMap, RedeliveryPolicyError
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...shares import Share
-from ..exceptions import of_native
+from ..exceptions import connection_ended
 from ..failures import failure_of
 from ..output import PausableOutput
 from . import deliveries, fields
@@ -153,7 +153,7 @@ class NativeSession:
     def broken(self, error: Exception) -> None:
         """What the peer sent cannot be acted on: it is given the reason, and what it held goes back at once."""
         if isinstance(error, ProtocolError):
-            of_native(self._connection, self._output.place, error)
+            connection_ended("native", self._connection, self._output.place, error)
             self.end(error.code, error.message, error.fix)
         else:
             log.error("session-failed: a frame broke its session; its connection is closed, the others go on", exc_info=error)
@@ -220,7 +220,7 @@ class NativeSession:
                 options["client_id"], user, self, policies, client=fields.client(options), peer=self._output.place, shares=self._shares
             )
         except (Refused, RedeliveryPolicyError) as refusal:
-            of_native(None, self._output.place, refusal)
+            connection_ended("native", None, self._output.place, refusal)
             self.end(refusal.code, refusal.message, refusal.fix)
             return
         self._connection.library = fields.library(options)

@@ -36,8 +36,8 @@ class NativeTransport(SocketTransport):
         if self._postponed:
             self.wait_turn()
 
-    def opened(self, heartbeat_ms: int) -> None:
-        super().opened(heartbeat_ms)
+    def opened(self, heartbeat_ms: int, of_peer_ms: int | None = None) -> None:
+        super().opened(heartbeat_ms, of_peer_ms)
         self._decoder.limit = self._limits.max_frame_bytes
 
     def _take_in(self, data: bytes) -> None:

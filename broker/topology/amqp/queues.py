@@ -12,8 +12,10 @@ from ...core.amqp.declared import AMQP, ConsumerArguments, arguments_of, ignored
 from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
 from ...core.consumer import Consumer
 from ...core.queue import Queue
+from ...core.queue_options import QueueOptions
 from ...core.reserved import RESERVED
-from ...core.routing import ANYCAST, RoutingTypes
+from ...core.routing import ANYCAST, MULTICAST, RoutingTypes
+from ...core.selector import Selector
 from ...entries.state import BrokerState
 from ...errors import Refused
 from ..resources import Resources, check_name
@@ -122,6 +124,15 @@ class DeclaredQueues:
         self._own(connection, queue)
         return queue
 
+    def make_topic_queue(self, connection: Connection, address: str, selector: Selector | None) -> Queue:
+        """What one subscription of the connection's gets of all that is sent to the address. It goes with its consumer."""
+        self._resources.check_name(address, "address")
+        self._resources.make_topic(address)
+        name, options = f"{address}.{secrets.token_urlsafe(16)}", QueueOptions(exclusive=True)
+        queue = self._resources.make_queue(name, address, MULTICAST, selector=selector, durable=False, auto_created=True, options=options)
+        self._own(connection, queue)
+        return queue
+
     def _own(self, connection: Connection, queue: Queue) -> None:
         self._owners[queue] = connection.name
         self._owned.setdefault(connection.name, {})[queue] = None
@@ -148,7 +159,7 @@ class DeclaredQueues:
             queue
             for queue in dict.fromkeys(queues)
             if not queue.consumers
-            and queue.options.get(AMQP, {}).get("auto_delete")
+            and (queue.options.get(AMQP, {}).get("auto_delete") or (queue in self._owners and AMQP not in queue.options))
             and self._state.post_office.queues.get(queue.name) is queue
         ]
 

@@ -1,0 +1,531 @@
+"""One STOMP connection: from CONNECT to DISCONNECT, its frames as verbs of the broker, and what the broker says to it. Sans-IO.
+
+A frame that breaks the protocol, or an operation that is refused, is answered with ERROR, and the connection ends, as the specification
+says. Frames are acted on in order; one that has to wait (for room, for credit, for a turn) holds back those behind it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from ...broker import Broker
+from ...connection import Connection
+from ...core.amqp.vhost import DEFAULT, prefix_of
+from ...core.consumer import Client, Consumer
+from ...core.memory import Cache
+from ...core.message import MessageReference
+from ...core.producer import Producer
+from ...errors import Refused
+from ...shares import Share, least
+from ..exceptions import connection_ended
+from ..output import PatientOutput
+from .codec import HEARTBEAT, UNKNOWN, VERSIONS, Frame, FrameReader, Headers, StompError, frame, read_head
+from .destinations import Destination, read_destination
+from .message_mapping import Sent, read_nack, read_send
+from .options import StompOptions
+from .sends import Sends
+from .subscriptions import AUTO, Named, Subscriptions
+
+log = logging.getLogger("homing")
+
+#: After so many frames it is looked whether the turn has been long enough for what is left of a read.
+_LOOKS: Final = 64
+_LEAST_HEARTBEAT_MS: Final = 1000
+_MOST_HEARTBEAT_MS: Final = 86_400_000
+#: Of names that the client gives: transactions, receipts.
+_LONGEST_NAME: Final = 1024
+_MAX_TRANSACTIONS: Final = 1000
+_MAX_FAILED: Final = 10_000
+#: What a SEND's headers take in memory once they are read.
+_SENT_BYTES: Final = 1000
+_OPENING: Final = ("CONNECT", "STOMP")
+
+#: (user, password, callback with the user's name or a refusal); the callback may come later. Returns how to call the check off, where it
+#: takes time.
+Authenticate = Callable[[str | None, str | None, Callable[[str | Refused], None]], Callable[[], object] | None]
+
+
+class _Way(NamedTuple):
+    """What SENDs with the same headers have in common."""
+
+    sent: Sent
+    destination: Destination
+
+
+class _Transaction:
+    """``number``: of the broker's session that it is."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.sends = 0
+        self.failed: list[tuple[Named, Any]] = []
+
+
+class StompSession:
+    """What it sends and what it consumes is there once it has logged in."""
+
+    _sends: Sends
+    _subscriptions: Subscriptions
+
+    def __init__(self, broker: Broker, output: PatientOutput, options: StompOptions, authenticate: Authenticate) -> None:
+        self._broker = broker
+        self._output = output
+        self._options = options
+        self._authenticate = authenticate
+        self._cancel_login: Callable[[], object] | None = None
+        self.reader = FrameReader(options.max_head_bytes, options.max_message_bytes)
+        self._shares: Sequence[Share] = ()
+        self._version = UNKNOWN
+        self._prefix = ""
+        self._connection: Connection | None = None
+        self._ways: Cache[bytes, _Way] = Cache(broker.memory, options.max_cache_bytes)
+        self._transactions: dict[str, _Transaction] = {}
+        self._last_transaction = 0
+        #: What came behind a frame that waits; None: nothing does.
+        self._deferred: list[Frame | StompError] | None = None
+        self._waits_for_turn = False
+        #: It waits for room.
+        self._in_line = False
+        #: Whose credit a SEND waits for.
+        self._held_back: Producer | None = None
+        #: DISCONNECT came, or what ends it: nothing behind that is looked at. And nothing is written any more.
+        self._closing = self._ended = False
+        self._handlers: dict[str, Callable[[Headers], None]] = {
+            "SUBSCRIBE": lambda headers: self._subscriptions.subscribe(headers),
+            "UNSUBSCRIBE": lambda headers: self._subscriptions.unsubscribe(headers),
+            "ACK": self._on_ack,
+            "NACK": self._on_nack,
+            "BEGIN": self._on_begin,
+            "COMMIT": self._on_commit,
+            "ABORT": self._on_abort,
+        }
+
+    @property
+    def _over(self) -> bool:
+        """Nothing more is acted on."""
+        return self._ended or self._closing
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def limit_to(self, shares: Sequence[Share]) -> None:
+        self._shares = shares
+        self.reader.max_body = least(self.reader.max_body, shares)
+
+    def receive(self, data: bytes) -> None:
+        """Acts on what the socket brought."""
+        if self._over:
+            return
+        frames = self.reader.feed(data)
+        if self._deferred is not None:
+            self._deferred += frames
+        else:
+            self._act_on(frames)
+
+    def drop_input(self) -> None:
+        """What was half sent is let go."""
+        self.reader, self._deferred = FrameReader(0, 0), None
+
+    def have_turn(self) -> None:
+        """The turn that it waited for, if it did."""
+        if self._waits_for_turn:
+            self._waits_for_turn = False
+            self._go_on()
+
+    def _act_on(self, frames: list[Frame | StompError]) -> None:
+        for place, each in enumerate(frames):
+            if self._over:
+                return
+            if place % _LOOKS == _LOOKS - 1 and self._output.late():
+                self._defer(frames[place:])
+                self._waits_for_turn = True
+                self._output.wait_turn()
+                break
+            self._frame(each)
+            if self._deferred is not None:
+                self._deferred += frames[place + 1 :]
+                break
+        if not self._over:
+            self._finish()
+
+    def _defer(self, frames: list[Frame | StompError]) -> None:
+        if self._deferred is None:
+            self._deferred = []
+            self._output.pause_reading()
+        self._deferred += frames
+
+    def _go_on(self) -> None:
+        """With what was deferred, possibly in a turn of its own, where nobody else would see to what goes wrong."""
+        if self._over or self._deferred is None:
+            return
+        frames, self._deferred = self._deferred, None
+        try:
+            if self._finish():
+                self._act_on(frames)
+            elif not self._over:
+                self._defer(frames)
+        except Exception as error:
+            self.broken(error)
+        if self._deferred is None:
+            self._output.resume_reading()
+
+    def _finish(self) -> bool:
+        """What was gathered goes to the broker; whether all of it did. What is left, and all that follows, waits for another turn."""
+        if self._connection is None:
+            return True
+        self._subscriptions.finish()
+        refused = self._sends.store()
+        if refused is not None:
+            self._fail(refused[0], refused[1])
+            return False
+        settling = self._broker.settling
+        if not self._sends.left and self._connection.name not in settling.lines:
+            return True
+        self._defer([])
+        if self._sends.left and not self._in_line:
+            self._in_line = True
+            self._broker.throttle.wait(self._have_room)
+        elif not self._in_line:
+            settling.when_over(self._connection.name, self._go_on)
+        return False
+
+    def _have_room(self) -> None:
+        self._in_line = False
+        self._go_on()
+
+    def _frame(self, each: Frame | StompError) -> None:
+        receipt = ""
+        try:
+            if isinstance(each, StompError):
+                raise each
+            if self._connection is None:
+                self._connect(*read_head(each.head, UNKNOWN))
+                return
+            way = self._ways.found.get(each.head)
+            if way is not None:
+                self._send(way, each)
+                return
+            command, headers = read_head(each.head, self._version)
+            receipt = _name(headers, "receipt")
+            self._command(command, headers, receipt, each)
+        except (StompError, Refused) as error:
+            self._finish()
+            self._fail(error, receipt)
+
+    def _command(self, command: str, headers: Headers, receipt: str, each: Frame) -> None:
+        if command == "SEND":
+            sent = read_send(headers, self._options.max_properties_bytes)
+            way = _Way(sent, read_destination(sent.destination))
+            if not receipt and not sent.transaction:
+                shared = way._replace(sent=sent._replace(properties_extra=0))
+                self._ways.keep(each.head, shared, _SENT_BYTES + 2 * len(each.head) + sent.properties_extra)
+            self._send(way, each)
+            return
+        if command != "ACK" and not self._finish():
+            if not self._over:
+                self._defer([each])
+            return
+        if command == "DISCONNECT":
+            self._leave(receipt)
+            return
+        handler = self._handlers.get(command)
+        if handler is None:
+            raise StompError(f"{command[:32]!r} is no command for a client to send here")
+        handler(headers)
+        if receipt:
+            self._receipt_when_safe(receipt)
+
+    def _receipt_when_safe(self, receipt: str) -> None:
+        connection = self._open()
+        self._subscriptions.finish()
+        journal = self._broker.journal
+        self._broker.settling.when_over(connection.name, lambda: journal.when_safe(lambda: self._receipt(receipt)))
+
+    def _open(self) -> Connection:
+        assert self._connection is not None, "a command came"
+        return self._connection
+
+    def _receipt(self, receipt: str) -> None:
+        self._write("RECEIPT", [("receipt-id", receipt)])
+
+    def _write(self, command: str, headers: list[tuple[str, str]], body: bytes = b"") -> None:
+        if not self._ended:
+            self._output.write(frame(command, headers, body, self._version or "1.0"))
+
+    # -- the connection's life ---------------------------------------------------------------------------------------
+
+    def _connect(self, command: str, headers: Headers) -> None:
+        if command not in _OPENING:
+            raise StompError(f"{command[:32]!r} came before CONNECT", "send CONNECT first, and wait for CONNECTED")
+        self._version = _version(headers.get("accept-version"))
+        if self._version == "1.0":
+            headers = {name.strip(): value.strip() for name, value in headers.items()}
+        beats = _heartbeats(headers.get("heart-beat", "0,0"))
+        self._defer([])
+        self._cancel_login = self._authenticate(
+            headers.get("login"), headers.get("passcode"), lambda user: self._checked(user, headers, beats)
+        )
+
+    def _checked(self, user: str | Refused, headers: Headers, beats: tuple[int, int]) -> None:
+        self._cancel_login = None
+        if self._over:
+            return
+        try:
+            if isinstance(user, Refused):
+                raise user
+            self._logged_in(user, headers, beats)
+        except Refused as refusal:
+            self._fail(refusal, "")
+        except Exception as error:
+            self.broken(error)
+        self._go_on()
+
+    def _logged_in(self, user: str, headers: Headers, beats: tuple[int, int]) -> None:
+        broker, host = self._broker, headers.get("host", DEFAULT)
+        # ActiveMQ's programs give the name of its machine.
+        virtual_host = host if host in broker.list_virtual_hosts() else DEFAULT
+        client, shares = Client(client_id=headers.get("client-id", "")[:_LONGEST_NAME]), self._shares
+        connection = broker.connect("", user, self, virtual_host=virtual_host, client=client, peer=self._output.place, shares=shares)
+        self._connection, self._prefix = connection, prefix_of(virtual_host)
+        self._sends = Sends(broker, connection, self._receipt)
+        self._subscriptions = Subscriptions(broker, connection, self._version, self._prefix)
+        ours_ms = self._options.heartbeat_ms
+        # What the client can send and what it wants, as far as we agree to it; 0: nothing.
+        comes_ms, goes_ms = (max(wish, _LEAST_HEARTBEAT_MS) if wish and ours_ms else 0 for wish in beats)
+        self._output.opened(goes_ms, comes_ms)
+        said = [("version", self._version), ("server", self._options.server), ("session", connection.name)]
+        self._write("CONNECTED", [*said, ("heart-beat", f"{min(goes_ms, ours_ms)},{min(comes_ms, ours_ms)}")])
+
+    def _leave(self, receipt: str) -> None:
+        """The client says goodbye; the receipt is its sign that everything before was taken in."""
+        connection = self._open()
+        self._let_go(lost=False, counts=True)
+        self._closing = True
+
+        def closed() -> None:
+            if receipt:
+                self._receipt(receipt)
+            self._ended = True
+            self._output.leave()
+
+        self._broker.settling.when_over(connection.name, lambda: self._broker.journal.when_safe(closed))
+
+    def _let_go(self, lost: bool, counts: bool) -> None:
+        """The broker forgets the connection: what it held goes back (``counts``: see Broker.disconnect), its own queues end."""
+        connection = self._connection
+        if connection is None or not connection.open:
+            return
+        queues = self._subscriptions.queues()
+        self._broker.disconnect(connection, lost, counts)
+        self._ways.clear()
+        self._transactions.clear()
+
+        def settled() -> None:
+            self._broker.delete_exclusive(connection)
+            self._broker.consumers_gone(queues)
+
+        self._broker.settling.when_over(connection.name, settled)
+
+    def _fail(self, error: StompError | Refused, receipt: str) -> None:
+        """ERROR, and the end."""
+        if self._over:
+            return
+        connection_ended("STOMP", self._connection, self._output.place, error)
+        self._let_go(lost=False, counts=True)
+        self._closing = True
+        # Behind the receipts of what came before.
+        self._broker.journal.when_safe(lambda: self._say_and_end(error.message, error.fix, receipt))
+
+    def _say_and_end(self, message: str, fix: str, receipt: str = "") -> None:
+        if self._ended:
+            return
+        headers = [("message", message[:_LONGEST_NAME]), ("content-type", "text/plain")]
+        if self._version == UNKNOWN:
+            headers.append(("version", ",".join(reversed(VERSIONS))))
+        if receipt:
+            headers.append(("receipt-id", receipt))
+        self._write("ERROR", headers, f"{message}\n{fix}\n".encode("utf-8", "replace"))
+        self._ended = True
+        self._deferred = None
+        self._output.end()
+
+    # -- frames ------------------------------------------------------------------------------------------------------
+
+    def _send(self, way: _Way, each: Frame) -> None:
+        sent, destination = way
+        address = self._prefix + destination.name
+        producer = self._sends.producer(address, destination.is_topic)
+        if producer.waiting is not None and not sent.transaction:
+            self._held_back = producer
+            self._defer([each])
+            return
+        message = sent.message(address, each.body, self._broker.now_ms(), producer.name)
+        if sent.transaction:
+            self._send_in(sent, message, producer)
+            return
+        if self._sends.is_for_another(producer) and not self._finish():
+            if not self._over:
+                self._defer([each])
+            return
+        self._sends.add(producer, message, sent.receipt)
+
+    def _send_in(self, sent: Sent, message: Any, producer: Producer) -> None:
+        transaction, connection = self._transaction(sent.transaction), self._open()
+        self._broker.intake.sent(producer, message)
+        self._broker.transactions.hold_sends(connection, transaction.number, [message], None)
+        transaction.sends += 1
+        if sent.receipt:
+            self._receipt_when_safe(sent.receipt)
+
+    def _on_ack(self, headers: Headers) -> None:
+        named = self._subscriptions.named(headers)
+        if named is None:
+            return
+        if "transaction" not in headers:
+            self._subscriptions.acknowledge(named)
+            return
+        connection = self._open()
+        transaction = self._transaction(headers["transaction"])
+        self._broker.transactions.hold_acknowledgement(connection, transaction.number, *named)
+
+    def _on_nack(self, headers: Headers) -> None:
+        if self._version == "1.0":
+            raise StompError("NACK came with STOMP 1.0, which has none", "connect with accept-version:1.1,1.2")
+        report, named = read_nack(headers), self._subscriptions.named(headers)
+        if named is None:
+            return
+        if "transaction" in headers:
+            transaction = self._transaction(headers["transaction"])
+            if len(transaction.failed) >= _MAX_FAILED:
+                raise Refused("transaction-too-large", f"a transaction has at most {_MAX_FAILED} NACKs", "commit it sooner")
+            transaction.failed.append((named, report))
+        else:
+            self._subscriptions.fail(named, report)
+
+    # -- transactions ------------------------------------------------------------------------------------------------
+
+    def _transaction(self, name: str) -> _Transaction:
+        found = self._transactions.get(name)
+        if found is None:
+            raise Refused("no-such-transaction", f"there is no transaction {name[:80]!r}", "send BEGIN first")
+        return found
+
+    def _on_begin(self, headers: Headers) -> None:
+        name = _name(headers, "transaction", needed=True)
+        if name in self._transactions:
+            raise Refused("transaction-exists", f"transaction {name[:80]!r} is open", "commit it first, or use another name")
+        if len(self._transactions) >= _MAX_TRANSACTIONS:
+            raise Refused("too-many-transactions", f"{_MAX_TRANSACTIONS} transactions are open here", "commit them first")
+        self._last_transaction += 1
+        self._transactions[name] = _Transaction(self._last_transaction)
+
+    def _on_commit(self, headers: Headers) -> None:
+        transaction, connection = self._ended_one(headers)
+        self._broker.transactions.commit(connection, transaction.number, None, transaction.sends)
+        for named, report in transaction.failed:
+            held = [each for each in named[1] if each.consumer is named[0]]
+            if held:
+                self._subscriptions.fail((named[0], held), report)
+
+    def _on_abort(self, headers: Headers) -> None:
+        """What it acknowledged is unacknowledged again, and not delivered again by itself."""
+        transaction, connection = self._ended_one(headers)
+        self._broker.transactions.end(connection, transaction.number)
+        self._subscriptions.rolled_back()
+
+    def _ended_one(self, headers: Headers) -> tuple[_Transaction, Connection]:
+        name = _name(headers, "transaction", needed=True)
+        transaction = self._transaction(name)
+        del self._transactions[name]
+        return transaction, self._open()
+
+    # -- what the broker says ----------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return self._output.writable
+
+    def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None:
+        subscription = self._subscriptions.of(consumer)
+        if subscription is None or self._ended:
+            return
+        self._output.write(subscription.frames(references))
+        if subscription.mode == AUTO:
+            self._broker.settlement.acknowledge(consumer, references)
+        else:
+            consumer.delivered(references[-1].tag, self._broker.now_ms())
+
+    def grant(self, producer: Producer, messages: int, size: int, reason: str | None) -> None:
+        """Credit, which STOMP has not: a SEND waits for it, and what comes behind it."""
+        if reason is None and producer is self._held_back:
+            self._held_back = None
+            self._broker.throttle.wait(self._have_room)
+
+    def pull_empty(self, consumer: Consumer) -> None:
+        """Nobody pulls here."""
+
+    def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
+        self._fail(Refused(code, message, fix), "")
+
+    def not_held(self, consumer: Consumer, tags: list[int]) -> None:
+        """What timed out is with others again; a late acknowledgement of it is passed over."""
+
+    # -- what the socket says ----------------------------------------------------------------------------------------
+
+    def resumed(self) -> None:
+        """The peer reads again."""
+        if self._connection is not None:
+            self._broker.socket_resumed(self._connection)
+
+    def heartbeat(self) -> None:
+        if not self._ended:
+            self._output.write(HEARTBEAT)
+
+    def lost(self) -> None:
+        """The socket is gone."""
+        ended, self._ended = self._ended, True
+        if self._cancel_login is not None:
+            self._cancel_login()
+        if not ended:
+            self._let_go(lost=True, counts=True)
+        self.drop_input()
+
+    def end(self, code: str, message: str, fix: str) -> None:
+        """Says why and closes."""
+        self._let_go(lost=False, counts=False)
+        self._say_and_end(message, fix)
+
+    def broken(self, error: Exception) -> None:
+        log.error("session-failed: a frame broke its STOMP session; its connection is closed, the others go on", exc_info=error)
+        self.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
+
+
+def _version(accepted: str | None) -> str:
+    """The latest that both understand; without a word STOMP 1.0. Raises StompError."""
+    if accepted is None:
+        return "1.0"
+    theirs = [each.strip() for each in accepted.split(",")]
+    found = next((each for each in VERSIONS if each in theirs), None)
+    if found is None:
+        raise StompError(f"none of the versions {accepted[:80]!r} is spoken here", f"use one of {', '.join(reversed(VERSIONS))}")
+    return found
+
+
+def _heartbeats(said: str) -> tuple[int, int]:
+    """How often the client can send something, and wants something, in ms; 0: not. Raises StompError."""
+    numbers = [each.strip() for each in said.split(",")]
+    if len(numbers) != 2 or not all(each.isascii() and each.isdigit() and len(each) <= 18 for each in numbers):
+        raise StompError(f"heart-beat: {said[:32]!r} is not two whole numbers of milliseconds", "write heart-beat:10000,10000")
+    first, second = (min(int(each), _MOST_HEARTBEAT_MS) for each in numbers)
+    return first, second
+
+
+def _name(headers: Headers, header: str, needed: bool = False) -> str:
+    """Raises Refused where it is missing or long."""
+    name = headers.get(header, "")
+    if needed and not name:
+        raise Refused("missing-header", f"the header {header} is missing", "name the transaction")
+    if len(name) > _LONGEST_NAME:
+        raise Refused("invalid-header", f"{header} is longer than {_LONGEST_NAME} characters", "use a shorter one")
+    return name

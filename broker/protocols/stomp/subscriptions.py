@@ -1,0 +1,192 @@
+"""What one STOMP connection consumes: its subscriptions, what each holds, and how that is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ...broker import Broker
+from ...connection import Connection
+from ...core.consumer import Consumer
+from ...core.message import MessageReference
+from ...errors import Refused
+from ..failures import failure_of
+from .codec import Headers, header_line
+from .destinations import Destination, read_destination
+from .message_mapping import message_headers, number
+
+AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
+_MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
+_MOST_PREFETCH: Final = (1 << 30) - 1
+#: Ids of settled deliveries that are not worth a look.
+_FEW_IDS: Final = 100
+
+#: Deliveries of one consumer that an ACK or a NACK names, the latest last.
+Named = tuple[Consumer, list[MessageReference]]
+
+
+class Subscription:
+    """``keeps_ids``: before STOMP 1.2 deliveries are named by the number of their message."""
+
+    def __init__(self, consumer: Consumer, subscription: str, destination: str, mode: str, version: str) -> None:
+        self.consumer = consumer
+        self.mode = mode
+        self.destination = destination
+        self._version = version
+        self._prefix = b"MESSAGE\n%s%s" % (
+            header_line("subscription", subscription, version),
+            header_line("destination", destination, version),
+        )
+        self._keeps_ids = version != "1.2" and mode != AUTO
+        self._shows_ack = version == "1.2" and mode != AUTO
+        #: Number of the message -> tag of the delivery.
+        self.tags: dict[str, int] = {}
+        #: Every tag up to this one was named by a cumulative ACK or NACK, and need not be looked for again.
+        self.named_up_to = 0
+
+    def frames(self, references: list[MessageReference]) -> bytes:
+        """These deliveries, one MESSAGE each."""
+        parts: list[bytes] = []
+        prefix, version, number = self._prefix, self._version, self.consumer.number
+        if len(self.tags) > 2 * len(self.consumer.unsettled) + _FEW_IDS:
+            self.tags = {message: tag for message, tag in self.tags.items() if tag in self.consumer.unsettled}
+        for reference in references:
+            body = reference.message.body
+            if self._keeps_ids:
+                self.tags[str(reference.message.message_id)] = reference.tag
+            ack = b"ack:%d-%d\n" % (number, reference.tag) if self._shows_ack else b""
+            parts += (prefix, ack, message_headers(reference, version), b"content-length:%d\n\n" % len(body), body, b"\0")
+        return b"".join(parts)
+
+    def named(self, tag: int) -> list[MessageReference]:
+        """What an acknowledgement of this delivery is about: it alone, or with all before it. What is not held any more is left out."""
+        unsettled = self.consumer.unsettled
+        if self.mode != CLIENT:
+            tags: Iterable[int] = (tag,)
+        else:
+            span = range(self.named_up_to + 1, tag + 1)
+            self.named_up_to = max(self.named_up_to, tag)
+            tags = span if len(span) <= 2 * len(unsettled) else [each for each in unsettled if each in span]
+        return [reference for each in tags if (reference := unsettled.get(each)) is not None]
+
+
+class Subscriptions:
+    def __init__(self, broker: Broker, connection: Connection, version: str, prefix: str) -> None:
+        """``prefix``: of names in the connection's virtual host."""
+        self._broker = broker
+        self._connection = connection
+        self._version = version
+        self._prefix = prefix
+        #: By the client's id; those it has ended are gone from here.
+        self._by_id: dict[str, Subscription] = {}
+        #: By the broker's number, as long as anything of theirs is held.
+        self._by_number: dict[int, Subscription] = {}
+        self._last = 0
+        self._acknowledged: dict[Consumer, dict[int, MessageReference]] = {}
+
+    def subscribe(self, headers: Headers) -> None:
+        """Raises Refused."""
+        text = headers.get("destination", "")
+        subscription = headers.get("id", text if self._version == "1.0" else "")
+        if not subscription:
+            raise Refused("missing-header", "SUBSCRIBE needs the header id", "give each subscription an id of its own")
+        if subscription in self._by_id:
+            raise Refused("subscription-exists", f"there is a subscription {subscription[:80]!r}", "give each one an id of its own")
+        mode = headers.get("ack", AUTO)
+        if mode not in _MODES:
+            raise Refused("invalid-header", f"ack: {mode[:32]!r} is no way to acknowledge", f"use {', '.join(_MODES)}")
+        consumer = self._consumer(read_destination(text), headers)
+        self._by_id[subscription] = self._by_number[consumer.number] = Subscription(consumer, subscription, text, mode, self._version)
+
+    def _consumer(self, destination: Destination, headers: Headers) -> Consumer:
+        self._last += 1
+        options: dict[str, Any] = {"selector": headers.get("selector")}
+        if "activemq.prefetchSize" in headers:
+            options["prefetch"] = max(1, number(headers, "activemq.prefetchSize", 1, _MOST_PREFETCH))
+        name = self._prefix + destination.name
+        subscribe = self._broker.subscribe_topic if destination.is_topic else self._broker.subscribe
+        return subscribe(self._connection, self._last, name, options)
+
+    def unsubscribe(self, headers: Headers) -> None:
+        """What was delivered stays with the client, which may settle it. Raises Refused."""
+        subscription = headers.get("id", headers.get("destination", "") if self._version == "1.0" else "")
+        ended = self._by_id.pop(subscription, None)
+        if ended is None:
+            raise Refused("no-such-subscription", f"there is no subscription {subscription[:80]!r}", "name the id of one that is open")
+        consumer = ended.consumer
+        self._broker.unsubscribe(self._connection, consumer, keep_delivered=True)
+        self._drop_if_over(consumer)
+        self._broker.consumers_gone([consumer.queue])
+
+    def of(self, consumer: Consumer) -> Subscription | None:
+        return self._by_number.get(consumer.number)
+
+    # -- settling ----------------------------------------------------------------------------------------------------
+
+    def named(self, headers: Headers) -> Named | None:
+        """What an ACK or NACK is about; None where there is nothing to settle of it any more. Raises Refused."""
+        found = self._by_ack(headers) if self._version == "1.2" else self._by_message(headers)
+        if found is None or found[0].mode == AUTO:
+            return None
+        subscription, tag = found
+        references = subscription.named(tag)
+        return (subscription.consumer, references) if references else None
+
+    def _by_ack(self, headers: Headers) -> tuple[Subscription, int] | None:
+        said = headers.get("id", "")
+        first, _, second = said.partition("-")
+        if not (first.isdigit() and second.isdigit() and said.isascii() and len(said) < 40) or int(first) > self._last:
+            raise _unknown("id", said)
+        subscription = self._by_number.get(int(first))
+        if subscription is None:
+            return None
+        if int(second) >= subscription.consumer.next_tag:
+            raise _unknown("id", said)
+        return subscription, int(second)
+
+    def _by_message(self, headers: Headers) -> tuple[Subscription, int] | None:
+        """STOMP 1.0 need not say of which subscription, 1.1 does."""
+        message, subscription = headers.get("message-id", ""), headers.get("subscription")
+        if subscription is None and self._version == "1.1":
+            raise Refused("missing-header", "an acknowledgement needs the header subscription", "name the subscription of the message")
+        if not message.isascii() or not message.isdigit() or len(message) > 20:
+            raise _unknown("message-id", message)
+        for known, each in [*self._by_id.items(), *((None, each) for each in self._by_number.values() if not each.consumer.open)]:
+            if (subscription in (None, known) or known is None) and (tag := each.tags.get(message)) is not None:
+                return each, tag
+        return None
+
+    def acknowledge(self, named: Named) -> None:
+        """Together with others of this turn (``finish``)."""
+        consumer, references = named
+        self._acknowledged.setdefault(consumer, {}).update([(reference.tag, reference) for reference in references])
+
+    def finish(self) -> None:
+        acknowledged, self._acknowledged = self._acknowledged, {}
+        for consumer, references in acknowledged.items():
+            self._broker.settlement.acknowledge(consumer, list(references.values()))
+            self._drop_if_over(consumer)
+
+    def fail(self, named: Named, report: Any) -> None:
+        """Several have failed because of one of them, nobody knows which: none of them is dead-lettered for that (semantics.md, 5)."""
+        consumer, references = named
+        self._broker.settlement.fail(consumer, references, failure_of(report), "nack", report, apply_limit=len(references) == 1)
+        self._drop_if_over(consumer)
+
+    def rolled_back(self) -> None:
+        """What was named in a transaction may be named again."""
+        for each in self._by_number.values():
+            each.named_up_to = 0
+
+    def _drop_if_over(self, consumer: Consumer) -> None:
+        if not consumer.open and not consumer.unsettled:
+            self._by_number.pop(consumer.number, None)
+            self._connection.retired.pop(consumer.number, None)
+
+    def queues(self) -> list[Any]:
+        """Those that are consumed."""
+        return [each.consumer.queue for each in self._by_id.values()]
+
+
+def _unknown(header: str, said: str) -> Refused:
+    return Refused("unknown-delivery", f"{header}: {said[:80]!r} names nothing that was delivered", "acknowledge with what MESSAGE said")

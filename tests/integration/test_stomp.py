@@ -1,0 +1,119 @@
+"""STOMP against a real broker: stomp.py as programs use it, and frames by hand."""
+
+from __future__ import annotations
+
+import queue
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import stomp
+
+from homing.client import blocking
+from tests.process import Server
+from tests.stomp_support import STOMP, Link, StompRefused, stomp_place
+
+VERSIONS = {"1.0": stomp.StompConnection10, "1.1": stomp.StompConnection11, "1.2": stomp.StompConnection12}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("stomp"), STOMP)
+    server.start()
+    yield server
+    server.close()
+
+
+class Listener(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py says nothing of its types
+    def __init__(self) -> None:
+        self.messages: queue.Queue[Any] = queue.Queue()
+        self.receipts: queue.Queue[str] = queue.Queue()
+        self.errors: list[str] = []
+
+    def on_message(self, frame: Any) -> None:
+        self.messages.put(frame)
+
+    def on_receipt(self, frame: Any) -> None:
+        self.receipts.put(frame.headers["receipt-id"])
+
+    def on_error(self, frame: Any) -> None:
+        self.errors.append(frame.headers["message"])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_program_of_stomp_py_works_unchanged(broker: Server, version: str) -> None:
+    listener, program = Listener(), VERSIONS[version]([stomp_place(broker)], **({} if version == "1.0" else {"heartbeats": (4000, 4000)}))
+    program.set_listener("", listener)
+    program.connect("admin", "admin", wait=True)
+    for mode in ("auto", "client", "client-individual"):
+        destination = f"/queue/{version}.{mode}"
+        program.subscribe(destination, id=mode, ack=mode)
+        headers = {"persistent": "true", "colour": "red"} if version == "1.0" else {"persistent": "true", "colour": "a:b\\c\nd"}
+        for number in range(3):
+            program.send(destination, f"{number} é\0", headers=headers, receipt=str(number))
+        found = [listener.messages.get(timeout=20) for _ in range(3)]
+        assert [each.body for each in found] == ["0 é\0", "1 é\0", "2 é\0"]
+        assert {each.headers["colour"] for each in found} == {headers["colour"]}
+        assert [listener.receipts.get(timeout=20) for _ in range(3)] == ["0", "1", "2"]
+        for each in {"auto": [], "client": found[-1:], "client-individual": found}[mode]:
+            name = each.headers["ack" if version == "1.2" else "message-id"]
+            program.ack(name) if version != "1.1" else program.ack(name, mode)
+        program.unsubscribe(mode)
+    program.begin("t")
+    program.send(f"/queue/{version}.t", "x", transaction="t")
+    program.commit("t")
+    program.disconnect(receipt="bye")
+    assert listener.receipts.get(timeout=20) == "bye"
+    assert listener.errors == []
+    with blocking.connect(broker.url) as connection:
+        left = {each["name"]: each["messages"] for each in connection.listing("queues") if each["name"].startswith(version)}
+        assert {name: count for name, count in left.items() if count} == {f"{version}.t": 1}
+
+
+def test_a_session_by_hand_with_the_line_ends_of_others(broker: Server) -> None:
+    with socket.create_connection(stomp_place(broker), 20) as typed:
+        typed.sendall(b"\r\nSTOMP\r\naccept-version:1.2\r\nhost:anywhere\r\n\r\n\0\n")
+        typed.sendall(b"SEND\r\ndestination:typed\r\nreceipt:1\r\n\r\nhello\0\r\n\r\nNONSENSE\n\n\0")
+        told = b""
+        while b"ERROR" not in told:
+            told += typed.recv(4096)
+        assert told.startswith(b"CONNECTED\nversion:1.2\nserver:homing/")
+        assert b"RECEIPT\nreceipt-id:1\n\n\0ERROR\nmessage:'NONSENSE' is no command" in told
+
+
+def test_whoever_is_killed_is_blamed_and_whoever_is_silent_is_given_up(broker: Server) -> None:
+    silent, killed, other = Link(broker, heart_beat="1000,0"), Link(broker), Link(broker, client_id="a program")
+    with blocking.connect(broker.url) as connection:
+        found = {each["client"]: each["protocol"] for each in connection.listing("connections")}
+    assert found["a program"] == "stomp"
+    killed.sure("SUBSCRIBE", id="s", destination="/queue/work", ack="client")
+    other.sure("SEND", b"x", destination="/queue/work")
+    assert killed.next().headers.get("redelivered") is None
+    killed.close()
+    other.sure("SUBSCRIBE", id="s", destination="/queue/work", ack="client-individual")
+    told = other.next()
+    assert (told.headers["redelivered"], told.headers["JMSXDeliveryCount"], told.body) == ("true", "2", b"x")
+    other.sure("NACK", id=told.headers["ack"], reason="no paper", error_type="PrinterError", retryable="false")
+    with blocking.connect(broker.url) as connection:
+        history = connection.call("history", message_id=int(told.headers["message-id"]))
+    assert [each["outcome"] for each in history["attempts"]] == ["connection-lost", "nack"]
+    fault = history["attempts"][1]["fault"]
+    assert (fault["error_type"], fault["reason"]) == ("PrinterError", "no paper")
+    with pytest.raises((EOFError, ConnectionResetError)):
+        silent.next()
+    for link in (silent, other):
+        link.close()
+
+
+def test_memory_stays_bounded_where_frames_never_end(start_server: Callable[..., Server]) -> None:
+    broker = start_server({**STOMP, "limits": {"max-message-bytes": "1MiB"}})
+    good = Link(broker)
+    for endless in (b"SEND\n" + b"a" * 200_000, b"SEND\n" + b"a:b\n" * 50_000, b"SEND\n\n" + b"x" * 1_300_000):
+        hostile = Link(broker)
+        hostile.socket.sendall(endless)
+        with pytest.raises(StompRefused, match="more than"):
+            hostile.next()
+        hostile.close()
+    assert good.sure("SEND", b"x", destination="/queue/a") == []
+    good.close()

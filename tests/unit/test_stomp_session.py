@@ -1,0 +1,295 @@
+"""A STOMP session without a socket: versions, acknowledgements, transactions, waiting, and how it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from homing.broker.core.memory import Kind
+from homing.broker.errors import Refused
+from homing.broker.protocols.stomp.codec import Frame, FrameReader, frame, read_head
+from homing.broker.protocols.stomp.options import StompOptions
+from homing.broker.protocols.stomp.session import StompSession
+from tests import inside
+from tests.model.world import World
+from tests.session_support import Transport
+
+
+class Peer(Transport):
+    """A client that writes frames, and remembers those that came back."""
+
+    def __init__(self, world: World, version: str = "1.2", **options: Any) -> None:
+        self.world, self.version, self.out = world, version, b""
+        self.reading, self.heartbeats, self.is_late, self.waits = True, (0, 0), False, 0
+        self.session = StompSession(world.broker, self, StompOptions("homing/0", **options), self._authenticate)
+
+    def _authenticate(self, user: str | None, password: str | None, done: Any) -> None:
+        done(Refused("login-refused", "wrong", "try again") if password == "wrong" else user or "")
+
+    def write(self, data: bytes) -> None:
+        self.out += data
+
+    def opened(self, heartbeat_ms: int, of_peer_ms: int | None = None) -> None:
+        self.heartbeats = (heartbeat_ms, of_peer_ms or 0)
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def late(self) -> bool:
+        return self.is_late
+
+    def wait_turn(self) -> None:
+        self.waits += 1
+
+    def send(self, data: bytes) -> list[tuple[str, dict[str, str], bytes]]:
+        self.session.receive(data)
+        return self.frames()
+
+    def call(self, command: str, body: bytes = b"", /, **headers: str) -> list[tuple[str, dict[str, str], bytes]]:
+        names = [(name.replace("_", "-"), value) for name, value in headers.items()]
+        return self.send(frame(command, names, body, self.version))
+
+    def frames(self) -> list[tuple[str, dict[str, str], bytes]]:
+        self.world.commit()
+        out, self.out = self.out, b""
+        frames = [each for each in FrameReader(10_000, 100_000).feed(out) if isinstance(each, Frame)]
+        return [(*read_head(each.head, self.version), each.body) for each in frames]
+
+    def log_in(self, **headers: str) -> Peer:
+        (answer,) = self.call("CONNECT", accept_version=self.version, **headers)
+        assert (answer[0], answer[1]["version"]) == ("CONNECTED", self.version)
+        return self
+
+    def receipts(self, frames: list[tuple[str, dict[str, str], bytes]]) -> list[str]:
+        return [headers["receipt-id"] for command, headers, _ in frames if command == "RECEIPT"]
+
+
+@pytest.fixture
+def world() -> World:
+    return World({"#": {"redelivery-delay": 0}})
+
+
+def bodies(frames: list[tuple[str, dict[str, str], bytes]]) -> list[bytes]:
+    return [body for command, _, body in frames if command == "MESSAGE"]
+
+
+def counts(world: World, queue: str) -> tuple[int, int]:
+    """(pending, delivering)"""
+    found = inside.queues(world.broker)[queue]
+    return found.count - found.delivering, found.delivering
+
+
+@pytest.mark.parametrize(
+    ("accepted", "version"), [(None, "1.0"), ("1.0,1.1,1.2", "1.2"), ("1.1, 1.0", "1.1"), ("2.0,1.0", "1.0"), ("3.0", "")]
+)
+def test_the_latest_version_that_both_speak(world: World, accepted: str | None, version: str) -> None:
+    peer = Peer(world)
+    headers = {} if accepted is None else {"accept_version": accepted}
+    ((command, told, _),) = peer.call("STOMP", heart_beat="500,20000", **headers)
+    if version:
+        assert (command, told["version"], told["heart-beat"], peer.heartbeats) == ("CONNECTED", version, "10000,1000", (20_000, 1000))
+    else:
+        assert (command, told["version"], peer.ended) == ("ERROR", "1.0,1.1,1.2", True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SEND\n\n\0",
+        b"CONNECT\nlogin:a\npasscode:wrong\n\n\0",
+        b"CONNECT\nheart-beat:5\n\n\0",
+        b"CONNECT\n\n\0WHAT\n\n\0",
+        b"CONNECT\n\n\0CONNECT\n\n\0",
+        b"CONNECT\n\n\0SEND\n\n\0",
+        b"CONNECT\n\n\0SEND\ndestination:/else/a\n\n\0",
+        b"CONNECT\n\n\0SEND\ndestination:a\npriority:high\n\n\0",
+        b"CONNECT\n\n\0SEND\ndestination:a\nexpires:-1\n\n\0",
+        b"CONNECT\n\n\0SEND\ndestination:a\ntransaction:t\n\n\0",
+        b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nack:never\n\n\0",
+        b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nselector:a +\n\n\0",
+        b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\n\n\0SUBSCRIBE\ndestination:a\n\n\0",
+        b"CONNECT\n\n\0UNSUBSCRIBE\ndestination:a\n\n\0",
+        b"CONNECT\naccept-version:1.2\n\n\0SUBSCRIBE\ndestination:a\n\n\0",
+        b"CONNECT\naccept-version:1.2\n\n\0ACK\nid:1-1\n\n\0",
+        b"CONNECT\naccept-version:1.1\n\n\0ACK\nmessage-id:1\n\n\0",
+        b"CONNECT\n\n\0ACK\nmessage-id:x\n\n\0",
+        b"CONNECT\n\n\0NACK\nmessage-id:1\n\n\0",
+        b"CONNECT\n\n\0BEGIN\n\n\0",
+        b"CONNECT\n\n\0BEGIN\ntransaction:t\n\n\0BEGIN\ntransaction:t\n\n\0",
+        b"CONNECT\n\n\0COMMIT\ntransaction:t\n\n\0",
+        b"CONNECT\n\n\0BEGIN\nreceipt:" + b"x" * 2000 + b"\ntransaction:t\n\n\0",
+    ],
+)
+def test_what_is_wrong_is_answered_and_ends_the_connection(world: World, data: bytes) -> None:
+    peer = Peer(world)
+    *_, (command, headers, body) = peer.send(data + b"SEND\ndestination:behind\n\nx\0")
+    assert (command, peer.ended) == ("ERROR", True)
+    assert headers["message"] in body.decode()
+    assert "behind" not in inside.queues(world.broker), "nothing is acted on that comes behind it"
+    assert not inside.connections(world.broker)
+
+
+def test_an_error_names_the_receipt_of_its_frame_and_what_was_before_it_is_done(world: World) -> None:
+    peer = Peer(world).log_in()
+    said = peer.send(b"SEND\ndestination:a\nreceipt:1\n\nx\0SEND\ndestination:a\nreceipt:2\npriority:x\n\ny\0")
+    assert sorted((command, headers["receipt-id"]) for command, headers, _ in said) == [("ERROR", "2"), ("RECEIPT", "1")]
+    assert counts(world, "a") == (1, 0)
+
+
+def test_a_receipt_follows_the_disk(world: World) -> None:
+    peer = Peer(world).log_in()
+    peer.session.receive(frame("SEND", [("destination", "/queue/a"), ("receipt", "1"), ("persistent", "true")], b"x"))
+    assert peer.out == b""
+    assert peer.receipts(peer.frames()) == ["1"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_each_way_to_acknowledge(world: World, version: str) -> None:
+    def names(headers: dict[str, str]) -> dict[str, str]:
+        if version == "1.2":
+            return {"id": headers["ack"]}
+        return {"message_id": headers["message-id"], "subscription": headers["subscription"]}
+
+    peer = Peer(world, version).log_in()
+    for mode in ("auto", "client", "client-individual"):
+        peer.call("SUBSCRIBE", id=mode, destination=f"/queue/{mode}", ack=mode)
+        peer.session.receive(b"".join(frame("SEND", [("destination", f"/queue/{mode}")], b"%d" % number) for number in range(4)))
+        first, second, third, fourth = (headers for _, headers, _ in peer.frames())
+        if mode == "auto":
+            assert "ack" not in first
+            assert counts(world, mode) == (0, 0)
+            continue
+        # Named twice in one read; and cumulatively, from the second one on.
+        peer.send(frame("ACK", [(n.replace("_", "-"), v) for n, v in names(third).items()], version=version) * 2)
+        assert counts(world, mode) == (0, 1 if mode == "client" else 3)
+        if version != "1.0":
+            assert bodies(peer.call("NACK", **names(fourth))) == [b"3"], "and again"
+            assert counts(world, mode) == (0, 1 if mode == "client" else 3)
+        peer.call("ACK", **names(first)), peer.call("ACK", **names(second))
+        assert counts(world, mode) == (0, 1)
+    assert not peer.ended, "what is settled already is passed over"
+
+
+def test_who_fails_many_with_one_nack_kills_none_of_them() -> None:
+    world = World({"#": {"redelivery-delay": 0, "max-delivery-attempts": 3}})
+    peer = Peer(world).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="/queue/a", ack="client")
+    said = peer.send(b"".join(frame("SEND", [("destination", "/queue/a")], b"%d" % number) for number in range(3)))
+    said = peer.call("NACK", id=said[-1][1]["ack"])
+    assert bodies(said) == [b"0", b"1", b"2"]
+    assert [headers["JMSXDeliveryCount"] for _, headers, _ in said] == ["2", "2", "2"]
+    # The next failure would be the last of each: it is looked at alone.
+    said = peer.call("NACK", id=said[-1][1]["ack"])
+    assert bodies(said) == [b"0"]
+    assert bodies(peer.call("ACK", id=said[0][1]["ack"])) == [b"1"]
+    assert counts(world, "a") == (1, 1)
+
+
+def test_a_nack_tells_of_the_failure_and_says_when(world: World) -> None:
+    peer = Peer(world).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="/queue/a", ack="client-individual")
+    ((_, first, _),) = peer.call("SEND", b"x", destination="/queue/a", persistent="true")
+    assert peer.call("NACK", id=first["ack"], delay="5000", reason="the shop is shut", error_type="ShopError") == []
+    (reference,) = inside.queues(world.broker)["a"].references.values()
+    assert reference.due_at_ms == world.now_ms() + 5000
+    world.time_ms += 5000
+    world.turn()
+    ((_, second, _),) = peer.frames()
+    assert (second["redelivered"], second["JMSXDeliveryCount"]) == ("true", "2")
+    peer.call("NACK", id=second["ack"], retryable="false")
+    assert counts(world, "DLQ.a") == (1, 0)
+
+
+def test_a_transaction_is_all_or_nothing(world: World) -> None:
+    peer = Peer(world).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="/queue/in", ack="client-individual")
+    said = peer.send(b"".join(frame("SEND", [("destination", "/queue/in")], b"%d" % number) for number in range(3)))
+    acks = [headers["ack"] for _, headers, _ in said]
+    for ending, out in (("ABORT", 0), ("COMMIT", 2)):
+        peer.call("BEGIN", transaction="t")
+        for _ in range(2):
+            peer.call("SEND", b"x", destination="/queue/out", transaction="t")
+        peer.call("ACK", id=acks[0], transaction="t")
+        peer.call("NACK", id=acks[1], transaction="t", retryable="false")
+        assert counts(world, "in") == (0, 3)
+        assert peer.receipts(peer.call(ending, transaction="t", receipt="r")) == ["r"]
+        assert sum(counts(world, "out")) if out else "out" not in inside.queues(world.broker)
+    assert counts(world, "out") == (2, 0)
+    assert (counts(world, "in"), counts(world, "DLQ.in")) == ((0, 1), (1, 0))
+
+
+def test_topics_give_each_subscription_its_own_and_keep_nothing_for_nobody(world: World) -> None:
+    sender, *others = (Peer(world).log_in() for _ in range(3))
+    sender.call("SEND", b"0", destination="/topic/news")
+    for other in others:
+        other.call("SUBSCRIBE", id="s", destination="/topic/news", selector="region = 'eu'")
+    sender.call("SEND", b"1", destination="/topic/news", region="eu")
+    sender.call("SEND", b"2", destination="/topic/news")
+    assert [bodies(other.frames()) for other in others] == [[b"1"], [b"1"]]
+    assert len(inside.queues(world.broker)) == 2
+    others[0].call("UNSUBSCRIBE", id="s")
+    others[1].session.lost()
+    assert not inside.queues(world.broker)
+
+
+def test_what_is_held_goes_back_with_the_connection_and_a_goodbye_is_answered_last(world: World) -> None:
+    peer, other = Peer(world).log_in(), Peer(world).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="/queue/a", ack="client")
+    peer.call("SEND", b"x", destination="/queue/a")
+    peer.call("UNSUBSCRIBE", id="s")
+    other.call("SUBSCRIBE", id="s", destination="/queue/a", ack="client")
+    assert other.frames() == [], "what was delivered stays with who has it"
+    assert peer.receipts(peer.call("DISCONNECT", receipt="bye")) == ["bye"]
+    assert peer.ended
+    assert [(headers["redelivered"], body) for _, headers, body in other.frames()] == [("true", b"x")]
+    assert peer.send(b"SEND\ndestination:b\n\nx\0") == []
+
+
+def test_a_send_waits_for_credit_and_what_comes_before_it_does_not() -> None:
+    world = World({"#": {"max-length": 2, "overflow": "block"}})
+    peer = Peer(world).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="/queue/other", ack="client")
+    ((_, held, _),) = peer.call("SEND", b"y", destination="/queue/other")
+    peer.call("SUBSCRIBE", id="a", destination="/queue/a")
+    peer.call("UNSUBSCRIBE", id="a")
+    sends = [frame("SEND", [("destination", "/queue/a"), ("receipt", str(number))], b"x") for number in range(3)]
+    assert peer.receipts(peer.send(sends[0] + sends[1])) == ["0", "1"]
+    assert peer.send(frame("ACK", [("id", held["ack"])]) + sends[2]) == []
+    assert (counts(world, "other"), counts(world, "a"), peer.reading) == ((0, 0), (2, 0), False)
+    other = Peer(world).log_in()
+    assert len(bodies(other.call("SUBSCRIBE", id="s", destination="/queue/a"))) >= 2
+    world.turn()
+    assert (peer.receipts(peer.frames()), peer.reading) == (["2"], True)
+
+
+def test_much_that_comes_at_once_is_done_in_several_turns(world: World) -> None:
+    peer = Peer(world).log_in()
+    peer.is_late = True
+    peer.session.receive(b"".join(frame("SEND", [("destination", f"/queue/{number % 2}")], b"x") for number in range(100)))
+    assert (peer.waits, peer.reading) == (1, False)
+    peer.is_late = False
+    peer.session.have_turn()
+    assert peer.reading
+    assert [counts(world, str(number)) for number in range(2)] == [(50, 0), (50, 0)]
+
+
+def test_what_a_connection_holds_is_bounded_and_given_back(world: World) -> None:
+    def charged() -> int:
+        kinds = world.broker.memory.by_kind
+        return kinds[Kind.SESSIONS] + kinds[Kind.CACHES]
+
+    peer = Peer(world).log_in()
+    for number in range(300):
+        peer.call("SEND", b"x", destination=f"/queue/{number}")
+    (connection,) = inside.connections(world.broker).values()
+    assert len(connection.producers) == 100
+    for number in range(1000):
+        peer.call("BEGIN", transaction=str(number))
+    peer.call("SEND", b"x" * 1000, destination="/queue/0", transaction="0")
+    assert charged() > 1000
+    assert peer.call("BEGIN", transaction="one more")[0][0] == "ERROR"
+    assert (charged(), peer.ended) == (0, True)
