@@ -76,6 +76,11 @@ class Worker:
             self._process.wait()
             self._process = None
 
+    def wait(self, timeout_s: float) -> None:
+        """For its end."""
+        assert self._process is not None
+        self._process.wait(timeout_s)
+
     def wait_for(self, line: str, number: int = 1, timeout_s: float = 30.0) -> None:
         def there() -> bool:
             assert self._process is not None

@@ -1,4 +1,4 @@
-"""Says what so many deliveries took of the CPU of this process, the first tenth apart."""
+"""Says what so many deliveries took of the CPU of this process, the first tenth apart; with TEST_ENDS it ends at the last."""
 
 import os
 from pathlib import Path
@@ -19,5 +19,7 @@ def done():
         _began_s = process_time()
     elif _done == COUNT:
         Path(os.environ["TEST_NOTES"]).write_text(f"took {process_time() - _began_s}\n")
+        if "TEST_ENDS" in os.environ:
+            os._exit(0)
     if FAILS:
         raise KeyError(FAILS)
