@@ -278,6 +278,12 @@ class Consumer:
         """Its window is full and everything in it was delivered: the application is what others wait for."""
         return self.prefetch > 0 and not self.returning and self.credit <= 0 and self.delivered_to >= self.next_tag - 1
 
+    @property
+    def holds_since_ms(self) -> int | None:
+        """When the oldest of what it holds was dispatched; None: it holds nothing."""
+        oldest = next(iter(self.unsettled.values()), None)
+        return None if oldest is None else oldest.dispatched_at_ms
+
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def dispatch(self, references: Collection[MessageReference], now_ms: int) -> None:

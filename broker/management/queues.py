@@ -151,6 +151,7 @@ def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consu
         "settled_when_given": consumer.shared is not None and consumer.shared.has_nothing_of(consumer),
         "reports": {"before": consumer.reports, "after_acknowledgement": 0 if connection is None else connection.late_reports},
         "unsettled": len(consumer.unsettled),
+        "holds_since_ms": consumer.holds_since_ms,
         "held_bytes": consumer.held_bytes,
         "given": sum(reference.delivered_at_ms is not None for reference in consumer.unsettled.values()),
         "selector": consumer.selector.text if consumer.selector else None,

@@ -169,6 +169,7 @@ async def test_connections_tell_who_holds_what_and_one_can_be_closed(shell: Homi
         assert re.fullmatch(r"127\.0\.0\.1:\d+", first["peer"])
         (listed,) = shell.json("consumers", "held")
         assert (listed["connection"], listed["queue"], listed["unsettled"], listed["given"]) == (first["connection"], "held", 3, 1)
+        assert listed["holds_since_ms"] >= first["connected_at_ms"]
         assert listed in shell.json("consumers")
         assert re.search(rf"^{first['connection']} .* native +127.0.0.1:\d+", shell("connections").stdout, re.MULTILINE)
         closed = await asyncio.to_thread(shell.json, "connection", "close", first["connection"])

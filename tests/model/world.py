@@ -464,6 +464,7 @@ class World:
             assert consumer.credit == (min(own, consumer.back) if consumer.returning else own)
             assert consumer.returning >= 0
             assert consumer.back >= 0
+            assert consumer.holds_since_ms == min((each.dispatched_at_ms for each in consumer.unsettled.values()), default=None)
             assert consumer.held_bytes == sum(REFERENCE_BYTES + reference.message.size for reference in consumer.unsettled.values())
         for each in inside.connections(self.broker).values():
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())

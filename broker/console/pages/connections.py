@@ -10,7 +10,7 @@ from ...words.amounts import counted, size
 from ..asked import address
 from ..problems import Problem
 from ..reads import if_told, listing
-from ..tables import Column, Table, joined, link, over, table, tagged
+from ..tables import Cell, Column, Table, joined, link, over, table, tagged
 from ..templates import ago
 from ..visits import Deed, Visit, goes_to
 
@@ -27,6 +27,11 @@ def _library(each: dict[str, Any]) -> str | None:
 
 def _prefetch(each: dict[str, Any]) -> str:
     return "no limit" if each["prefetch"] >= _NO_LIMIT else f"{each['prefetch']:,}"
+
+
+def _held(each: dict[str, Any]) -> Cell:
+    """How many, and since when the oldest of them."""
+    return over(f"{each['unsettled']:,}", ago(each["holds_since_ms"])) if each["unsettled"] else 0
 
 
 _LIBRARY: Final = Column("Library", lambda each: tagged(_library(each) or "–", "instrumented" if each["instrumented"] else None))
@@ -48,7 +53,7 @@ _CONSUMERS: Final = (
     _LIBRARY,
     _RELEASE,
     Column("Prefetch", _prefetch, is_number=True),
-    Column("Holds", lambda each: each["unsettled"], is_number=True),
+    Column("Holds", _held, is_number=True),
 )
 
 
@@ -89,8 +94,8 @@ async def closing(visit: Visit) -> Response:
     return visit.ask(
         Deed(
             f"Close connection {name}",
-            f"Its {counted(found['consumers'], 'consumer')} and {counted(found['producers'], 'producer')} end, and {held} that it holds go "
-            "back to their queues, which counts as no failure. Its client may connect again.",
+            f"Its {counted(found['consumers'], 'consumer')} and {counted(found['producers'], 'producer')} end, and what it "
+            f"holds, {held}, goes back to where it was, which counts as no failure. Its client may connect again.",
             "Close it",
             f"/connections/{name}",
             visit.commands.say("connection", "close", name),
