@@ -45,6 +45,7 @@ class Templates:
         self._environment.filters |= {
             "ago": ago,
             "moment": moment,
+            "sentence": sentence,
             "number": number,
             "span": span,
             "size": size,
@@ -65,6 +66,11 @@ def _shown(value: Any) -> Any:
 
 def number(value: int) -> str:
     return f"{value:,}"
+
+
+def sentence(text: str) -> str:
+    """With a capital letter in front; what begins with a command stays as it is."""
+    return text if text.startswith("homing ") else text[:1].upper() + text[1:]
 
 
 def _exact(at_ms: int) -> tuple[str, str]:

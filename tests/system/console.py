@@ -12,6 +12,7 @@ from typing import Any, Final
 import pika
 
 from examples.failure_reports import with_pika
+from homing.client import blocking
 from tests.amqp_support import amqp_port
 from tests.console_support import Visitor, console
 from tests.process import ROOT, Server
@@ -20,6 +21,7 @@ from tests.system.check import HERE, Place, Unavailable, check, expect, python_w
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome")
 _SENT: Final = 6
 _FUZZED_S: Final = 60
+_LATER_MS: Final = 3_600_000
 _PICTURES: Final = ROOT / "build" / "console"
 _SHOWN: Final = ("overview", "fault", "message", "dry-run", "redrive", "arrived")
 #: Where the failing program stands, as its traceback tells.
@@ -101,7 +103,7 @@ def _pages_of() -> tuple[str, ...]:
         *("/", "/faults", "/dead-letters", "/dead-letters?queue=DLQ.orders", "/redrives", "/queues", "/queue?queue=orders"),
         *("/waiting", "/events", "/redrives/new?queue=DLQ.orders", "/dead-letters/delete?queue=DLQ.orders", "/login"),
         *("/connections", "/settings?address=orders", "/settings/change?pattern=orders&settings=redelivery-delay%3D1s"),
-        *("/users", "/journal", "/journal/backup", "/queue/purge?queue=DLQ.orders"),
+        *("/users", "/journal", "/journal/backup", "/journal/export", "/queue/purge?queue=DLQ.orders"),
     )
 
 
@@ -129,7 +131,7 @@ def _connected(server: Server) -> pika.BlockingConnection:
 
 
 def _fail(server: Server) -> None:
-    """All of them, until they are dead."""
+    """All of them, until they are dead; and one waits for its time."""
     connection = _connected(server)
     channel = connection.channel()
     channel.queue_declare("orders", durable=True)
@@ -142,6 +144,8 @@ def _fail(server: Server) -> None:
             break
         handle(channel, *message)
     connection.close()
+    with blocking.connect(server.url) as native, native.session() as session:
+        session.producer("parcels").send(b"later", delay_ms=_LATER_MS)
 
 
 def _mended(server: Server, end: threading.Event) -> None:

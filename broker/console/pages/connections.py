@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from markupsafe import Markup
 from starlette.responses import Response
 
 from ...words.amounts import counted, size
@@ -31,7 +32,7 @@ def _prefetch(each: dict[str, Any]) -> str:
 
 def _held(each: dict[str, Any]) -> Cell:
     """How many, and since when the oldest of them."""
-    return over(f"{each['unsettled']:,}", ago(each["holds_since_ms"])) if each["unsettled"] else 0
+    return over(f"{each['unsettled']:,}", Markup("oldest {}").format(ago(each["holds_since_ms"]))) if each["unsettled"] else 0
 
 
 _LIBRARY: Final = Column("Library", lambda each: tagged(_library(each) or "–", "instrumented" if each["instrumented"] else None))
