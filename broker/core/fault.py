@@ -8,8 +8,9 @@ from typing import Final, NamedTuple, TypedDict
 
 from .queue import Queue
 
-#: What a group takes, with the numbers of its messages, and each program that met it, beside their texts (tests/unit/test_memory.py).
-_GROUP_BYTES: Final = 1200
+#: What a group takes, with the numbers of its messages and of the dead in one queue, and each program that met it, beside their texts
+#: (tests/unit/test_memory.py).
+_GROUP_BYTES: Final = 1500
 _PROGRAM_BYTES: Final = 400
 _HOUR_MS: Final = 3_600_000
 _GROWN: Final = 10

@@ -32,7 +32,7 @@ class Exports:
     def __init__(self, directory: Path, child: str, now_ms: Callable[[], int], space_low: Callable[[], bool]) -> None:
         self._directory = directory
         self._child = child
-        self._place = directory / "exports"
+        self._place = directory / "export-to-download"
         self._now_ms = now_ms
         self._space_low = space_low
         self._status: dict[str, Any] = _NONE_YET | _WELL

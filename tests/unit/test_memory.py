@@ -160,9 +160,12 @@ def test_what_is_half_here_or_unread_is_charged_what_it_takes() -> None:
 
 
 def test_fault_groups_are_charged_what_they_take_and_folded_at_their_share() -> None:
+    reference = MessageReference(Message(1, "q", b""), Queue(1, "q", "q", "anycast", AddressSettings(), created_at_ms=0), 1, 0)
+
     def group(number: int) -> FaultGroup:
         made = FaultGroup(number + 1000, f"2-{number:032x}", f"queue.{number}", f"Error{number}", f"text {number}", 10**12 + number, 10**12)
         made.message_ids = [10**9 + 10 * number + each for each in range(10)]
+        made.dead = {(reference.queue, number % 7 + 1): 10**6 + number}
         programs = [(f"{number}-{each:030}", f"host{number}", f"{each}.{number}") for each in range(number % 10)]
         made.programs = dict.fromkeys(programs, (10**12 + number, 10**12 + number + 1))
         return made
@@ -173,7 +176,6 @@ def test_fault_groups_are_charged_what_they_take_and_folded_at_their_share() -> 
 
     memory = Memory(8 << 20)
     known = FaultGroups(cast(Any, SimpleNamespace(batch=WriteBatch())), lambda: 1_000, memory)
-    reference = MessageReference(Message(1, "q", b""), Queue(1, "q", "q", "anycast", AddressSettings(), created_at_ms=0), 1, 0)
     for kind in range(1000):
         reference.cause = 0
         known.failed("q", [reference], (f"2-{kind}", f"Error{kind}", "text", ""), {"client_id": f"{kind}"}, 1_000)

@@ -401,6 +401,13 @@ CALLS: Final[dict[str, Callable[[NativeGuest], dict[str, Any]]]] = {
     "backup": lambda guest: {
         "name": guest.chance.choice(("one", "two", f"b{guest.chance.randrange(99)}", f"../{ESCAPED}", f"a/../../{ESCAPED}"))
     },
+    **{
+        verb: lambda guest: {
+            "name": guest.chance.choice(("one", f"../{ESCAPED}", "..", "/")),
+            "offset": guest.chance.choice((0, -1, 2**50)),
+        }
+        for verb in ("export-part", "report-part")
+    },
     "set-policy": lambda guest: {
         "name": guest.chance.choice("pq"),
         "pattern": _OURS,
