@@ -30,11 +30,18 @@ class Manifest:
     history_from_us: int | None = None
     #: Some dead letters and no more (docs/export-schema.md, archives).
     is_archive: bool = False
+    #: When the export was made that it is to be read with; None: it is whole.
+    since_us: int | None = None
 
     @property
     def key(self) -> tuple[str, int]:
         """Names an export for good: its broker and its moment."""
         return self.broker_id, self.exported_at_us
+
+    @property
+    def base(self) -> tuple[str, int] | None:
+        """The key of the export that it is to be read with; None: it is whole."""
+        return None if self.since_us is None else (self.broker_id, self.since_us)
 
     @property
     def taken(self) -> Taken:

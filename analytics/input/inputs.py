@@ -81,7 +81,7 @@ def find_exports(
 
     ``known``: keys of exports of which no more is read than the manifest; they come without files. So do those, and days of attempts, in
     which nothing is of ``since_us`` or later. ``skip``: leave out what is damaged or foreign instead of raising AnalyticsError: no-export,
-    not-an-export, export-version, export-empty, export-incomplete, export-schema, export-damaged.
+    not-an-export, export-version, export-empty, export-incomplete, export-base, export-schema, export-damaged.
     """
     files = Files(spark)
     found: list[Found] = []
@@ -97,6 +97,8 @@ def find_exports(
     def check(path: str, manifest: Manifest | AnalyticsError) -> Found | AnalyticsError:
         if isinstance(manifest, AnalyticsError):
             return manifest
+        if manifest.key not in whole:
+            return _alone(path)
         if manifest.key in known or (manifest.exported_at_us < since_us and manifest.key not in last):
             return Found(path, manifest, {}, {})
         try:
@@ -106,8 +108,15 @@ def find_exports(
 
     with ThreadPoolExecutor(READERS) as pool:
         paths, manifests = [path for path, _ in places], list(pool.map(look, places))
-        taken = [each.taken for each in manifests if isinstance(each, Manifest)]
-        last = latest_of(taken).items() | {(each.broker_id, each.at_us) for each in taken if each.is_archive}
+        readable = sorted((each for each in manifests if isinstance(each, Manifest)), key=lambda each: each.exported_at_us)
+        last = latest_of(each.taken for each in readable).items() | {each.key for each in readable if each.is_archive}
+        whole = set(known)
+        for each in readable:
+            if each.base is None or each.base in whole:
+                whole.add(each.key)
+        for each in reversed(readable):
+            if each.base is not None and each.key in last:
+                last.add(each.base)
         for path, result in zip(paths, pool.map(check, paths, manifests), strict=True):
             if isinstance(result, Found):
                 found.append(result)
@@ -337,7 +346,7 @@ def parse_manifest(dump: str, text: str) -> Manifest:
             )
         rows = {table: int(count) for table, count in manifest["rows"].items()}
         of_all = str(manifest["broker_id"]), int(manifest["exported_at_us"]), rows, int(version), manifest.get("history_from_us")
-        parsed = Manifest(*of_all, is_archive="bodies" in rows)
+        parsed = Manifest(*of_all, is_archive="bodies" in rows, since_us=manifest.get("since_us"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _not_an_export(dump) from error
     if not any(rows.get(table) for table in NEEDED):
@@ -351,6 +360,11 @@ def _not_an_export(dump: str) -> AnalyticsError:
         f"{dump} has no {MANIFEST_NAME} that can be read, so it is no whole export.",
         "Name what `homing journal export --out` made, or leave it out with --on-damage skip.",
     )
+
+
+def _alone(dump: str) -> AnalyticsError:
+    text = f"{dump} has only what changed since an earlier export, which is not there or not whole."
+    return AnalyticsError("export-base", text, "Name the export of its --since, too.")
 
 
 def _missing(dump: str, tables: list[str]) -> AnalyticsError:

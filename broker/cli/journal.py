@@ -21,6 +21,9 @@ Data = Annotated[Path | None, typer.Option("--data", help="The data directory.",
 def export(
     out: Annotated[Path, typer.Option("--out", "-o", help="The directory to make; appears when it is whole.")],
     data: Data = None,
+    since: Annotated[
+        Path | None, typer.Option("--since", metavar="LAST", help="An earlier export: write only what changed, to be read with that one.")
+    ] = None,
     with_tracebacks: Annotated[bool, typer.Option("--with-tracebacks", help="Include tracebacks; they may contain secrets.")] = False,
     wal_budget_mib: Annotated[
         int, typer.Option("--wal-budget", help="MiB by which a busy broker's write-ahead log may grow meanwhile.")
@@ -42,6 +45,7 @@ def export(
         summary = export_journal(
             data_directory(data),
             out,
+            since=since,
             with_tracebacks=with_tracebacks,
             wal_budget_bytes=wal_budget_mib << 20,
             ids=ids_in,

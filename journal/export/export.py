@@ -25,9 +25,11 @@ from ..store.directory import DATABASE_NAME, damaged
 from ..store.packing import Damaged
 from . import parquet as export_parquet
 from .parquet import SCHEMA_VERSION, TABLES, Table
-from .rows import IdsOf, Row, Snapshot, us
+from .rows import IdsOf, Mark, Row, Snapshot, us
 
 MANIFEST_NAME = "_homing_export.json"
+#: The tables of the journal that only grow at their ends.
+HISTORY = ("failure", "outcome")
 #: Rows turned into columns at once; also how often the write-ahead log is looked at.
 BATCH_ROWS = 5_000
 
@@ -43,6 +45,8 @@ class ExportError(JournalError):
 
     - ``no-analytics``: pyarrow is not installed.
     - ``out-exists``: the place for the export is taken.
+    - ``not-an-export``: what was named as the last export is none.
+    - ``other-broker``: that is another broker's.
     - ``wal-budget``: the broker wrote more meanwhile than may wait for a checkpoint.
     - ``export-io``: the export could not be written.
     """
@@ -66,9 +70,11 @@ def export(
     progress: Progress | None = None,
     wal_budget_bytes: int = WAL_BUDGET_BYTES,
     ids: IdsOf | None = None,
+    since: Path | None = None,
 ) -> ExportSummary:
     """Write the journal in ``directory`` to the new directory ``out``.
 
+    ``since``: an earlier export; of what is over only what ended after it is written, to be read together with that one.
     ``wal_budget_bytes``: how much the journal's write-ahead log may grow meanwhile; never more than half of what its disk has free.
     ``ids``: see Snapshot; None: they are left out.
     Raises ExportError, and JournalError where the journal is missing, damaged, or of another version.
@@ -80,11 +86,13 @@ def export(
         with ExitStack() as half_made:
             with snapshot_of(Path(directory), with_tracebacks) as snapshot:
                 snapshot.ids = ids or snapshot.ids
+                snapshot.since = None if since is None else _mark_of(since, snapshot.broker_id)
+                last = {name: snapshot.connection.execute(f"SELECT max({name}_id) FROM {name}").fetchone()[0] or 0 for name in HISTORY}
                 watch = _WalWatch(Path(directory) / DATABASE_NAME, wal_budget_bytes)
                 out.parent.mkdir(parents=True, exist_ok=True)
                 partial = half_made.enter_context(building(out, "*"))
                 rows = {table.name: _write_table(snapshot, table, partial, watch, progress) for table in TABLES}
-            write_manifest(partial, snapshot, rows, snapshot.now_ms * 1000)
+            write_manifest(partial, snapshot, rows, snapshot.now_ms * 1000, last)
             bytes_written = export_parquet.make_durable(partial)
             _check_out(out)
             os.rename(partial, out)
@@ -101,6 +109,19 @@ def _check_out(out: Path) -> None:
         return
     if out.exists() or out.is_symlink():
         raise ExportError("out-exists", f"{out} is there already and not an empty directory.", "Name a new directory, or remove that one.")
+
+
+def _mark_of(since: Path, broker_id: str) -> Mark:
+    try:
+        manifest = json.loads((since / MANIFEST_NAME).read_text(encoding="utf-8"))
+        of_broker = manifest["broker_id"]
+        mark = Mark(int(manifest["exported_at_us"]), {name: int(manifest["last"][name]) for name in HISTORY})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        text = f"{since} holds no {MANIFEST_NAME} that tells how far it came."
+        raise ExportError("not-an-export", text, "Name an export that this version made, or make a whole one.") from error
+    if of_broker != broker_id:
+        raise ExportError("other-broker", f"{since} is of another broker's journal.", "Name the last export of this one.")
+    return mark
 
 
 @contextmanager
@@ -166,15 +187,17 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
         yield batch
 
 
-def write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int], at_us: int) -> None:
-    at = datetime.fromtimestamp(at_us / 1_000_000, UTC)
+def write_manifest(partial: Path, snapshot: Snapshot, rows: dict[str, int], at_us: int, last: dict[str, int] | None = None) -> None:
+    at, since_us = datetime.fromtimestamp(at_us / 1_000_000, UTC), snapshot.since and snapshot.since.at_us
     manifest: dict[str, Any] = {
         "format": "homing-export",
         "schema_version": SCHEMA_VERSION,
         "broker_id": snapshot.broker_id,
         "exported_at": at.isoformat(timespec="milliseconds"),
         "exported_at_us": at_us,
-        "history_from_us": us(snapshot.history_from_ms),
+        "history_from_us": max(filter(None, (us(snapshot.history_from_ms), since_us)), default=None),
+        "since_us": since_us,
+        "last": last,
         "with_tracebacks": snapshot.with_tracebacks,
         "rows": rows,
     }

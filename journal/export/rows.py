@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import fingerprint, json_text
 from ..commit.counts import MINUTE_NAMES
@@ -31,8 +31,18 @@ Row = tuple[Any, ...]
 #: By which programs know a message; None: that is not known.
 IdsOf = Callable[[Any], tuple[str | None, str | None]]
 FETCH_ROWS = 1000
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+_UNITS_MS = {"minute": 60_000, "hour": _HOUR_MS}
 #: As plain numbers: the enum's own operators cost a fifth of an export.
 _PARKED, _SUSPECT = int(ReferenceState.PARKED), int(ReferenceState.SUSPECT)
+
+
+class Mark(NamedTuple):
+    """How far an export came."""
+
+    at_us: int
+    #: failure, outcome -> the number of its last row
+    last: Mapping[str, int]
 
 
 @dataclass(slots=True)
@@ -46,6 +56,8 @@ class Snapshot:
     queue_names: dict[int, str]
     #: Attempts and outcomes before it may be gone; None: none has gone.
     history_from_ms: int | None
+    #: Of what is over, only what is not in that earlier snapshot; None: all.
+    since: Mark | None = None
     #: AMQP's message-id and app-id of a message with these properties.
     ids: IdsOf = lambda properties: (None, None)
     #: queue_id -> [ready, scheduled, parked]; filled while the messages are read.
@@ -62,6 +74,17 @@ class Snapshot:
             # Rows of an export that failed are let go only after it has closed the connection.
             with suppress(sqlite3.ProgrammingError):
                 cursor.close()
+
+    def added(self, table: str) -> str:
+        """A condition on rows of ``failure`` or ``outcome``. What came to the journal later may have ended before; and where all rows
+        have been forgotten their numbers begin anew."""
+        return "true" if self.since is None else f"({table}_id > {self.since.last[table]} OR at_ms > {self.since.at_us // 1000})"
+
+    def counted(self, unit: str, whole_ms: int) -> str:
+        """A condition on counts by the minute or hour: from the beginning of the ``whole_ms`` in which something may have been added."""
+        if self.since is None:
+            return "true"
+        return f"{unit} >= {(self.since.at_us // 1000 - _HOUR_MS) // whole_ms * whole_ms // _UNITS_MS[unit]}"
 
     def queue_name(self, queue_id: int) -> str:
         return self.queue_names.get(queue_id, f"queue {queue_id}")
@@ -102,7 +125,7 @@ _SETTLED = f"SELECT message_id, sequence, queue_id, at_ms, outcome, outcome_blob
 def messages(snapshot: Snapshot) -> Iterator[Row]:
     for row in snapshot.select(_HERE):
         yield _message_here(snapshot, row)
-    for row in snapshot.select(_SETTLED):
+    for row in snapshot.select(f"{_SETTLED} WHERE {snapshot.added('outcome')}"):
         yield _message_settled(snapshot, row)
 
 
@@ -143,13 +166,13 @@ def _message_settled(snapshot: Snapshot, row: Row) -> Row:
 # --- attempts -------------------------------------------------------------------------------------------------------
 
 
-_ATTEMPTS = f"SELECT message_id, sequence, failure_id, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS} ORDER BY at_ms"
+_ATTEMPTS = f"SELECT message_id, sequence, failure_id, attempt, queue_id, at_ms, failure_blob FROM {ATTEMPTS}"
 
 
 def attempts(snapshot: Snapshot) -> Iterator[Row]:
     failure: int | None = None
     shared: Row = ()
-    for message_id, sequence, failure_id, *what in snapshot.select(_ATTEMPTS):
+    for message_id, sequence, failure_id, *what in snapshot.select(f"{_ATTEMPTS} WHERE {snapshot.added('failure')} ORDER BY at_ms"):
         if failure_id != failure:
             failure, shared = failure_id, failure_row(snapshot, *what)
         yield message_id, sequence, *shared
@@ -175,9 +198,7 @@ def failure_row(snapshot: Snapshot, attempt: int, queue_id: int, at_ms: int, blo
 
 # Both sides are read in the order of message_id, so that one message's deaths and copies meet without a table in memory;
 # SQLite sorts both through its own temporary file where they are long.
-_DEATHS = (
-    f"SELECT message_id, sequence, outcome_id, sent_at_ms FROM {OUTCOMES} WHERE outcome = 'dead-lettered' ORDER BY message_id, sequence"
-)
+_DEATHS = f"SELECT message_id, sequence, outcome_id, sent_at_ms FROM {OUTCOMES} WHERE outcome = 'dead-lettered'"
 _DEATH = "SELECT queue_id, at_ms, outcome_blob FROM outcome WHERE outcome_id = ?"
 _COPIES = (
     "SELECT message_id, queue_id, sequence, overlay_blob, coalesce(cause, 0) FROM reference r"
@@ -187,7 +208,9 @@ _COPIES = (
 
 def dead_letters(snapshot: Snapshot) -> Iterator[Row]:
     snapshot.fingerprints.update(snapshot.select("SELECT fault_id, fingerprint FROM fault"))
-    deaths = ((row[0], row) for row in snapshot.select(_DEATHS))
+    # Of a message of which a copy is somewhere every death: where that is, is so now.
+    wanted = f"({snapshot.added('outcome')} OR message_id IN (SELECT message_id FROM ({_COPIES}))) ORDER BY message_id, sequence"
+    deaths = ((row[0], row) for row in snapshot.select(f"{_DEATHS} AND {wanted}"))
     copies = ((row[0], row) for row in snapshot.select(_COPIES))
     attempts = LastAttempts(snapshot)
     for dead, remaining in _merge(deaths, copies):
@@ -350,7 +373,8 @@ def policies(snapshot: Snapshot) -> Iterator[Row]:
 
 
 def deliveries_by_minute(snapshot: Snapshot) -> Iterator[Row]:
-    sql = f"SELECT queue_id, minute, {', '.join(MINUTE_NAMES)} FROM minute ORDER BY queue_id, minute"
+    sql = f"SELECT queue_id, minute, {', '.join(MINUTE_NAMES)} FROM minute"
+    sql += f" WHERE {snapshot.counted('minute', _DAY_MS)} ORDER BY queue_id, minute"
     for queue_id, minute, *counts in snapshot.select(sql):
         yield (queue_id, snapshot.queue_name(queue_id), minute * 60_000_000, *counts)
 
@@ -397,7 +421,7 @@ def redrives(snapshot: Snapshot) -> Iterator[Row]:
 
 def deliveries_by_consumer(snapshot: Snapshot) -> Iterator[Row]:
     sql = "SELECT queue_id, hour, consumer, succeeded, held_ms, failed, failed_ms, first_ms, last_ms FROM served"
-    sql += " ORDER BY hour, queue_id, consumer"
+    sql += f" WHERE {snapshot.counted('hour', _HOUR_MS)} ORDER BY hour, queue_id, consumer"
     for queue_id, hour, consumer, *counts, first_ms, last_ms in snapshot.select(sql):
         name, *program = json.loads(consumer) if consumer.startswith("[") else (consumer, "", "", "")
         yield (

@@ -272,10 +272,14 @@ def spoil(whole: Path, dumps: Path) -> dict[str, str]:
     body[40 : len(body) // 3] = b"\xff" * (len(body) // 3 - 40)  # the footer stays whole
     page.write_bytes(body)
     (dumps / "notes.txt").write_text("not an export")
+    alone = as_of(whole, dumps / "alone", day(whole, 8))
+    manifest = json.loads((alone / MANIFEST_NAME).read_text())
+    (alone / MANIFEST_NAME).write_text(json.dumps(manifest | {"since_us": 1}))
     future = as_of(whole, dumps / "future", day(whole, 7))
     manifest = json.loads((future / MANIFEST_NAME).read_text())
     (future / MANIFEST_NAME).write_text(json.dumps(manifest | {"schema_version": 99}))
-    return {"monday/c": "export-damaged", "monday/d": "export-damaged", "notes.txt": "not-an-export", "future": "export-version"}
+    wrong = {"monday/c": "export-damaged", "monday/d": "export-damaged", "notes.txt": "not-an-export"}
+    return wrong | {"future": "export-version", "alone": "export-base"}
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,8 @@ def differing(workloads: list[Workload], directory: Path, of_part: Sequence[str]
     """
     plays = asyncio.run(play(workloads, directory))
     accounts, dumps = [each.account for each in plays], [[directory / "exports" / each.server.directory.name] for each in plays]
-    for each, of_one in zip(plays, dumps, strict=True):
-        export(each.server.data, of_one[0])
+    for number, (each, of_one) in enumerate(zip(plays, dumps, strict=True)):
+        export(each.server.data, of_one[0], since=each.exports[-1] if each.exports and number % 2 else None)
         of_one += each.exports
     sources = [*(dump for of_one in dumps for dump in of_one), *(archive for each in plays for archive in each.archives)]
     report = directory / "report"

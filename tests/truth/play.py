@@ -165,6 +165,7 @@ class Play:
     def _export(self) -> Path:
         own, out = self.server.directory, self.server.directory / f"export-{len(self.exports)}"
         arguments = ["journal", "export", "--data", str(self.server.data), "--out", str(out)]
+        arguments += ["--since", str(self.exports[-1])] if self.exports else []
         environment = {**os.environ, fork_server.AHEAD: str(self.server.ahead_s)}
         done = fork_server.run(arguments, own, environment, None, 60, own)
         assert done.returncode == 0, done.stderr

@@ -334,6 +334,37 @@ def test_it_gives_up_when_the_write_ahead_log_grows(journal: sqlite3.Connection,
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
+def test_since_an_export_only_what_it_lacks(journal: sqlite3.Connection, tmp_path: Path) -> None:
+    for message_id in (10, 11):
+        add_attempt(journal, message_id, message_id, 1, T0)
+        add_outcome(journal, message_id, message_id, "dead-lettered", T0, reason="delivery_limit", target_queues=["DLQ.orders"])
+    add_reference(journal, DLQ, 11, 200, overlay_blob=pack([a_hop("orders", 11, "delivery_limit", T0, 1)]))
+    export(tmp_path / "data", tmp_path / "whole")
+    add_attempt(journal, 12, 12, 1, T0 - 5)  # ended before, and came later
+    add_outcome(journal, 12, 12, "succeeded", T0 - 5)
+    export(tmp_path / "data", tmp_path / "more", since=tmp_path / "whole")
+    manifest = json.loads((tmp_path / "more" / MANIFEST_NAME).read_text())
+    assert (
+        manifest["since_us"]
+        == manifest["history_from_us"]
+        == json.loads((tmp_path / "whole" / MANIFEST_NAME).read_text())["exported_at_us"]
+    )
+    found = {name: [row["sequence"] for row in table(tmp_path / "more", name)] for name in ("messages", "attempts", "dead_letters")}
+    assert found == {"messages": [200, 12], "attempts": [12], "dead_letters": [11]}
+
+    # All is forgotten, and numbers begin anew.
+    journal.execute("DELETE FROM failure")
+    add_attempt(journal, 13, 13, 1, manifest["exported_at_us"] // 1000 + 1)
+    export(tmp_path / "data", tmp_path / "last", since=tmp_path / "more")
+    assert [row["sequence"] for row in table(tmp_path / "last", "attempts")] == [13]
+
+    (tmp_path / "more" / MANIFEST_NAME).write_text(json.dumps(manifest | {"broker_id": "b-2"}))
+    for since, code in (("data", "not-an-export"), ("more", "other-broker")):
+        with pytest.raises(ExportError) as raised:
+            export(tmp_path / "data", tmp_path / "none", since=tmp_path / since)
+        assert raised.value.code == code
+
+
 def test_nothing_is_overwritten(journal: sqlite3.Connection, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     export(tmp_path / "data", tmp_path / "out")  # an empty directory may be used
