@@ -1,7 +1,7 @@
 """The journal as the broker sees it: open and recover, an open batch to append to, and what is on disk.
 
-Everything here runs on the loop; SQL runs on the store's thread (writer_thread.py). While one batch commits, the next gathers;
-which of those that wait go to disk next is decided in scheduler.py.
+Everything here runs on the loop; SQL runs on the store's thread (writer_thread.py), but for that of small batches. While one batch
+commits, the next gathers; which of those that wait go to disk next is decided in scheduler.py.
 """
 
 from __future__ import annotations
@@ -369,16 +369,36 @@ class Journal:
             self._end_flushes()
             await self._keep_up()
             return
-        joining = self._end_of_step if step else None
-        standing = await self._store.run(self._writer_thread.commit, batch, reserve, joining)
+        standing = await self._write(batch, reserve, step)
         self._ahead.committed(batch)
-        if standing is None:
+        if self._in_flight is not None:
             self._committed(batch)
         if not self.failed.done():
             if standing is not None:
                 self._take(standing)
             self._end_flushes()
             await self._keep_up(later=step and not batch.awaited and self._may_wait(loop.time()))
+
+    async def _write(self, batch: WriteBatch, reserve: int | None, step: bool) -> Standing | None:
+        """As ``WriterThread.commit``. A small batch is written here, where the interpreter's lock need not be won back at each statement;
+        a disk is waited for on the thread."""
+        store, writer = self._store, self._writer_thread
+        connection = store.connection
+        if step or connection is None or not writer.may_write_here(batch):
+            return await store.run(writer.commit, batch, reserve, self._end_of_step if step else None)
+        written = writer.write_here(connection, batch, reserve)
+        at_once = writer.syncs_at_once
+        if at_once:
+            writer.sync(connection, written)
+        else:
+            await store.run(writer.sync, written)
+        looks = writer.note(batch, reserve, written)
+        self._committed(batch)
+        if at_once:
+            # As while a disk is waited for: what came is dispatched, and leaves, before the next is written.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        return await store.run(writer.standing) if looks else None
 
     def _may_wait(self, now_s: float) -> bool:
         """Whether upkeep waits for a commit that answers somebody: who sends one after another has sent nothing yet right after."""

@@ -17,7 +17,7 @@ from .options import JournalOptions
 from .read.recovery import recover
 from .store.commits import LastCommitFile, nothing_missing
 from .store.directory import DATABASE_NAME, DirectoryLock, Disk, Files, beyond_quarantine, check_header, damaged, prepare_directory
-from .store.sqlite import Store, WalMeter, open_store
+from .store.sqlite import Store, WalMeter, open_store, sync_commits
 
 log = logging.getLogger("homing.journal")
 
@@ -83,6 +83,7 @@ async def _open(directory: Path, options: JournalOptions, now_ms: int, lock: Dir
             disk.take_reserve()
             writer = BatchWriter(state, options.duplicate_ids_per_address)
             writer_thread = WriterThread(writer, disk, Files(directory), WalMeter(database), LastCommitFile(directory, kept), options)
+            await store.run(sync_commits, by_sqlite=False)
             standing = await store.run(writer_thread.upkeep, False)
         except BaseException:
             await store.close()

@@ -20,6 +20,9 @@ from .fault_changes import FaultChanges
 from .last_states import LastStates
 
 QUEUE_STATS = len(QueueStat)
+#: Of a small batch.
+SMALL_ROWS: Final = 64
+SMALL_BYTES: Final = 64 << 10
 _NO_SOURCES: Final[Mapping[int, int]] = {}
 #: Makes the record of an arrival. The map: messages of the same batch that stand in rows of their own, by id.
 AsRecord = Callable[[Any, Mapping[int, MessageRecord]], ReferenceRecord]
@@ -401,6 +404,15 @@ class WriteBatch(LastStates):
         if unused:
             for message_id in unused - self.shared_bodies():
                 del self.messages[message_id]
+
+    def is_small(self) -> bool:
+        """Few messages, what became of them, and counts: to write them takes about as long as to wake a thread."""
+        if self.size > SMALL_BYTES or self.declares() or self.spill_ended or self.unspilled or self.fault_changes.folded:
+            return False
+        references = len(self.added) + len(self.changed) + len(self.deleted) + len(self.messages) + len(self.messages_deleted)
+        rows = references + len(self.queue_stats) + len(self.consumer_stats) + len(self.attempts_deleted) + len(self.events)
+        rows += sum([len(each.entries) for each in self.attempts]) + sum([len(each.entries) for each in self.outcomes])
+        return rows <= SMALL_ROWS
 
     def writes(self) -> bool:
         """Whether there is anything for the disk, as against only callbacks."""

@@ -1,6 +1,6 @@
-"""Write one batch: pack, BEGIN IMMEDIATE, statements in one table order, COMMIT. Runs on the store's thread.
+"""Write one batch: pack, BEGIN IMMEDIATE, statements in one table order, COMMIT. The sync is not its own.
 
-All or nothing: either the commit returned and the whole batch is on disk, or WriteFailed is raised. What the writer carries from
+All or nothing: either the commit returned and a sync brings the whole batch to disk, or WriteFailed is raised. What the writer carries from
 batch to batch (the number of the next duplicate, the size of history, the ids reserved) changes only after a commit.
 """
 
@@ -107,8 +107,9 @@ class Written:
     bytes: int = 0
     #: Changes and deletes of references that were not there: a fault of the caller's bookkeeping, harmless to the journal.
     not_found: int = 0
-    #: The number of the commit, and what its end took.
+    #: The number of the commit, when it began, and what its end took.
     commits: int = 0
+    began_s: float = 0.0
     sync_ms: float = 0.0
 
     def add(self, other: Written) -> None:

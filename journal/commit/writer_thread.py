@@ -1,4 +1,5 @@
-"""What happens on the store's thread: commit a batch, and the upkeep between batches. Decides what a failure means.
+"""Commit a batch, and the upkeep between batches. Decides what a failure means. All of it happens on the store's thread, but for a small
+batch, which the loop writes itself (docs/decisions/0030-small-commits-on-the-loop.md).
 
 A failed write or sync leaves the outcome unknown (a commit reported as failed may be there after a restart), so it ends
 everything. A full disk does not: SQLite rolls back cleanly, and the same batch is tried again without its history, then with the reserve
@@ -46,6 +47,11 @@ UNSEEN_BYTES = 256 << 10
 #: Rows of a step of work lie together, and so many of them touch about as many pages as one row that lies alone.
 ROWS_TOGETHER = 16
 _BETWEEN_S = 1.0
+#: So fast no disk answers: there is none.
+_NO_DISK_MS = 0.02
+#: What takes the loop longer than this goes to the thread, for some time.
+_LONG_S = 0.005
+_NOT_HERE_S = 1.0
 #: How much one commit says about the next.
 _WEIGHT = 0.1
 
@@ -115,6 +121,9 @@ class WriterThread:
         self.vacuum = Vacuum()
         #: What the end of a commit takes, by the last ones.
         self.sync_ms = 0.0
+        #: The longest of the last syncs.
+        self._synced_ms = 1.0
+        self._not_here_until_s = 0.0
         self._batch_bytes = _LEAST_BATCH_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
@@ -139,24 +148,67 @@ class WriterThread:
         reserve_up_to: int | None,
         joining: Callable[[], WriteBatch | None] | None = None,
     ) -> Standing | None:
-        """Write the batch and say how things stand; None: nobody looked after so little, nor called ``on_disk``. ``joining``, of a
+        """All of it on the thread; says how things stand. None: nobody looked after so little, nor called ``on_disk``. ``joining``, of a
         step of work: see ``BatchWriter.write``.
 
         Raises JournalError when the broker must stop.
         """
-        started = time.perf_counter()
-        self.files.look(started)
+        written = self.write(connection, batch, reserve_up_to, joining)
+        self.sync(connection, written)
+        if not self.note(batch, reserve_up_to, written, joining is not None):
+            return None
+        self.on_disk(batch)
+        return self.standing(connection)
+
+    def may_write_here(self, batch: WriteBatch) -> bool:
+        """Whether the loop writes the batch: it is small, and what was written there before took no time."""
+        return batch.is_small() and not self.disk.space_low and not self._sparing and time.perf_counter() >= self._not_here_until_s
+
+    def write_here(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Written:
+        written = self.write(connection, batch, reserve_up_to)
+        now_s = time.perf_counter()
+        if now_s - written.began_s > _LONG_S:
+            self._not_here_until_s = now_s + _NOT_HERE_S
+        return written
+
+    def write(
+        self,
+        connection: sqlite3.Connection,
+        batch: WriteBatch,
+        reserve_up_to: int | None,
+        joining: Callable[[], WriteBatch | None] | None = None,
+    ) -> Written:
+        """All but the sync. Raises JournalError."""
+        began_s = time.perf_counter()
+        self.files.look(began_s)
         written = self._attempt(connection, batch, reserve_up_to, joining)
+        written.began_s = began_s
+        return written
+
+    @property
+    def syncs_at_once(self) -> bool:
+        """Whether nothing was waited for at the last syncs, as where files are in memory."""
+        return self._synced_ms < _NO_DISK_MS
+
+    def sync(self, connection: sqlite3.Connection, written: Written) -> None:
+        """What was written is on disk, or nobody knows: then JournalError."""
+        began_s = time.perf_counter()
+        try:
+            self.meter.sync()
+        except OSError as error:
+            raise io_failure(f"{error.strerror} at the sync of a commit") from error
+        took_ms = (time.perf_counter() - began_s) * 1000
+        self._synced_ms = max(took_ms, 0.9 * self._synced_ms)
+        written.sync_ms += took_ms
+
+    def note(self, batch: WriteBatch, reserve_up_to: int | None, written: Written, step: bool = False) -> bool:
+        """The batch is on disk. Returns whether it is to be looked how things stand (``standing``)."""
         self.last_commit.advance(written.commits, reserve_up_to)
-        looks = self._looks_after(written, joining is not None) or bool(batch.queues)
-        if looks:
-            self.on_disk(batch)
-        elapsed_ms = (time.perf_counter() - started) * 1000
         if batch.queues:
             self.sweep.deleted([queue.queue_id for queue in batch.queues.values() if queue.deleted_at_ms is not None])
-        self._count(batch, written, elapsed_ms)
+        self._count(batch, written, (time.perf_counter() - written.began_s) * 1000)
         self._batch_bytes = max(_LEAST_BATCH_BYTES, 2 * written.bytes, self._batch_bytes * 7 // 8)
-        return self.standing(connection) if looks else None
+        return self._looks_after(written, step) or bool(batch.queues)
 
     def _looks_after(self, written: Written, step: bool) -> bool:
         """To look takes as long as to write a message; and whoever came meanwhile waits for it."""

@@ -24,7 +24,7 @@ from zlib import crc32
 
 from ..errors import JournalError
 from .directory import DATABASE_NAME, LAST_COMMIT_NAME, damaged, sync_names
-from .sqlite import Writing
+from .sqlite import Writing, sync_commits
 
 log = logging.getLogger("homing.journal")
 
@@ -51,6 +51,7 @@ def commit(connection: sqlite3.Connection) -> int:
 
 def commit_clean_stop(connection: sqlite3.Connection, next_id: int) -> int:
     """Mark a clean stop, with what is reserved from then on, and empty the write-ahead log; returns the commit's number."""
+    sync_commits(connection)
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('clean_stop', 1), ('reserved_up_to', ?)", (next_id,))
     number = commit(connection)
@@ -83,7 +84,7 @@ def _slot(content: bytes) -> LastCommit | None:
 
 
 class LastCommitFile:
-    """Writes it. On the store's thread, but for ``close``."""
+    """Writes it."""
 
     def __init__(self, directory: Path, last_commit: LastCommit) -> None:
         """Make the file durable with this in it."""

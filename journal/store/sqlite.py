@@ -59,6 +59,11 @@ class Store(aiosqlite.Connection):
         return result
 
     @property
+    def connection(self) -> sqlite3.Connection | None:
+        """For the loop, where nothing runs on the thread; else None."""
+        return None if self._under_way else self._connection
+
+    @property
     def waits_s(self) -> float:
         """How long what runs on its thread has run."""
         return time.monotonic() - self._answered_at_s if self._under_way else 0.0
@@ -127,7 +132,7 @@ def _configure(connection: sqlite3.Connection, path: Path, cache_bytes: int) -> 
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
-    connection.execute("PRAGMA synchronous = FULL")
+    sync_commits(connection)
     connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
     connection.execute("PRAGMA secure_delete = OFF").fetchall()
     connection.execute(f"PRAGMA cache_size = -{cache_bytes >> 10}")
@@ -139,6 +144,11 @@ def _configure(connection: sqlite3.Connection, path: Path, cache_bytes: int) -> 
             f"SQLite did not take the settings that make a commit safe on {path.name}: {read_back}.",
             "Put the data directory on a local file system.",
         )
+
+
+def sync_commits(connection: sqlite3.Connection, by_sqlite: bool = True) -> None:
+    """Whether SQLite syncs the write-ahead log at each commit; else only before each checkpoint, and ``WalMeter.sync`` at each commit."""
+    connection.execute(f"PRAGMA synchronous = {'FULL' if by_sqlite else 'NORMAL'}")
 
 
 class WalMeter:
@@ -184,6 +194,12 @@ class WalMeter:
     @staticmethod
     def _bytes(frames: int) -> int:
         return frames * (PAGE_BYTES + _FRAME_HEADER_BYTES)
+
+    def sync(self) -> None:
+        """What was committed is on disk from here on. Raises OSError."""
+        if self._descriptor < 0:
+            self._descriptor = os.open(self._path, os.O_RDONLY)
+        os.fdatasync(self._descriptor)
 
     def _look(self) -> int:
         """Frames in use now."""

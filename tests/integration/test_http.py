@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import urllib.error
 import urllib.request
+from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import homing as client
+from homing.broker.http.listener import MOST_OPEN
 from tests.process import HomingCommand, Server
 
 StartServer = Callable[..., Server]
@@ -61,6 +65,19 @@ def test_a_broker_that_hangs_answers_no_probe(observed: Server) -> None:
     finally:
         os.kill(observed.pid, signal.SIGCONT)
     assert ask(observed, "/livez") == (200, "ok\n")
+
+
+def test_a_thousand_that_say_nothing_take_no_files_and_no_answers(observed: Server) -> None:
+    host, _, port = observed.ready["http"].rpartition(":")
+    before = len(os.listdir(f"/proc/{observed.pid}/fd"))
+    with ExitStack() as silent:
+        latest = deque[socket.socket]()
+        for _ in range(1000):
+            latest.append(silent.enter_context(socket.create_connection((host, int(port)), timeout=20)))
+            if len(latest) > 2 * MOST_OPEN:
+                latest.popleft().close()
+        assert ask(observed, "/livez") == (200, "ok\n")
+        assert len(os.listdir(f"/proc/{observed.pid}/fd")) <= before + 2 * MOST_OPEN
 
 
 async def test_what_is_counted_is_what_was_done(observed: Server) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from homing.journal.commit.batch import SMALL_ROWS
 from homing.journal.commit.writer_thread import UNSEEN_ROWS
 from homing.journal.contract import AddressRecord, PolicyRecord, QueueStat
 from homing.journal.declarations import DeclarationRecord
@@ -129,6 +130,45 @@ async def test_flush_waits_for_the_batch_in_flight_too(tmp_path: Path, monkeypat
         assert not journal.busy()
         assert sequences(tmp_path) == [1]
         await journal.flush()
+
+
+@pytest.mark.plain
+async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrote: list[bool] = []
+    async with opened(tmp_path) as (journal, _):
+        writer, here = journal._writer_thread, threading.get_ident()
+        attempt, synced = writer._attempt, threading.Event()
+
+        def attempted(*arguments: Any) -> Any:
+            wrote.append(threading.get_ident() == here)
+            return attempt(*arguments)
+
+        monkeypatch.setattr(writer, "_attempt", attempted)
+        monkeypatch.setattr(writer.meter, "sync", lambda: synced.wait(30))
+        # A thread may find a moment to be slow in, whatever it runs.
+        monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
+        send(journal, 1)
+        flushing = asyncio.create_task(journal.flush())
+        async with asyncio.timeout(30):
+            while sequences(tmp_path) != [1]:  # noqa: ASYNC110 - until it is written
+                await asyncio.sleep(0)
+        assert not flushing.done(), "nobody is answered before the sync"
+        synced.set()
+        await flushing
+        for count in (SMALL_ROWS - 1, SMALL_ROWS):  # and a row of counts
+            for number in range(count):
+                send(journal, 1000 * count + number)
+            await journal.flush()
+        for over in (30.0, 0.0):
+            monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", over)
+            send(journal, int(over) + 2)
+            await journal.flush()
+        send(journal, 3)
+        await journal.flush()
+        monkeypatch.setattr(writer.disk, "space_low", True)
+        send(journal, 4)
+        await journal.flush()
+    assert wrote == [True, True, False, True, True, False, False], "a small one; but not while the last took long, nor with little room"
 
 
 async def test_a_batch_of_callbacks_only_is_answered_without_a_commit(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, 
             if order[-1] == "upkeep" and not journal.tidying:
                 kept_up.set()
 
+        monkeypatch.setattr(writer, "may_write_here", lambda batch: False)
         monkeypatch.setattr(writer, "commit", committing)
         monkeypatch.setattr(writer, "upkeep", keeping)
         monkeypatch.setattr(journal, "on_commit", reported)
@@ -99,6 +100,7 @@ async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_
             journal.batch.after.append(done.set)
 
         monkeypatch.setattr("homing.journal.journal.read_alone", reading)
+        monkeypatch.setattr(writer, "may_write_here", lambda batch: False)
         monkeypatch.setattr(writer, "commit", committing)
         append("first")
         journal.read(Wanted(1, "ready"), lambda page: None, failed)
@@ -191,6 +193,7 @@ async def test_upkeep_beside_steps_comes_right_after_somebody_is_answered(tmp_pa
             send(journal, 2)
             journal.batch.confirms.append(lambda: None)
 
+        monkeypatch.setattr(writer, "may_write_here", lambda batch: False)
         monkeypatch.setattr(writer, "commit", committing)
         monkeypatch.setattr(writer, "upkeep", keeping)
         journal.read(Wanted(1, "chosen", on_disk=True), step, lambda error: None)
