@@ -18,7 +18,8 @@ from .core.settings.units import counted
 from .core.settled_report import SettledReport
 from .dead_letters import DeadLetters
 from .errors import Refused
-from .places import at_new_queue, at_new_topic, at_queue_of_name, at_topic, consumed, same_queue
+from .places import at_new_queue, at_new_topic, at_queue_named, at_queue_of_name, at_topic, consumed, same_queue
+from .topology.resources import is_subscription
 
 #: As in administration.py.
 FREE: Final[Mapping[str, str]] = {
@@ -29,15 +30,35 @@ FREE: Final[Mapping[str, str]] = {
 class Consuming(DeadLetters):
     @needs((Right.CONSUME, at_queue_of_name), (Right.CREATE, at_new_queue))
     def subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
-        """A consumer on the queue that ``name`` means. Options: prefetch, selector, redelivery_policy, session, transacted."""
+        """A consumer on the queue that ``name`` means. Options: prefetch, selector, redelivery_policy, session, transacted; priority;
+        ``waits``: until those before it are gone.
+        """
         return self._subscribe(connection, number, name, options)
 
     @needs((Right.CONSUME, at_topic), (Right.CREATE, at_new_topic))
     def subscribe_topic(self, connection: Connection, number: int, address: str, options: dict[str, Any]) -> Consumer:
-        """A consumer of all that is sent to the address from now on, on a queue of its own that goes with it. Options as ``subscribe``."""
-        selector = self.resources.read_selector(options.get("selector"))
-        queue = self.declared_queues.make_topic_queue(connection, address, selector)
+        """A consumer of all that is sent to the address from now on, on a queue of its own that goes with it. Options as ``subscribe``,
+        and ``durable``: the name of a queue that stays until ``end_subscription``, for one consumer at a time.
+        """
+        selector, durable = self.resources.read_selector(options.get("selector")), options.get("durable")
+        if durable is None:
+            queue = self.declared_queues.make_topic_queue(connection, address, selector)
+        else:
+            queue = self.resources.declare_subscription(durable, address, selector)
         return self._subscribe(connection, number, queue.name, {**options, "selector": None})
+
+    @needs((Right.CONSUME, at_queue_named))
+    def end_subscription(self, connection: Connection, name: str) -> None:
+        """Of a durable one nobody wants any more: what waits for it goes. Raises Refused."""
+        queue = self.state.post_office.queues.get(name)
+        if queue is None or not is_subscription(queue):
+            raise Refused("no-such-subscription", f"there is no durable subscription {name[:80]!r}", "use its name, and the same client-id")
+        others = [each for each in queue.consumers if each.connection != connection.name]
+        if others:
+            raise Refused("subscription-in-use", f"another connection consumes the durable subscription {name[:80]!r}", "end that first")
+        for consumer in list(queue.consumers):
+            self.unsubscribe(connection, consumer)
+        self._end_queue(queue, "purged")
 
     def _subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
         if number in connection.consumers or number in connection.retired:
@@ -63,8 +84,11 @@ class Consuming(DeadLetters):
             connection.returns_at_once,
             connection.client,
         )
+        consumer.priority = options.get("priority", 0)
         connection.consumers[number] = consumer
         queue.attach(consumer)
+        if options.get("waits"):
+            self.declared_queues.wait_for_others(queue, consumer)
         self.state.mark_ready(queue)
         return consumer
 

@@ -100,6 +100,11 @@ def at_topic(_: Engine, __: Connection, ___: int, address: str, ____: object) ->
     return (_address(address),)
 
 
+def at_queue_named(broker: Engine, _: Connection, name: str) -> Iterable[Place]:
+    queue = broker.state.post_office.queues.get(name)
+    return (Place("queue", (name,)) if queue is None else queue_place(queue),)
+
+
 def at_new_topic(broker: Engine, _: Connection, __: int, address: str, ___: object) -> Iterable[Place]:
     return () if address in broker.state.post_office.addresses else (_address(address),)
 

@@ -87,7 +87,9 @@ ALLOWED: dict[str, set[str]] = {
         *("broker/administration", "broker/auth", "broker/core", "broker/delivery", "broker/entries", "broker/errors", "broker/places"),
         "broker/steps",
     },
-    "broker/consuming": {"broker/auth", "broker/connection", "broker/core", "broker/dead_letters", "broker/errors", "broker/places"},
+    "broker/consuming": {
+        *("broker/auth", "broker/connection", "broker/core", "broker/dead_letters", "broker/errors", "broker/places", "broker/topology"),
+    },
     "broker/broker": {
         *("broker/auth", "broker/connection", "broker/consuming", "broker/core", "broker/errors", "broker/places", "broker/shares"),
     },

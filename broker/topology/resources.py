@@ -108,6 +108,17 @@ class Resources:
             raise no_such_address(name)
         self.make_address(name, RoutingTypes.MULTICAST)
 
+    def declare_subscription(self, name: str, address: str, selector: Selector | None) -> Queue:
+        """The queue of a durable subscription to the address, made where it is not there. Raises Refused where it is another's."""
+        existing = self._state.post_office.queues.get(name)
+        if existing is not None:
+            same = (existing.address, existing.selector and existing.selector.text) == (address, selector and selector.text)
+            if same and is_subscription(existing):
+                return existing
+            raise Refused("queue-exists", f"queue {name} is of another address or selector", "end that subscription first")
+        self.make_topic(address)
+        return self.make_queue(name, address, MULTICAST, selector=selector, options=QueueOptions(exclusive=True))
+
     def declare_address(self, name: str, routing_types: RoutingTypes) -> Address:
         """One that broker.yaml names. Raises Refused for a bad name."""
         self.check_name(name, "address")
@@ -408,6 +419,11 @@ def _comes_again(routing_type: str) -> bool:
     """Whether an address goes some time after the last queue of this kind, however that was declared: it says nothing then that a send
     would not make anew, and those of temporary queues would gather for ever. A multicast one says that nothing is kept."""
     return routing_type == ANYCAST
+
+
+def is_subscription(queue: Queue) -> bool:
+    """Whether it is a durable subscription's, or is like one."""
+    return queue.routing_type == MULTICAST and not queue.auto_created and queue.options.get("exclusive", False)
 
 
 def no_such_address(name: str) -> Refused:

@@ -327,7 +327,7 @@ def _publish_in_a_transaction(channel: BlockingChannel, name: str) -> None:
 def stomp(verb: str, *needs: Right, before: Callable[[House, str], Any] = nothing) -> Callable[[Callable[[Link, str], object]], None]:
     def add(act: Callable[[Link, str], object]) -> None:
         def by(house: House, user: str, name: str, _: Any) -> None:
-            link = Link(house.server, login=user, passcode="pw")
+            link = Link(house.server, login=user, passcode="pw", client_id=name)
             try:
                 act(link, name)
             finally:
@@ -338,9 +338,19 @@ def stomp(verb: str, *needs: Right, before: Callable[[House, str], Any] = nothin
     return add
 
 
+def durable_subscription(house: House, name: str) -> None:
+    link = Link(house.server, login="admin", passcode="pw", client_id=name)
+    link.sure("SUBSCRIBE", id="s", destination=f"/topic/{name}", durable_subscription_name="s")
+    link.sure("DISCONNECT")
+    link.close()
+
+
 stomp("open_producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/queue/{name}"))
 stomp("open_producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/topic/{name}"))
 stomp("subscribe", CONSUME, before=made)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=name))
+stomp("end_subscription", CONSUME, before=durable_subscription)(
+    lambda link, name: link.sure("UNSUBSCRIBE", id="s", durable_subscription_name="s")
+)
 stomp("subscribe_topic", CONSUME, CREATE)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=f"/topic/{name}"))
 
 

@@ -111,6 +111,9 @@ def test_the_latest_version_that_both_speak(world: World, accepted: str | None, 
         b"CONNECT\n\n\0SEND\ndestination:a\ntransaction:t\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nack:never\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nselector:a +\n\n\0",
+        b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nbrowser:true\n\n\0",
+        b"CONNECT\n\n\0SUBSCRIBE\ndestination:/topic/a.>\n\n\0",
+        b"CONNECT\n\n\0SEND\ndestination:/queue/a,/exchange/b\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\n\n\0SUBSCRIBE\ndestination:a\n\n\0",
         b"CONNECT\n\n\0UNSUBSCRIBE\ndestination:a\n\n\0",
         b"CONNECT\naccept-version:1.2\n\n\0SUBSCRIBE\ndestination:a\n\n\0",
@@ -293,3 +296,95 @@ def test_what_a_connection_holds_is_bounded_and_given_back(world: World) -> None
     assert charged() > 1000
     assert peer.call("BEGIN", transaction="one more")[0][0] == "ERROR"
     assert (charged(), peer.ended) == (0, True)
+
+
+def test_a_message_for_several_and_an_answer_to_a_queue_of_ones_own(world: World) -> None:
+    asker, worker = Peer(world).log_in(), Peer(world).log_in()
+    asker.call("SUBSCRIBE", id="answers", destination="/temp-queue/mine")
+    worker.call("SUBSCRIBE", id="s", destination="b", subscription_type="MULTICAST")
+    said = asker.call("SEND", b"?", destination="queue://a, topic://b,/amq/queue/c", reply_to="/temp-queue/mine", receipt="1")
+    assert asker.receipts(said) == ["1"]
+    assert (counts(world, "a"), counts(world, "c")) == ((1, 0), (1, 0))
+    ((_, asked, _),) = worker.frames()
+    assert asked["reply-to"].startswith("/queue/")
+    worker.call("SEND", b"!", destination=asked["reply-to"])
+    assert [(headers["destination"], body) for _, headers, body in asker.frames()] == [("/temp-queue/mine", b"!")]
+    asker.call("DISCONNECT")
+    assert [name[:2] for name in sorted(inside.queues(world.broker))] == ["a", "b.", "c"], "its own queue went with it"
+
+
+def test_part_of_what_is_for_several_may_wait(world: World) -> None:
+    world = World({"narrow": {"max-length": 1, "overflow": "block"}})
+    peer = Peer(world).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="narrow")
+    peer.call("UNSUBSCRIBE", id="s")
+    peer.call("SEND", b"0", destination="narrow")
+    assert peer.call("SEND", b"1", destination="wide,narrow", receipt="1") == []
+    assert (counts(world, "wide"), counts(world, "narrow")) == ((1, 0), (1, 0))
+    Peer(world).log_in().call("SUBSCRIBE", id="s", destination="narrow")
+    world.turn()
+    assert peer.receipts(peer.frames()) == ["1"]
+    assert counts(world, "wide") == (1, 0), "it is not sent there again"
+
+
+def test_later_and_only_once(world: World) -> None:
+    peer = Peer(world).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="/queue/a")
+    at_ms = str(world.now_ms() + 2000)
+    for body, header in ((b"1", ("AMQ_SCHEDULED_DELAY", "1000")), (b"2", ("_AMQ_SCHED_DELIVERY", at_ms))):
+        assert bodies(peer.send(frame("SEND", [("destination", "/queue/a"), header], body, "1.2"))) == []
+    for body in (b"1", b"2"):
+        world.time_ms += 1000
+        world.turn()
+        assert bodies(peer.frames()) == [body]
+    once = frame("SEND", [("destination", "/queue/a"), ("_AMQ_DUPL_ID", "x"), ("persistent", "true"), ("receipt", "r")], b"3", "1.2")
+    said = peer.send(once + once)
+    assert (bodies(said), peer.receipts(said)) == ([b"3"], ["r", "r"])
+    ((command, told, _),) = peer.send(frame("SEND", [("destination", "/queue/a"), ("AMQ_SCHEDULED_CRON", "* * * * *")]))
+    assert (command, "not repeated here" in told["message"]) == ("ERROR", True)
+
+
+def test_a_durable_subscription_waits_for_its_program_until_that_ends_it(world: World) -> None:
+    def program() -> Peer:
+        return Peer(world).log_in(client_id="shop")
+
+    subscribe = {"id": "s", "destination": "/topic/news", "durable_subscription_name": "all", "ack": "client-individual"}
+    first, sender = program(), Peer(world).log_in()
+    first.call("SUBSCRIBE", **subscribe)
+    ((command, told, _),) = program().call("SUBSCRIBE", **subscribe)
+    assert (command, "is exclusive and has a consumer" in told["message"]) == ("ERROR", True)
+    first.call("DISCONNECT")
+    sender.call("SEND", b"x", destination="/topic/news", persistent="true")
+    second = program()
+    said = second.call("SUBSCRIBE", **subscribe)
+    assert bodies(said) == [b"x"]
+    assert second.receipts(second.call("UNSUBSCRIBE", id="s", durable_subscription_name="all", receipt="r")) == ["r"]
+    assert "shop.all" not in inside.queues(world.broker)
+    # No other queue goes so, whatever the program calls itself.
+    made = {"id": "s", "destination": "/queue/shop.orders"}
+    assert not second.call("SUBSCRIBE", **made)
+    assert second.call("UNSUBSCRIBE", id="s", durable_subscription_name="orders")[0][0] == "ERROR"
+    assert "shop.orders" in inside.queues(world.broker)
+    assert sender.call("SUBSCRIBE", **subscribe)[0][0] == "ERROR", "it has no client-id"
+
+
+def test_who_is_served_first_and_how_many_are_on_their_way(world: World) -> None:
+    low, high, exclusive = (Peer(world).log_in() for _ in range(3))
+    low.call("SUBSCRIBE", id="s", destination="a", ack="client", prefetch_count="2")
+    high.send(
+        frame(
+            "SUBSCRIBE", [("id", "s"), ("destination", "a"), ("ack", "client"), ("activemq.priority", "9"), ("consumer-window-size", "0")]
+        )
+    )
+    for number in range(4):
+        high.call("SEND", b"%d" % number, destination="a")
+    assert (len(bodies(low.frames())), counts(world, "a")) == (2, (1, 3))
+    first = frame("SUBSCRIBE", [("id", "s"), ("destination", "b"), ("activemq.exclusive", "true")])
+    for peer in (high, exclusive):
+        peer.send(first.replace(b"id:s", b"id:t"))
+    for number in range(4):
+        low.call("SEND", b"%d" % number, destination="b")
+    assert [len(bodies(peer.frames())) for peer in (high, exclusive)] == [4, 0]
+    high.call("UNSUBSCRIBE", id="t")
+    low.call("SEND", b"4", destination="b")
+    assert bodies(exclusive.frames()) == [b"4"]

@@ -10,6 +10,7 @@ from ...errors import Refused
 from ...properties import RESERVED, checked
 from ..failures import checked_report
 from .codec import Headers, header_line
+from .destinations import read_destination
 
 #: Header -> the property that other protocols know by a name of their own.
 _PROPERTY_OF: Final = {"correlation-id": "JMSCorrelationID", "type": "JMSType", "reply-to": "JMSReplyTo"}
@@ -20,9 +21,12 @@ _CARRIED: Final = ("JMSXGroupID", "JMSXGroupSeq")
 _NO_PROPERTIES: Final = frozenset(
     {
         *("destination", "receipt", "transaction", "content-length", "persistent", "priority", "expires", "timestamp"),
-        *("subscription", "message-id", "ack", "redelivered"),
+        *("subscription", "message-id", "ack", "redelivered", "destination-type", "AMQ_SCHEDULED_DELAY"),
     }
 )
+#: What is asked for with these does not happen here.
+_REFUSED: Final = ("AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT")
+_MOST_DUPLICATE_ID: Final = 256
 #: Of a MESSAGE, the broker's own.
 _OWN: Final = _NO_PROPERTIES | {"JMSXDeliveryCount"}
 _MOST_MS: Final = (1 << 63) - 1
@@ -31,7 +35,6 @@ _MOST_MS: Final = (1 << 63) - 1
 class Sent(NamedTuple):
     """What the headers of a SEND come to."""
 
-    destination: str
     receipt: str
     transaction: str
     properties: Properties | None
@@ -41,6 +44,12 @@ class Sent(NamedTuple):
     priority: int
     durable: bool
     expires_at_ms: int | None
+    #: Not before so long, or not before that time.
+    delay_ms: int
+    due_at_ms: int
+    duplicate_id: str | None
+    #: The client's name for a temporary queue that answers go to; "" none.
+    reply_to: str
 
     def message(self, address: str, body: bytes, now_ms: int, producer: str) -> Message:
         return Message(
@@ -53,14 +62,23 @@ class Sent(NamedTuple):
             now_ms,
             self.expires_at_ms,
             producer,
-            properties_size=self.properties_bytes,
-            extra=self.properties_extra,
+            self.duplicate_id,
+            max(self.delay_ms, self.due_at_ms - now_ms),
+            self.properties_bytes,
+            self.properties_extra,
         )
+
+    @property
+    def alike(self) -> bool:
+        """Whatever else is sent with these headers comes to the same."""
+        return not (self.receipt or self.transaction or self.duplicate_id or self.reply_to)
 
 
 def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
     """Raises Refused."""
-    destination = headers.get("destination", "")
+    for name in _REFUSED:
+        if name in headers:
+            raise Refused("not-supported", f"{name}: messages are not repeated here", "send each with AMQ_SCHEDULED_DELAY, or from a timer")
     kept: dict[Any, Any] = {}
     carried: Properties = {}
     for name, value in headers.items():
@@ -72,9 +90,12 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
     if carried:
         properties = {**(properties or {}), **carried}
         size += sum(len(name) + len(str(value)) for name, value in carried.items())
-    expires_at_ms = number(headers, "expires", 0, _MOST_MS)
+    duplicate_id = headers.get("_AMQ_DUPL_ID") or None
+    if duplicate_id is not None and (len(duplicate_id) > _MOST_DUPLICATE_ID or not duplicate_id.isprintable()):
+        raise Refused("invalid-header", f"_AMQ_DUPL_ID is up to {_MOST_DUPLICATE_ID} printable characters", "use for example a UUID")
+    reply_to = headers.get("reply-to", "")
+    temporary = read_destination(reply_to) if reply_to.startswith("/temp-") else None
     return Sent(
-        destination,
         headers.get("receipt", ""),
         headers.get("transaction", ""),
         properties,
@@ -82,7 +103,11 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
         extra,
         number(headers, "priority", DEFAULT_PRIORITY, 255),
         headers.get("persistent", "").lower() == "true",
-        expires_at_ms or None,
+        number(headers, "expires", 0, _MOST_MS) or None,
+        number(headers, "AMQ_SCHEDULED_DELAY", 0, MAX_DURATION_MS),
+        number(headers, "_AMQ_SCHED_DELIVERY", 0, _MOST_MS),
+        duplicate_id,
+        temporary.name if temporary is not None else "",
     )
 
 

@@ -22,7 +22,7 @@ from ...shares import Share, least
 from ..exceptions import connection_ended
 from ..output import PatientOutput
 from .codec import HEARTBEAT, UNKNOWN, VERSIONS, Frame, FrameReader, Headers, StompError, frame, read_head
-from .destinations import Destination, read_destination
+from .destinations import TEMPORARY, TOPIC, Destination, read_destinations
 from .message_mapping import Sent, read_nack, read_send
 from .options import StompOptions
 from .sends import Sends
@@ -51,7 +51,18 @@ class _Way(NamedTuple):
     """What SENDs with the same headers have in common."""
 
     sent: Sent
-    destination: Destination
+    destinations: tuple[Destination, ...]
+
+
+class _Rest(NamedTuple):
+    """A SEND that is not stored yet, or not for all that it is for."""
+
+    way: _Way
+    frame: Frame
+
+
+#: What comes, or waits.
+_Waits = Frame | StompError | _Rest
 
 
 class _Transaction:
@@ -84,7 +95,7 @@ class StompSession:
         self._transactions: dict[str, _Transaction] = {}
         self._last_transaction = 0
         #: What came behind a frame that waits; None: nothing does.
-        self._deferred: list[Frame | StompError] | None = None
+        self._deferred: list[_Waits] | None = None
         self._waits_for_turn = False
         #: It waits for room.
         self._in_line = False
@@ -117,7 +128,7 @@ class StompSession:
         """Acts on what the socket brought."""
         if self._over:
             return
-        frames = self.reader.feed(data)
+        frames: list[_Waits] = [*self.reader.feed(data)]
         if self._deferred is not None:
             self._deferred += frames
         else:
@@ -133,7 +144,7 @@ class StompSession:
             self._waits_for_turn = False
             self._go_on()
 
-    def _act_on(self, frames: list[Frame | StompError]) -> None:
+    def _act_on(self, frames: list[_Waits]) -> None:
         for place, each in enumerate(frames):
             if self._over:
                 return
@@ -149,7 +160,7 @@ class StompSession:
         if not self._over:
             self._finish()
 
-    def _defer(self, frames: list[Frame | StompError]) -> None:
+    def _defer(self, frames: list[_Waits]) -> None:
         if self._deferred is None:
             self._deferred = []
             self._output.pause_reading()
@@ -194,9 +205,13 @@ class StompSession:
         self._in_line = False
         self._go_on()
 
-    def _frame(self, each: Frame | StompError) -> None:
+    def _frame(self, each: _Waits) -> None:
         receipt = ""
         try:
+            if isinstance(each, _Rest):
+                receipt = each.way.sent.receipt
+                self._send(*each)
+                return
             if isinstance(each, StompError):
                 raise each
             if self._connection is None:
@@ -216,8 +231,8 @@ class StompSession:
     def _command(self, command: str, headers: Headers, receipt: str, each: Frame) -> None:
         if command == "SEND":
             sent = read_send(headers, self._options.max_properties_bytes)
-            way = _Way(sent, read_destination(sent.destination))
-            if not receipt and not sent.transaction:
+            way = _Way(sent, read_destinations(headers.get("destination", ""), headers.get("destination-type")))
+            if sent.alike:
                 shared = way._replace(sent=sent._replace(properties_extra=0))
                 self._ways.keep(each.head, shared, _SENT_BYTES + 2 * len(each.head) + sent.properties_extra)
             self._send(way, each)
@@ -353,30 +368,47 @@ class StompSession:
     # -- frames ------------------------------------------------------------------------------------------------------
 
     def _send(self, way: _Way, each: Frame) -> None:
-        sent, destination = way
-        address = self._prefix + destination.name
-        producer = self._sends.producer(address, destination.is_topic)
-        if producer.waiting is not None and not sent.transaction:
-            self._held_back = producer
-            self._defer([each])
-            return
-        message = sent.message(address, each.body, self._broker.now_ms(), producer.name)
+        sent, (destination, *others) = way
+        if sent.reply_to:
+            sent = self._with_reply_to(sent)
         if sent.transaction:
-            self._send_in(sent, message, producer)
+            for one in way.destinations:
+                self._send_in(sent, each.body, self._producer(one))
+            if sent.receipt:
+                self._receipt_when_safe(sent.receipt)
+            return
+        producer = self._producer(destination)
+        if producer.waiting is not None:
+            self._held_back = producer
+            self._defer([_Rest(way, each)])
             return
         if self._sends.is_for_another(producer) and not self._finish():
             if not self._over:
-                self._defer([each])
+                self._defer([_Rest(way, each)])
             return
-        self._sends.add(producer, message, sent.receipt)
+        message = sent.message(producer.address, each.body, self._broker.now_ms(), producer.name)
+        self._sends.add(producer, message, "" if others else sent.receipt)
+        if others:
+            # One after the other; the receipt is that of the last.
+            self._send(way._replace(destinations=tuple(others)), each)
 
-    def _send_in(self, sent: Sent, message: Any, producer: Producer) -> None:
+    def _producer(self, destination: Destination) -> Producer:
+        name = destination.name
+        if destination.kind == TEMPORARY:
+            return self._sends.producer(self._subscriptions.temporary(name), False)
+        return self._sends.producer(self._prefix + name, destination.kind == TOPIC)
+
+    def _with_reply_to(self, sent: Sent) -> Sent:
+        """Whoever answers is given a name that means the queue to him, too."""
+        queue = self._subscriptions.temporary(sent.reply_to).removeprefix(self._prefix)
+        return sent._replace(properties={**(sent.properties or {}), "JMSReplyTo": f"/queue/{queue}"}, reply_to="")
+
+    def _send_in(self, sent: Sent, body: bytes, producer: Producer) -> None:
         transaction, connection = self._transaction(sent.transaction), self._open()
+        message = sent.message(producer.address, body, self._broker.now_ms(), producer.name)
         self._broker.intake.sent(producer, message)
         self._broker.transactions.hold_sends(connection, transaction.number, [message], None)
         transaction.sends += 1
-        if sent.receipt:
-            self._receipt_when_safe(sent.receipt)
 
     def _on_ack(self, headers: Headers) -> None:
         named = self._subscriptions.named(headers)

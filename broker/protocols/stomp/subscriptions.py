@@ -12,12 +12,18 @@ from ...core.message import MessageReference
 from ...errors import Refused
 from ..failures import failure_of
 from .codec import Headers, header_line
-from .destinations import Destination, read_destination
-from .message_mapping import message_headers, number
+from .destinations import TEMPORARY, TOPIC, Destination, read_destination
+from .message_mapping import flag, message_headers, number
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 _MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
-_MOST_PREFETCH: Final = (1 << 30) - 1
+#: As many as come.
+_NO_LIMIT: Final = 1 << 30
+#: As the clients of each broker say how many may be on their way to them.
+_PREFETCH: Final = ("activemq.prefetchSize", "prefetch-count")
+#: What a durable subscription to a topic is called; ActiveMQ takes the misspelt one, too.
+_DURABLE: Final = ("activemq.subscriptionName", "activemq.subcriptionName", "durable-subscription-name")
+_MOST_TEMPORARY: Final = 1000
 #: Ids of settled deliveries that are not worth a look.
 _FEW_IDS: Final = 100
 
@@ -83,6 +89,17 @@ class Subscriptions:
         self._by_number: dict[int, Subscription] = {}
         self._last = 0
         self._acknowledged: dict[Consumer, dict[int, MessageReference]] = {}
+        #: The client's name for a temporary queue -> the queue's.
+        self._temporary: dict[str, str] = {}
+
+    def temporary(self, name: str) -> str:
+        """The queue of the connection's own that it calls so. Raises Refused."""
+        queue = self._temporary.get(name)
+        if queue is None:
+            if len(self._temporary) >= _MOST_TEMPORARY:
+                raise Refused("too-many-queues", f"a connection has at most {_MOST_TEMPORARY} temporary queues", "use one again")
+            queue = self._temporary[name] = self._broker.make_reply_queue(self._connection).name
+        return queue
 
     def subscribe(self, headers: Headers) -> None:
         """Raises Refused."""
@@ -95,26 +112,48 @@ class Subscriptions:
         mode = headers.get("ack", AUTO)
         if mode not in _MODES:
             raise Refused("invalid-header", f"ack: {mode[:32]!r} is no way to acknowledge", f"use {', '.join(_MODES)}")
-        consumer = self._consumer(read_destination(text), headers)
+        if flag(headers, "browser", False):
+            raise Refused("not-supported", "a browser is not understood here: it would consume", "use homing peek")
+        consumer = self._consumer(read_destination(text, headers.get("subscription-type")), headers)
         self._by_id[subscription] = self._by_number[consumer.number] = Subscription(consumer, subscription, text, mode, self._version)
 
     def _consumer(self, destination: Destination, headers: Headers) -> Consumer:
         self._last += 1
-        options: dict[str, Any] = {"selector": headers.get("selector")}
-        if "activemq.prefetchSize" in headers:
-            options["prefetch"] = max(1, number(headers, "activemq.prefetchSize", 1, _MOST_PREFETCH))
-        name = self._prefix + destination.name
-        subscribe = self._broker.subscribe_topic if destination.is_topic else self._broker.subscribe
-        return subscribe(self._connection, self._last, name, options)
+        options: dict[str, Any] = {
+            "selector": headers.get("selector"),
+            "priority": number(headers, "activemq.priority", number(headers, "x-priority", 0, 255), 255),
+            "waits": flag(headers, "activemq.exclusive", False),
+        }
+        if (prefetch := _prefetch(headers)) is not None:
+            options["prefetch"] = prefetch
+        if destination.kind == TOPIC:
+            options["durable"] = self._durable(headers)
+            return self._broker.subscribe_topic(self._connection, self._last, self._prefix + destination.name, options)
+        name = self.temporary(destination.name) if destination.kind == TEMPORARY else self._prefix + destination.name
+        return self._broker.subscribe(self._connection, self._last, name, options)
+
+    def _durable(self, headers: Headers) -> str | None:
+        """The queue of a durable subscription; None: it is none. Raises Refused."""
+        name = next((headers[each] for each in _DURABLE if each in headers), None)
+        if name is None:
+            return None
+        if not self._connection.client.client_id:
+            raise Refused("missing-header", "a durable subscription needs client-id in CONNECT", "name the program there, always the same")
+        return f"{self._prefix}{self._connection.client.client_id}.{name}"
 
     def unsubscribe(self, headers: Headers) -> None:
         """What was delivered stays with the client, which may settle it. Raises Refused."""
         subscription = headers.get("id", headers.get("destination", "") if self._version == "1.0" else "")
-        ended = self._by_id.pop(subscription, None)
-        if ended is None:
+        ended, durable = self._by_id.pop(subscription, None), self._durable(headers)
+        if durable is not None:
+            self._broker.end_subscription(self._connection, durable)
+        elif ended is None:
             raise Refused("no-such-subscription", f"there is no subscription {subscription[:80]!r}", "name the id of one that is open")
+        if ended is None:
+            return
         consumer = ended.consumer
-        self._broker.unsubscribe(self._connection, consumer, keep_delivered=True)
+        if consumer.open:
+            self._broker.unsubscribe(self._connection, consumer, keep_delivered=True)
         self._drop_if_over(consumer)
         self._broker.consumers_gone([consumer.queue])
 
@@ -186,6 +225,18 @@ class Subscriptions:
     def queues(self) -> list[Any]:
         """Those that are consumed."""
         return [each.consumer.queue for each in self._by_id.values()]
+
+
+def _prefetch(headers: Headers) -> int | None:
+    """None: as the address settings say. Raises Refused."""
+    if "consumer-window-size" in headers:
+        # Artemis counts bytes: 0 is one at a time, -1 no limit.
+        return {"0": 1, "-1": _NO_LIMIT}.get(headers["consumer-window-size"])
+    for name in _PREFETCH:
+        if name in headers:
+            wanted = number(headers, name, 0, _NO_LIMIT)
+            return wanted or (1 if name == _PREFETCH[0] else _NO_LIMIT)
+    return None
 
 
 def _unknown(header: str, said: str) -> Refused:

@@ -195,8 +195,11 @@ class DeclaredQueues:
 
     def stand_by(self, queue: Queue, consumer: Consumer) -> None:
         """``x-single-active-consumer``: a consumer that is not the only one waits until those before it are gone."""
-        if not arguments_of(queue).get("x-single-active-consumer"):
-            return
+        if arguments_of(queue).get("x-single-active-consumer"):
+            self.wait_for_others(queue, consumer)
+
+    def wait_for_others(self, queue: Queue, consumer: Consumer) -> None:
+        """One that is not the only one waits until those before it are gone."""
         if len(queue.consumers) > 1:
             queue.consumers.remove(consumer)
             self._standing_by.setdefault(queue, []).append(consumer)
