@@ -17,6 +17,7 @@ _OWN: Final = "homing-"
 _KNOWN: Final = ("Pika Python Client Library", "aiormq", "py-amqp")
 _CELERY: Final = "py-amqp"
 _AT_ONCE: Final = "when it is given a message"
+_AS_IT_SAYS: Final = "as its program says"
 #: What was sent to its queue since the broker started.
 _SENDS: Final = {
     None: "nothing was sent to it yet",
@@ -25,6 +26,8 @@ _SENDS: Final = {
     "both": "some sends not persistent",
 }
 _LOST: Final = "What it is given is gone, whether its work succeeds or not."
+_REPORTED: Final = "Its failure is kept, and the message is gone: it was acknowledged before."
+_DEAD: Final = "It is reported after its acknowledgement, and a dead letter of its queue."
 
 
 def doctor(
@@ -39,7 +42,7 @@ def doctor(
         consumers = await seen(connection, "consumers", queue=queue)
         explained = {name: await connection.call("explain", address=name) for name in sorted({each["queue"] for each in consumers})}
         consumers.sort(key=lambda each: (each["queue"], each["consumer"]))
-        return [_examined(each, *fate(explained[each["queue"]])) for each in consumers]
+        return [_examined(each, explained[each["queue"]]) for each in consumers]
 
     found = talk(url, ask)
     if as_json:
@@ -51,7 +54,8 @@ def doctor(
         _print(each)
 
 
-def _examined(consumer: dict[str, Any], attempts: int | None, ending: str) -> dict[str, Any]:
+def _examined(consumer: dict[str, Any], explained: dict[str, Any]) -> dict[str, Any]:
+    """``explained``: what the broker answers to ``explain`` of its queue."""
     same = (
         "consumer",
         "connection",
@@ -68,8 +72,11 @@ def _examined(consumer: dict[str, Any], attempts: int | None, ending: str) -> di
     said = {name: consumer[name] for name in same}
     said["prefetch"] = None if consumer["prefetch"] >= NO_LIMIT else consumer["prefetch"]
     said["acknowledges"] = _acknowledges(consumer)
-    said["always_fails"] = _LOST if consumer["settled_when_given"] else ending
-    return said | {"advice": list(_advice(consumer, attempts is None))}
+    attempts, ending = fate(explained)
+    keeps = any(each["value"] for each in explained["settings"] if each["key"] == "keep-settled-failures")
+    early = said["acknowledges"] != _AS_IT_SAYS
+    said["always_fails"] = ending if not early else _LOST if not _reports(consumer) else _DEAD if keeps else _REPORTED
+    return said | {"advice": list(_advice(consumer, attempts is None and not early, keeps))}
 
 
 def _acknowledges(consumer: dict[str, Any]) -> str:
@@ -77,15 +84,16 @@ def _acknowledges(consumer: dict[str, Any]) -> str:
         return _AT_ONCE
     if consumer["reports"]["after_acknowledgement"]:
         return "before the work"
-    return "as its program says"
+    return _AS_IT_SAYS
 
 
 def _reports(consumer: dict[str, Any]) -> bool:
     return bool((consumer["product"] or "").startswith(_OWN) or consumer["instrumented"] or any(consumer["reports"].values()))
 
 
-def _advice(consumer: dict[str, Any], endless: bool) -> Iterator[str]:
-    library = consumer["product"] or ""
+def _advice(consumer: dict[str, Any], endless: bool, keeps: bool) -> Iterator[str]:
+    library, instrumented = consumer["product"] or "", consumer["instrumented"] or ""
+    keeping = f"keep-settled-failures: true for {consumer['queue']} makes a dead letter of what fails then."
     if consumer["settled_when_given"]:
         yield "Let it acknowledge when the work is done (auto_ack or no_ack off)."
     elif endless:
@@ -95,9 +103,12 @@ def _advice(consumer: dict[str, Any], endless: bool) -> Iterator[str]:
             yield 'Nobody learns why its deliveries fail: start it with "homing instrument", or report to the exchange homing.failure.'
         else:
             yield "Nobody learns why its deliveries fail: report to the exchange homing.failure before the nack (docs/interoperability.md)."
-    if consumer["reports"]["after_acknowledgement"]:
-        yield f"It acknowledges before the work: keep-settled-failures: true for {consumer['queue']} makes that a dead letter."
-    elif library == _CELERY and not consumer["instrumented"]:
+    if consumer["reports"]["after_acknowledgement"] or (consumer["settled_when_given"] and instrumented):
+        if not keeps:
+            yield f"It acknowledges before the work: {keeping}"
+    elif instrumented.startswith("celery") and not keeps:
+        yield f"Celery acknowledges a task before it runs, unless it has acks_late: {keeping}"
+    elif library == _CELERY and not instrumented:
         yield "Celery acknowledges a task before it runs, unless it has acks_late: what fails then is seen only where it is instrumented."
     if consumer["sends"] in ("transient", "both") and consumer["queue_keeps"] == "persistent":
         yield "Send with delivery_mode 2 (persistent): what is not, and has not failed yet, is gone when the broker is."

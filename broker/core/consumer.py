@@ -252,6 +252,12 @@ class Consumer:
         return min(own, self.back) if self.returning else own
 
     @property
+    def window(self) -> int:
+        """How many it may hold unsettled at most, alone or with those that share it; 0: it pulls."""
+        shared = self.shared.limit if self.shared is not None and not self.shared.has_nothing_of(self) else 0
+        return min(self.prefetch, shared or self.prefetch)
+
+    @property
     def able(self) -> bool:
         """Its socket takes something, and nothing would be overtaken that those it follows hold, or gave back."""
         return self.open and self.sink.writable and not (self.follows and any(map(self._is_behind, self.follows)))

@@ -204,7 +204,7 @@ def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int
 
 def _window(consumer: Consumer) -> dict[str, Any]:
     return {
-        "prefetch": consumer.prefetch,
+        "prefetch": consumer.window,
         "unsettled": len(consumer.unsettled),
         "selector": consumer.selector.text if consumer.selector else None,
         "slow": consumer.slow,

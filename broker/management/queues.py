@@ -144,7 +144,7 @@ def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consu
         **described(connection),
         "blocked": _why_blocked(consumer, now_ms),
         "queue": consumer.queue.name,
-        "prefetch": consumer.prefetch,
+        "prefetch": consumer.window,
         "credit": consumer.credit,
         "sends": _SENDS[consumer.queue.sends],
         "queue_keeps": "all" if consumer.queue.keeps_all else "persistent" if consumer.queue.durable else "none",

@@ -7,7 +7,21 @@ import inspect
 from types import ModuleType
 from typing import Any, Callable
 
-from .report import EXCHANGE, PROPERTIES, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, room_beside, wrap
+from .report import (
+    EXCHANGE,
+    PROPERTIES,
+    at_least,
+    first_time,
+    in_flight,
+    introduction,
+    is_homing,
+    of_delivery,
+    of_error,
+    of_message,
+    quietly,
+    raised,
+    wrap,
+)
 
 OLDEST = (6, 4)
 #: What a frame takes beside its content.
@@ -27,17 +41,14 @@ def takes_reports(message: Any) -> bool:
 
 
 async def tell(message: Any, about: dict[str, Any], error: BaseException) -> None:
-    """With ``about``, which names a task (report.task_headers), and the message itself, where it is not tried again: once."""
+    """Once, with ``about`` (report.of_message), and the message itself where it is not tried again. ``message``: aio-pika's or aiormq's."""
     channel = _channel_of(message)
     if not first_time(channel, message.delivery_tag):
         return
-    own = dict(message.headers or {})
-    room = room_beside(own, _frame_max(channel))
-    if about.get("again") or not room:
-        await _send(channel, {**about, **of_error(error, _frame_max(channel))})
-        return
-    way = {"exchange": message.exchange or "", "routing_key": message.routing_key or "", "message_headers": own}
-    await _send(channel, {**about, **way, **of_error(error, room)}, message.body, message.properties)
+    properties = message.header.properties if hasattr(message, "header") else message.properties
+    own, way = properties.headers or {}, (message.exchange, message.routing_key)
+    headers, along = of_message(about, raised(error), *way, own, _frame_max(channel))
+    await _send(channel, headers, message.body if along else b"", properties if along else None)
 
 
 def _channel_of(message: Any) -> Any:
@@ -68,19 +79,21 @@ def _consuming(original: Callable[..., Any]) -> Callable[..., Any]:
         with quietly():
             if is_homing(self.connection.server_properties) and (said := introduction(self.connection)):
                 await _send(self, said)
-        return await original(self, queue, _watched(self, consumer_callback), *arguments, **named)
+        return await original(self, queue, _watched(consumer_callback), *arguments, **named)
 
     return basic_consume
 
 
-def _watched(channel: Any, callback: Any) -> Any:
+def _watched(callback: Any) -> Any:
     @functools.wraps(callback)
     async def on_message(message: Any) -> Any:
         try:
             answer = callback(message)
             return await answer if inspect.isawaitable(answer) else answer
         except Exception as error:
-            await _tell(channel, message.delivery_tag, error)
+            with quietly():
+                if message.delivery_tag and takes_reports(message):
+                    await tell(message, of_delivery(message.delivery_tag, message.consumer_tag), error)
             raise
 
     return on_message
@@ -106,7 +119,8 @@ async def _send(channel: Any, headers: dict[str, Any], body: bytes = b"", like: 
     from pamqp.body import ContentBody
     from pamqp.header import ContentHeader
 
-    of_it = {name: getattr(like, name) for name in PROPERTIES if getattr(like, name, None) is not None}
+    named = {"message_type" if name == "type" else name for name in PROPERTIES}
+    of_it = {name: getattr(like, name) for name in named if getattr(like, name, None) is not None}
     publish = commands.Basic.Publish(exchange=EXCHANGE, routing_key="")
     header = ContentHeader(properties=commands.Basic.Properties(headers=headers, **of_it), body_size=len(body))
     most = _frame_max(channel) - _FRAME_BYTES

@@ -10,7 +10,7 @@ from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.worker.request import Request
 
 from . import kombu
-from .report import PROPERTIES, fitted, of_error, quietly, room_beside, task_headers
+from .report import quietly, raised, task_headers
 
 #: Where a traceback goes on with what followed from it.
 _CHAINED = re.compile(r"\n\n(?:During handling of|The above exception was)[^\n]*:\n\n")
@@ -56,16 +56,7 @@ class Reporting(Request):  # type: ignore[misc]  # Celery says nothing of its ty
             return
         ids = {"id": self.id, "root": self.root_id, "parent": self.parent_id, "try": self._tries}
         about = task_headers(info["delivery_tag"], info.get("consumer_tag", ""), self.name, self.id, ids, again, ended_by)
-        own = message.headers or {}
-        way = {"exchange": info.get("exchange", ""), "routing_key": info.get("routing_key", ""), "message_headers": own}
-        room = room_beside(own, channel.connection.frame_max or 131_072)
-        if again or not room:
-            kombu.send(channel, {**about, **fitted(said, channel.connection.frame_max)})
-            return
-        properties = {name: message.properties[name] for name in PROPERTIES if message.properties.get(name) is not None}
-        properties.update(content_type=message.content_type, content_encoding=message.content_encoding)
-        body = message.body.encode(message.content_encoding or "utf-8") if isinstance(message.body, str) else bytes(message.body)
-        kombu.send(channel, {**about, **way, **fitted(said, room)}, body, **properties)
+        kombu.tell(channel, message, about, said)
 
 
 def _unwrapped(error: Any) -> Any:
@@ -74,7 +65,7 @@ def _unwrapped(error: Any) -> Any:
 
 
 def _of_exc_info(error: Any, traceback: str) -> dict[str, Any]:
-    said = of_error(error, traceback=_CELERYS.sub("", traceback))
+    said = raised(error, traceback=_CELERYS.sub("", traceback))
     if hasattr(error, "exc_cls_name"):  # it could not be pickled
         said.update(error_type=f"{error.exc_module}.{error.exc_cls_name}", bases=["Exception"])
     return said

@@ -6,7 +6,21 @@ import functools
 from types import ModuleType
 from typing import Any, Callable
 
-from .report import EXCHANGE, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, wrap
+from .report import (
+    EXCHANGE,
+    PROPERTIES,
+    at_least,
+    first_time,
+    in_flight,
+    introduction,
+    is_homing,
+    of_delivery,
+    of_error,
+    of_message,
+    quietly,
+    raised,
+    wrap,
+)
 
 OLDEST = (5, 0)
 
@@ -54,7 +68,10 @@ def _watched(channel: Any, callback: Any) -> Any:
         try:
             return callback(message)
         except Exception as error:
-            _tell(channel, message.delivery_info["delivery_tag"], error)
+            with quietly():
+                tag = message.delivery_info["delivery_tag"]
+                if tag and channel.is_open and takes_reports(channel) and first_time(channel, tag):
+                    tell(channel, message, of_delivery(tag, message.delivery_info.get("consumer_tag")), raised(error))
             raise
 
     return on_message
@@ -64,6 +81,19 @@ def _tell(channel: Any, tag: int, error: BaseException) -> None:
     with quietly():
         if tag and channel.is_open and takes_reports(channel) and first_time(channel, tag):
             send(channel, {"delivery_tag": tag, "quiet": True, **of_error(error, channel.connection.frame_max)})
+
+
+def tell(channel: Any, message: Any, about: dict[str, Any], said: dict[str, Any]) -> None:
+    """With ``about`` (report.of_message), and the message itself where it is not tried again. ``message``: kombu's, or py-amqp's."""
+    properties, info = message.properties, message.delivery_info
+    own, way = properties.get("application_headers") or {}, (info.get("exchange"), info.get("routing_key"))
+    headers, along = of_message(about, said, *way, own, channel.connection.frame_max)
+    if not along:
+        send(channel, headers)
+        return
+    body = message.body
+    of_it = {name: properties[name] for name in PROPERTIES if properties.get(name) is not None}
+    send(channel, headers, body.encode(properties.get("content_encoding") or "utf-8") if isinstance(body, str) else bytes(body), **of_it)
 
 
 def takes_reports(channel: Any) -> bool:

@@ -6,16 +6,33 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 import weakref
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Callable
 
-from .report import EXCHANGE, at_least, first_time, in_flight, introduction, is_homing, of_error, quietly, wrap
+from .report import (
+    EXCHANGE,
+    PROPERTIES,
+    at_least,
+    first_time,
+    in_flight,
+    introduction,
+    is_homing,
+    of_delivery,
+    of_error,
+    of_message,
+    quietly,
+    raised,
+    wrap,
+)
 
 OLDEST = (1, 0)
-#: By channel, the delivery that ``consume()`` gave last.
-_given: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+#: By channel, the delivery that ``consume()`` gave last: method, properties and body.
+_given: weakref.WeakKeyDictionary[Any, tuple[Any, Any, bytes]] = weakref.WeakKeyDictionary()
+#: A program that ends waits so long for a socket that takes nothing.
+_MOST_S = 1.0
 
 
 def report(channel: Any, delivery_tag: int, error: BaseException, **more: Any) -> None:
@@ -70,7 +87,7 @@ def _watched(channel: Any, callback: Any) -> Any:
             return callback(given, method, properties, body)
         except Exception as error:
             with quietly():
-                _tell_at_once(channel, method.delivery_tag, error)
+                _tell_at_once(channel, method, properties, body, error)
             raise
 
     return on_message
@@ -81,7 +98,7 @@ def _iterating(original: Callable[..., Any]) -> Callable[..., Any]:
         for given in original(self, *arguments, **named):
             # Nothing came in time, where it is none.
             if given[0] is not None:
-                _given[self._impl] = given[0].delivery_tag
+                _given[self._impl] = given
             yield given
 
     return consume
@@ -90,26 +107,41 @@ def _iterating(original: Callable[..., Any]) -> Callable[..., Any]:
 def _ending(original: Callable[..., Any]) -> Callable[..., Any]:
     def excepthook(kind: type[BaseException], error: BaseException, place: Any) -> None:
         if isinstance(error, Exception):
-            for channel, tag in list(_given.items()):
+            for channel, given in list(_given.items()):
                 with quietly():
-                    _tell_at_once(channel, tag, error)
+                    _tell_at_once(channel, *given, error)
         original(kind, error, place)
 
     return excepthook
 
 
-def _tell_at_once(channel: Any, tag: int, error: BaseException) -> None:
-    """The program may end here, and what is not written goes with it."""
-    _tell(channel, tag, error)
-    channel.connection._transport._on_socket_writable()
+def _tell_at_once(channel: Any, method: Any, properties: Any, body: bytes, error: BaseException) -> None:
+    """With the message itself, as it may be acknowledged already. The program may end here, and what is not written goes with it."""
+    if not _is_new(channel, method.delivery_tag):
+        return
+    about, own = of_delivery(method.delivery_tag, method.consumer_tag), properties.headers or {}
+    way = method.exchange, method.routing_key
+    headers, along = of_message(about, raised(error), *way, own, channel.connection.params.frame_max)
+    send(channel, headers, body if along else b"", properties if along else None)
+    transport, until_s = channel.connection._transport, time.monotonic() + _MOST_S
+    transport._on_socket_writable()
+    while transport.get_write_buffer_size() and time.monotonic() < until_s:
+        time.sleep(0.01)
+        transport._on_socket_writable()
 
 
 def _tell(channel: Any, tag: int, error: BaseException) -> None:
-    if tag and channel.is_open and is_homing(channel.connection.server_properties) and first_time(channel, tag):
+    if _is_new(channel, tag):
         report(channel, tag, error)
 
 
-def send(channel: Any, headers: dict[str, Any]) -> None:
+def _is_new(channel: Any, tag: int) -> bool:
+    return bool(tag) and channel.is_open and is_homing(channel.connection.server_properties) and first_time(channel, tag)
+
+
+def send(channel: Any, headers: dict[str, Any], body: bytes = b"", like: Any = None) -> None:
+    """``like``: properties of a message."""
     import pika
 
-    channel.basic_publish(EXCHANGE, "", b"", pika.BasicProperties(headers=headers))
+    of_it = {name: getattr(like, name) for name in PROPERTIES if getattr(like, name, None) is not None}
+    channel.basic_publish(EXCHANGE, "", body, pika.BasicProperties(headers=headers, **of_it))

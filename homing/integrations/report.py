@@ -31,7 +31,18 @@ _MOST_BASES = 16
 #: Deliveries of a channel that are remembered as told of.
 _REMEMBERED = 1000
 #: Of a message that failed, which its report has as its own.
-PROPERTIES = ("content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "message_type", "app_id")
+PROPERTIES = (
+    "content_type",
+    "content_encoding",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "timestamp",
+    "type",
+    "app_id",
+)
 _HERE = str(Path(__file__).parent) + os.sep
 
 _told: weakref.WeakKeyDictionary[Any, dict[int, None]] = weakref.WeakKeyDictionary()
@@ -61,8 +72,13 @@ def of_error(error: BaseException, frame_max: int = 131_072, **more: Any) -> dic
     """The headers that say what was raised. ``more``: ``retryable=False`` (never again), ``delay_ms=60_000`` (not before a minute has
     passed), ``reason="…"``, ``task="…"``.
     """
+    return _fitted(raised(error, **more), frame_max)
+
+
+def raised(error: BaseException, **more: Any) -> dict[str, Any]:
+    """The same, as long as it is."""
     name, *bases = [_name(kind) for kind in type(error).__mro__[:-1][: _MOST_BASES + 1]]
-    return fitted({"error_type": name, "bases": bases, "error_text": _text(error), "traceback": _traceback(error), **more}, frame_max)
+    return {"error_type": name, "bases": bases, "error_text": _text(error), "traceback": _traceback(error), **more}
 
 
 def task_headers(
@@ -78,13 +94,31 @@ def task_headers(
     return {**which, "quiet": True, "also_acknowledged": True, **said}
 
 
-def fitted(headers: dict[str, Any], frame_max: int = 131_072) -> dict[str, Any]:
+def of_delivery(tag: int, consumer_tag: str | None) -> dict[str, Any]:
+    """Which delivery: it may be acknowledged already."""
+    return {"delivery_tag": tag, "consumer_tag": consumer_tag or "", "quiet": True}
+
+
+def of_message(
+    about: dict[str, Any], said: dict[str, Any], exchange: str | None, routing_key: str | None, own: Mapping[str, Any], frame_max: int
+) -> tuple[dict[str, Any], bool]:
+    """The headers of a report, and whether the message that failed goes along: not where it is tried again, nor where its headers, ``own``,
+    leave no room. ``about``: of_delivery or task_headers; ``said``: raised.
+    """
+    room = _room_beside(own, frame_max or 131_072)
+    if about.get("again") or not room:
+        return {**about, **_fitted(said, frame_max)}, False
+    way = {"exchange": exchange or "", "routing_key": routing_key or "", "message_headers": dict(own)}
+    return {**about, **way, **_fitted(said, room)}, True
+
+
+def _fitted(headers: dict[str, Any], frame_max: int) -> dict[str, Any]:
     """With long texts cut, each in its middle, so that all go in one frame (0: one of any size)."""
     most = min(_MOST_BYTES, max(((frame_max or 131_072) - _RESERVE_BYTES) // 4, 256))
     return {name: _cut(value, most) if isinstance(value, str) else value for name, value in headers.items()}
 
 
-def room_beside(headers: Mapping[str, Any], frame_max: int) -> int:
+def _room_beside(headers: Mapping[str, Any], frame_max: int) -> int:
     """Of a frame, for what is told of a message whose headers go along; 0: too little, and it does not go along."""
     room = frame_max - 2 * len(repr(headers))
     return room if room >= _LEAST_ROOM_BYTES else 0

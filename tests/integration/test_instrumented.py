@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 
 from homing.broker.protocols.native.codec import Op
 from homing.client import blocking
-from tests.amqp_support import AMQP, amqp_url, connection
+from tests.amqp_support import AMQP, amqp_url, connection, get
 from tests.faults.hostile import Raw
 from tests.instrumented.libraries import IN_SUITE, LIBRARIES, SETTINGS, publisher, send
 from tests.instrumented.story import IN_JSON, PATH, PROGRAMS, RELEASE, Worker, play, play_tries
@@ -50,6 +51,32 @@ def test_the_tries_of_a_task_are_one_story_that_says_what_ended_it(library: str,
     queue, said = f"tries-{library}", LIBRARIES[library]
     worker = worker_of(library, broker, tmp_path, queue)
     play_tries(worker, broker, queue, lambda task: send(sys.executable, library, worker, task), said.ends or {}, said.last)
+
+
+@pytest.mark.parametrize("library", ["pika", "pikas_loop", "kombu", "aio_pika"])
+def test_what_raises_when_it_is_acknowledged_is_told_and_can_be_sent_back(library: str, broker: Server, tmp_path: Path) -> None:
+    queue = f"early-{library}"
+    worker = Worker(tmp_path, amqp_url(broker), queue, [*PYTHON, "early.py", library])
+    said = {"headers": {"customer": "c1"}, "message_id": "m1", "type": "order", "content_type": "text/plain", "timestamp": 1_790_000_000}
+    with connection(broker) as opened, blocking.connect(broker.url) as native:
+        channel = opened.channel()
+        channel.queue_declare(queue, durable=True)
+        channel.basic_publish("", queue, b"12 GBP", pika.BasicProperties(**said))
+        try:
+            worker.start()
+            wait_until("it is dead", lambda: [each["dead"] for each in native.call("faults", queue=queue)["items"]] == [1])
+        finally:
+            worker.kill()
+        (fault,) = native.call("faults", queue=queue)["items"]
+        assert (fault["error_class"], fault["failures"], 'RATES["GBP"]' in native.call("fault", fault=fault["fault"])["traceback"]) == (
+            "KeyError",
+            1,
+            True,
+        )
+        native.call("start-redrive", queue=f"DLQ.{queue}", filter={})
+        _, properties, body = get(channel, queue)
+    assert body == b"12 GBP"
+    assert {**{name: getattr(properties, name) for name in said}, "headers": {"customer": properties.headers["customer"]}} == said
 
 
 #: By what is acknowledged how: the error that is told, how often, and how many dead letters there are then.
@@ -110,7 +137,7 @@ def test_doctor_says_of_each_consumer_what_is_not_told(broker: Server, tmp_path:
         channel.basic_consume("quorum", lambda *_: None)
         channel.basic_consume(queue, lambda *_: None, auto_ack=True, consumer_tag="at once")
         limited = plain.channel()
-        limited.basic_qos(prefetch_count=7)
+        limited.basic_qos(prefetch_count=7, global_qos=True)
         limited.basic_consume(queue, lambda *_: None)
         try:
             worker.start()
@@ -141,3 +168,28 @@ def test_doctor_says_of_each_consumer_what_is_not_told(broker: Server, tmp_path:
     assert text.count(unseen) == 2, text
     not_kept = ["delivery_mode 2" in " ".join(each["advice"]) for each in (at_once, by_hand, instrumented, kept)]
     assert (sends, both, not_kept) == ({None}, {"both"}, [True, True, True, False])
+
+
+def test_doctor_says_what_becomes_of_what_was_acknowledged_before(broker: Server, homing: HomingCommand, tmp_path: Path) -> None:
+    queue, homing.url = "doctored-early", broker.url
+    worker = Worker(tmp_path / "worker", amqp_url(broker), queue, [*PYTHON, "early.py", "aio_pika"])
+
+    def examined() -> tuple[str, str, int]:
+        (found,) = homing.json("doctor", queue)
+        return found["acknowledges"], found["always_fails"], sum("keep-settled-failures" in each for each in found["advice"])
+
+    with connection(broker) as opened:
+        opened.channel().queue_declare(queue, durable=True)
+        opened.channel().basic_publish("", queue, b"x")
+    try:
+        worker.start()
+        with blocking.connect(broker.url) as native:
+            wait_until("it is dead", lambda: [each["dead"] for each in native.call("faults", queue=queue)["items"]] == [1])
+            kept = examined()
+            native.call("set-settings", layers={queue: {"keep-settled-failures": False}})
+            assert [kept, examined()] == [
+                ("before the work", "It is reported after its acknowledgement, and a dead letter of its queue.", 0),
+                ("before the work", "Its failure is kept, and the message is gone: it was acknowledged before.", 1),
+            ]
+    finally:
+        worker.kill()
