@@ -70,10 +70,15 @@ class Process:
                 tasks.create_task(self._carry())
                 tasks.create_task(settle_dead_letters(self._worker("settler"), f"DLQ.{WORK[0]}"))
                 # What is sent back is as good as sent: it has to have come before all can settle.
-                for name, work in (("redriver", redrive), ("retrier", retry), ("editor", edit)):
-                    senders.append(tasks.create_task(work(self._worker(name))))
+                senders.append(tasks.create_task(redrive(self._worker("redriver"))))
+                senders.append(tasks.create_task(self._repair()))
             await self._obey(senders)
         self._flush()
+
+    async def _repair(self) -> None:
+        """A redrive job may wait for what is on hold, so that is released before all jobs have ended."""
+        await asyncio.gather(retry(self._worker("retrier")), edit(self._worker("editor")))
+        await release(self._worker("releaser"))
 
     async def _carry(self) -> None:
         seeder, there, back = (self._worker(name) for name in ("seeder", "mover0", "mover1"))
@@ -91,8 +96,6 @@ class Process:
             if line.strip() == b"finish":
                 self._stage.producing = False
                 await asyncio.gather(*senders)
-                if self._crew.tokens:
-                    await release(self._worker("releaser"))
                 print("finished", flush=True)
             elif line.strip() == b"flush":
                 self._flush()
