@@ -119,10 +119,10 @@ class DeadLetterOffice:
         # What was moved before is dead here, of this, for the moment in which it leaves.
         moved = [each for each in leaving if each.hops]
         if moved:
-            state.faults.graves.left(queue, [each for each in moved if each.is_dead])
+            state.faults.graves.left(queue, [each.cause for each in moved])
         state.faults.dead_lettered(queue.name, leaving, reason, now_ms)
         if moved:
-            state.faults.graves.came(queue, moved)
+            state.faults.graves.came(queue, [each.cause for each in moved])
         arrived = state.references.move(queues, going, now_ms)
         outcome = "expired" if reason == EXPIRED else "dead-lettered"
         state.references.leave_all(queue, leaving, outcome, now_ms, reason, queues)

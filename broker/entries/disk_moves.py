@@ -73,8 +73,9 @@ def move_back(
         sizes.append(body + size)
         weight += body + size + extra
     left = [record.sequence for record in records]
-    faults.sent_back(Counter([record.cause for record in records]), now_ms)
-    faults.graves.left(queue, [record for record in records if record.cause & DEATH_BITS])
+    causes = Counter([record.cause for record in records])
+    faults.sent_back(causes, now_ms)
+    faults.graves.left(queue, causes)
     batch.add_fresh(moved, weight, dict(zip(moved, left, strict=True)))
     batch.delete_all(left)
     target.counts[MOVED_IN] += number

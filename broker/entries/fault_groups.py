@@ -146,15 +146,14 @@ class FaultGroups:
         fault_id = group.fault_id
         counts = self._changes(not later and any(reference.durable for reference in references)).counts(fault_id, now_ms)
         counts[FaultStat.FAILURES] += len(references)
-        fresh = fault_id << 4
+        fresh, waiting = fault_id << 4, 0
         for reference in references:
             before = reference.cause
             if not before:
                 # As most: the first failure.
                 reference.cause = fresh
                 if reference.durable:
-                    counts[_WAITING] += 1
-                    self.waiting[fault_id] += 1
+                    waiting += 1
                 else:
                     self.in_memory[fault_id] += 1
                 continue
@@ -168,6 +167,8 @@ class FaultGroups:
                 self._wait(before, reference.durable, -1, now_ms)
                 self._wait(now, reference.durable, 1, now_ms)
                 reference.cause = now
+        counts[_WAITING] += waiting
+        self.waiting[fault_id] += waiting
 
     def _alike(self, before: int, fingerprint: str) -> bool:
         group = self.by_id.get(fault_of(before))

@@ -6,24 +6,15 @@ They are counted as they come and go, so that no row is read for it. What is kno
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from operator import attrgetter
-from typing import Final, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
 
 from homing.journal.contract import DEATH_BITS, DEATHS, OTHER_FAULT, SENT_BACK
 
 from ..core.fault import Dead, FaultGroup
 from ..core.queue import Queue
 
-_CAUSE: Final = attrgetter("cause")
 _WHY: Final = DEATH_BITS | SENT_BACK
-
-
-class Buried(Protocol):
-    """A dead letter: a reference, or its record."""
-
-    @property
-    def cause(self) -> int: ...
 
 
 class Graves:
@@ -36,15 +27,17 @@ class Graves:
 
     # -- they come and go --------------------------------------------------------------------------------------------
 
-    def came(self, queue: Queue, dead: Collection[Buried]) -> None:
-        self._change(queue, dead, 1)
+    def came(self, queue: Queue, causes: Iterable[int]) -> None:
+        """Of messages in this queue, or how many of each; those that are no dead letter's are passed over."""
+        self._change(queue, causes, 1)
 
-    def left(self, queue: Queue, dead: Collection[Buried]) -> None:
-        self._change(queue, dead, -1)
+    def left(self, queue: Queue, causes: Iterable[int]) -> None:
+        self._change(queue, causes, -1)
 
-    def _change(self, queue: Queue, dead: Collection[Buried], sign: int) -> None:
-        for cause, number in Counter(map(_CAUSE, dead)).items():
-            self.count(queue, cause, sign * number)
+    def _change(self, queue: Queue, causes: Iterable[int], sign: int) -> None:
+        for cause, number in Counter(causes).items():
+            if cause & DEATH_BITS:
+                self.count(queue, cause, sign * number)
 
     def count(self, queue: Queue, cause: int, number: int) -> None:
         """So many more, or fewer."""

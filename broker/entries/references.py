@@ -245,7 +245,7 @@ class References:
             references.append(reference)
             if reference.expires_at_ms is not None:
                 self.expiries.add(reference)
-        self._faults.graves.came(queue, [each for each in references if each.cause & DEATH_BITS])
+        self._faults.graves.came(queue, [each.cause for each in references])
         queue.counts[MOVED_IN] += len(references)
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
@@ -433,11 +433,11 @@ class References:
         """So many more are only on disk, of messages of ``size`` bytes; negative when they have come from there, or are gone."""
         self.disk_bytes = max(0, self.disk_bytes + REFERENCE_BYTES * references + size)
 
-    def forget(self, queue: Queue, references: Collection[MessageReference]) -> list[MessageReference]:
-        """Counts those of one queue out; returns the dead letters among them."""
+    def forget(self, queue: Queue, references: Collection[MessageReference]) -> list[int]:
+        """Counts those of one queue out; returns the causes of the dead letters among them."""
         contents = queue.references
         size = weight = elsewhere = transient = 0
-        dead: list[MessageReference] = []
+        dead: list[int] = []
         for reference in references:
             reference.where = GONE
             contents.pop(reference.sequence, None)
@@ -445,8 +445,8 @@ class References:
                 self.expiries.remove(reference)
             if reference.hops:
                 weight += _hops_bytes(reference.hops)
-                if reference.is_dead:
-                    dead.append(reference)
+                if reference.cause & DEATH_BITS:
+                    dead.append(reference.cause)
             message = reference.message
             message.references -= 1
             if message.references:

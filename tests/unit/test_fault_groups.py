@@ -222,7 +222,7 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
         for sequence, source in enumerate(("orders", "stock", "orders", "orders"), 10):
             died = failed(groups, f"kind{sequence}", source, NOW_MS)
             groups.dead_lettered(source, [died], "delivery_limit", NOW_MS)
-            groups.graves.came(graves, [died])
+            groups.graves.came(graves, [died.cause])
             send(journal, sequence, hops=[hop(sequence - 9, queue=source)], cause=died.cause)
         await journal.flush()
     async with opened(tmp_path) as (_, recovered):

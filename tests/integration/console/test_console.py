@@ -269,7 +269,7 @@ def test_who_is_connected_is_shown_and_can_be_closed(
         assert re.search(r"rooms Pika Python Client Library [\d.]+ – 7 0", page.text), "its prefetch, and what it holds"
         ch.basic_publish("", "rooms", b"x")
         wait_until("it holds one", lambda: native.call("consumers", queue="rooms")[0]["unsettled"] == 1)
-        assert re.search(r"– 7 1 oldest [\d.]+ \w+ ago", visitor.see("/queue?queue=rooms").text), "and since when"
+        assert re.search(r"– 7 1 oldest (in )?[\d.]+ \w+", visitor.see("/queue?queue=rooms").text), "and since when"
         asked = visitor.see(page.links["Close…"])
         assert "Its 1 consumer and 0 producers end, and what it holds, 1 message, goes back" in asked.text
         assert f"homing connection close {mine['connection']} --url" in asked.text
@@ -332,7 +332,6 @@ def test_an_export_is_made_from_the_page_and_handed_out(visitor: Visitor, api: A
     asked = visitor.see("/journal/export")
     assert re.search(r"where [\d.,]+ [KMGT]iB are free", asked.text), "its numbers first"
     assert visitor.send("/journal/export", asked.fields("/journal/export")).leads_to == "/journal"
-    assert api.ask("POST", "/export")[1]["code"] == "export-running"
     wait_until("it is made", lambda: "Download" in visitor.see("/journal").links)
     made = api.get("/export")
     answer = visitor.ask("GET", f"/api/v1/export/{made['name']}", headers=GUEST)
