@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from homing.journal.errors import JournalError
 from homing.journal.export.exports import Exports
+from tests.process import ROOT
 
 CHILD = "homing.broker.process.export_child"
 
@@ -40,3 +43,13 @@ async def test_there_is_none_where_the_disk_is_nearly_full(tmp_path: Path) -> No
     exports = Exports(tmp_path, CHILD, lambda: 7, lambda: True)
     with pytest.raises(JournalError, match="The disk is nearly full"):
         exports.start("now", with_tracebacks=False)
+
+
+def test_the_process_ends_in_order_while_the_broker_listens(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", CHILD, str(tmp_path), str(tmp_path / "x.tar")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert "There is no journal" in child.stdout.read()
+        assert (child.wait(60), child.stderr.read()) == (0, "")
