@@ -35,28 +35,14 @@ FAILED_LIMIT = 7
 #: Small reports spend their time waiting for one another's single tasks; a few at a time fill the cores.
 PARALLEL_REPORTS = 4
 #: Every table that is written, the one that takes longest first.
-TABLES = (
-    *("poison_clusters", "survival", "overview", "attempts_to_success", "time_to_success", "retry_load", "recent_load"),
-    *("retry_storms", "thundering_herds", "outages", "dead_letters", "dead_letter_groups", "dead_letter_growth"),
-    *(
-        "faults",
-        "redrive_yield",
-        "dead_letter_trend",
-        "failed_most",
-        "settings_in_force",
-        "advice",
-        "consumers",
-        "releases",
-        "due_error",
-        "flow",
-        "journeys",
-    ),
+TABLES = tuple(
+    "poison_clusters survival overview attempts_to_success time_to_success retry_load recent_load retry_storms "
+    "thundering_herds outages dead_letters dead_letter_groups dead_letter_growth faults redrive_yield dead_letter_trend "
+    "failed_most settings_in_force advice consumers releases due_error flow journeys".split()
 )
 #: table -> what it takes beside Spark.
-LIBRARIES = {
-    "survival": "statsmodels.duration.survfunc",
-    **dict.fromkeys(("poison_clusters", "dead_letter_groups", "faults"), "scipy.sparse.csgraph"),
-}
+LIBRARIES = dict.fromkeys(("poison_clusters", "dead_letter_groups", "faults"), "scipy.sparse.csgraph")
+LIBRARIES["survival"] = "statsmodels.duration.survfunc"
 #: Objects that Python makes before its collector looks for circles among them.
 MOST_UNCOLLECTED = 100_000
 #: Longer than a small run needs for a step.
@@ -345,8 +331,7 @@ class _Steps:
     def restart(self, what: str) -> None:
         """The reports begin again: only what came before them stays counted."""
         del self._finished[3:]
-        if self._progress is not None:
-            self._progress(what, len(self._finished), self._total)
+        self.working(what)
 
     def working(self, what: str) -> None:
         if self._progress is not None:
@@ -354,8 +339,7 @@ class _Steps:
 
     def done(self, what: str) -> None:
         self._finished.append(what)
-        if self._progress is not None:
-            self._progress(what, len(self._finished), self._total)
+        self.working(what)
 
 
 @contextmanager

@@ -67,16 +67,9 @@ class Files:
         file_system.setWriteChecksum(False)
         return file_system, hadoop_path
 
-    def exists(self, path: str) -> bool:
-        file_system, hadoop_path = self._open(path)
-        return bool(file_system.exists(hadoop_path))
-
     def names(self, path: str) -> list[str]:
         """What lies in a directory; empty where it does not exist."""
-        file_system, hadoop_path = self._open(path)
-        if not file_system.exists(hadoop_path):
-            return []
-        return sorted(status.getPath().getName() for status in file_system.listStatus(hadoop_path))
+        return sorted(self.ages_s(path))
 
     def ages_s(self, path: str) -> dict[str, float]:
         """name -> seconds since it was changed, of what lies in a directory; empty where it does not exist."""
@@ -173,7 +166,7 @@ class Files:
         try:
             here = file_system.resolvePath(scratch_path).toUri()
             if here.getScheme() != "file":
-                return not self.exists(path) and bool(file_system.rename(scratch_path, self._path(path)))
+                return name not in self.names(directory) and bool(file_system.rename(scratch_path, self._path(path)))
             # A rename would replace what is there.
             os.link(here.getPath(), Path(here.getPath()).with_name(name))
         except FileExistsError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from .export import SMALL_ROWS, Export, Manifest, Skipped
 from .files import SCHEME, Files, Footer, here
 from .merge import merged
 from .schema import MANIFEST_NAME, SPARK_TYPES, TABLES
-from .taken import covered_from, latest_of
+from .taken import Taken, covered_from, latest_of
 from .window import WHOLE, Window, within
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ def find_exports(
         if isinstance(manifest, AnalyticsError):
             return manifest
         if manifest.key not in whole:
-            return _alone(path)
+            text = f"{path} has only what changed since an earlier export, which is not there or not whole."
+            return AnalyticsError("export-base", text, "Name the export of its --since, too.")
         if manifest.key in known or (manifest.exported_at_us < since_us and manifest.key not in last):
             return Found(path, manifest, {}, {})
         try:
@@ -216,25 +217,22 @@ def read_export(spark: SparkSession, dump: str | Sequence[str], *, skip: bool = 
 
 
 def open_exports(spark: SparkSession, found: Sequence[Found], skipped: Sequence[Skipped], window: Window = WHOLE) -> Export:
-    brokers = sorted({each.manifest.broker_id for each in found})
     taken, opened = [each.manifest.taken for each in found], [each for each in found if each.files]
     latest = latest_of(taken)
     once = len(latest) == len(opened)
     frames = {table: read_table(spark, opened, table, timed=not once) for table in TABLES}
     tables = frames if once else {table: merged(table, frame, latest) for table, frame in frames.items()}
-    rows = {table: sum(each.manifest.rows.get(table, 0) for each in opened) for table in TABLES}
-    manifest = Manifest(brokers[0], max(latest.values()), rows)
-    export = Export(
-        manifest,
-        **tables,
-        brokers=tuple(brokers),
-        exports=len(found),
-        skipped=tuple(skipped),
-        begins={},
-        before=None,
-        until_us=None,
-        archives_only=all(each.is_archive for each in taken),
-    )
+    return assembled(tables, {table: sum(each.manifest.rows.get(table, 0) for each in opened) for table in TABLES}, taken, skipped, window)
+
+
+def assembled(
+    tables: Mapping[str, DataFrame], rows: dict[str, int], taken: Sequence[Taken], skipped: Sequence[Skipped], window: Window
+) -> Export:
+    """What of ``tables`` is in the window, of the exports ``taken``; ``rows``: how many are read."""
+    latest = latest_of(taken)
+    manifest, brokers = Manifest(min(latest), max(latest.values()), rows), tuple(sorted(latest))
+    whole: dict[str, Any] = {**tables, "brokers": brokers, "exports": len(taken), "skipped": tuple(skipped)}
+    export = Export(manifest, **whole, archives_only=all(each.is_archive for each in taken))
     return within(export, window, covered_from(taken))
 
 
@@ -360,11 +358,6 @@ def _not_an_export(dump: str) -> AnalyticsError:
         f"{dump} has no {MANIFEST_NAME} that can be read, so it is no whole export.",
         "Name what `homing journal export --out` made, or leave it out with --on-damage skip.",
     )
-
-
-def _alone(dump: str) -> AnalyticsError:
-    text = f"{dump} has only what changed since an earlier export, which is not there or not whole."
-    return AnalyticsError("export-base", text, "Name the export of its --since, too.")
 
 
 def _missing(dump: str, tables: list[str]) -> AnalyticsError:

@@ -3,7 +3,8 @@
 ``STORE/_homing_store-N.json`` names the exports that are in it and, for each table and day, the directory that holds its rows then; the
 greatest N is the store. A run reads only the exports that are not in it, rewrites only the days they touch, late ones too, into
 directories of its own, and then publishes the next N in one step: a run that was cut off has changed nothing. Where another run was
-first, it merges again with what that one made. What no N has named for KEPT_S goes, so nobody's files go while they are read.
+first, it merges again with what that one made. What no N has named for KEPT_S goes, so nobody's files go while they are read. For others
+``STORE/TABLE`` is a table of Delta Lake's (delta.py), of which each N is a version.
 """
 
 from __future__ import annotations
@@ -18,24 +19,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from ..errors import AnalyticsError
-from .export import Export, Manifest, Skipped
+from . import delta
+from .export import Export, Skipped
 from .files import Files
-from .inputs import Found, read_table
+from .inputs import Found, assembled, read_table
 from .merge import as_of_latest, once
-from .schema import DAY_OF, OF_ITS_DAY, SCHEMA_VERSION, TABLES, VERSIONS, day_of
-from .taken import Taken, covered_from, latest_of
-from .window import WHOLE, Window, within
+from .schema import DAY_OF, OF_ITS_DAY, SCHEMA_VERSION, SPARK_TYPES, TABLES, VERSIONS, day_of
+from .taken import Taken, latest_of
+from .window import WHOLE, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STORE_NAME = re.compile(r"_homing_store-(\d+)\.json")
-#: The only state, 0, of a store that was made before states had numbers.
-FIRST_NAME = "_homing_store.json"
 #: What a newer state has replaced is left to those who may still read it for so long.
 KEPT_S = 86_400
 #: The day of tables that have none, and of rows whose time is unknown.
 NO_DAY = "none"
+#: Where rows were before they were Delta tables.
+_OLD_RUNS = "runs"
 _T = TypeVar("_T")
 #: Tables merged at the same time: small ones wait for single tasks.
 PARALLEL_TABLES = 4
@@ -50,10 +52,12 @@ class _State:
     parts: dict[str, dict[str, str]] = field(default_factory=dict)
     #: table -> day -> rows there
     rows: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: The number of the state that is the first version of the Delta tables; 0: there are none yet.
+    first: int = 0
 
     def text(self) -> str:
         whole = {"format": "homing-store", "schema_version": SCHEMA_VERSION, "exports": self.exports}
-        whole |= {"parts": self.parts, "rows": self.rows}
+        whole |= {"parts": self.parts, "rows": self.rows, "first": self.first}
         return json.dumps(whole, indent=1) + "\n"
 
     def places(self) -> set[str]:
@@ -62,8 +66,7 @@ class _State:
 
 def _numbers(names: Collection[str]) -> dict[int, str]:
     """The states there are: number -> name."""
-    found = {int(match[1]): name for name in names if (match := STORE_NAME.fullmatch(name))}
-    return found | ({0: FIRST_NAME} if FIRST_NAME in names else {})
+    return {int(match[1]): name for name in names if (match := STORE_NAME.fullmatch(name))}
 
 
 def _updated(before: dict[str, dict[str, _T]], days: dict[str, dict[str, _T]]) -> dict[str, dict[str, _T]]:
@@ -80,7 +83,7 @@ class Store:
         names = self._files.names(self._path)
         numbers = _numbers(names)
         if not numbers:
-            if any(not name.startswith(".") and name != "runs" for name in names):
+            if any(not name.startswith(".") and name not in {_OLD_RUNS, *TABLES} for name in names):
                 raise AnalyticsError("not-a-store", f"{self._path} is not empty and holds no store.", "Name a new directory for --store.")
             return _State()
         return self._read(max(numbers), numbers[max(numbers)])
@@ -92,7 +95,7 @@ class Store:
                 raise AnalyticsError(
                     "store-version", f"{self._path} was made by another version of homing.", "Make it anew from the exports."
                 )
-            return _State(number, kept["exports"], kept["parts"], kept.get("rows", {}))
+            return _State(number, kept["exports"], kept["parts"], kept.get("rows", {}), kept.get("first", 0))
         except (ValueError, KeyError, TypeError) as error:
             raise AnalyticsError("not-a-store", f"{self._path}/{name} cannot be read.", "Make it anew from the exports.") from error
 
@@ -111,17 +114,30 @@ class Store:
             else:  # another run was first
                 self._state = self._load()
         if added:
+            self.publish()
             self.tidy()
         return list(added.values())
 
+    def publish(self) -> None:
+        """Make each state that is not yet a version of the Delta tables one; those of runs that were cut off before that, too."""
+        names, last = _numbers(self._files.names(self._path)), next(reversed(TABLES))
+        done = self._files.names(f"{self._path}/{last}/{delta.LOG}")
+        for number, name in sorted(names.items()):
+            version = number - self._state.first
+            if version >= 0 and delta.name_of(version) not in done:
+                state, was = self._read(number, name), self._read(number - 1, names[number - 1]) if version else _State()
+                for table in TABLES:
+                    parts = was.parts.get(table, {}), state.parts.get(table, {})
+                    delta.commit(self._files, self._path, table, version, *parts)
+
     def _merged(self, fresh: Sequence[Found]) -> _State:
         """The state with ``fresh`` in it; their days are written, and nothing names them yet."""
-        was, run = self._state, f"runs/{uuid4().hex}"
+        was, run = self._state, uuid4().hex
         with ThreadPoolExecutor(PARALLEL_TABLES) as pool:
             parts = dict(zip(TABLES, pool.map(lambda table: self._merge(table, fresh, run), TABLES), strict=True))
             rows = dict(zip(TABLES, pool.map(self._count, parts.values()), strict=True))
         exports = sorted([*was.exports, *(list(each.manifest.taken) for each in fresh)], key=lambda each: each[:2])
-        return _State(was.number + 1, exports, _updated(was.parts, parts), _updated(was.rows, rows))
+        return _State(was.number + 1, exports, _updated(was.parts, parts), _updated(was.rows, rows), was.first or was.number + 1)
 
     def tidy(self) -> None:
         """Remove the states that were replaced long ago, with what only they name, and what runs that were cut off left."""
@@ -129,10 +145,11 @@ class Store:
         names = sorted(_numbers(ages_s).items())
         old = [each for each, (_, after) in pairwise(names) if ages_s[after] > KEPT_S]
         kept = {place for number, name in names[len(old) :] for place in self._read(number, name).places()}
-        runs = {place.split("/")[1] for place in kept}
-        for run, age_s in self._files.ages_s(f"{self._path}/runs").items():
-            if run not in runs and age_s > KEPT_S:
-                self._files.remove(f"{self._path}/runs/{run}")
+        runs = {"/".join(place.split("/")[:2]) for place in kept}
+        for place in (_OLD_RUNS, *TABLES):
+            for run, age_s in self._files.ages_s(f"{self._path}/{place}").items():
+                if run != delta.LOG and f"{place}/{run}" not in runs and age_s > KEPT_S:
+                    self._files.remove(f"{self._path}/{place}/{run}")
         for number, name in old:
             for place in self._read(number, name).places() - kept:
                 self._files.remove(f"{self._path}/{place}")
@@ -154,9 +171,9 @@ class Store:
         new = read_table(self._spark, fresh, table)
         if before := self._state.parts.get(table):
             touched = {row["day"] for row in new.select(day.alias("day")).distinct().collect()}
-            if kept := [f"{self._path}/{place}" for each, place in before.items() if each in touched]:
+            if kept := [f"{self._path}/{place}" for each, place in before.items() if each in touched or not self._state.first]:
                 new = new.unionByName(self._rows(table, kept))
-        place = f"{run}/{table}"
+        place = f"{table}/{run}"
         # A directory a day; adaptive execution joins the small partitions of a shuffle by day.
         written = once(table, new).withColumn("day", day).repartition("day").write.mode("overwrite").partitionBy("day")
         written.parquet(f"{self._path}/{place}")
@@ -173,19 +190,7 @@ class Store:
         first_day = day_of(window.since_us or 0)
         tables = {table: as_of_latest(table, self._table(table, first_day), latest) for table in TABLES}
         rows = {table: sum(days.values()) for table, days in self._state.rows.items()}
-        manifest = Manifest(min(latest), max(latest.values()), rows)
-        export = Export(
-            manifest,
-            **tables,
-            brokers=tuple(sorted(latest)),
-            exports=len(self._state.exports),
-            skipped=tuple(skipped),
-            begins={},
-            before=None,
-            until_us=None,
-            archives_only=all(each.is_archive for each in taken),
-        )
-        return within(export, window, covered_from(taken))
+        return assembled(tables, rows, taken, skipped, window)
 
     def _table(self, table: str, first_day: str) -> DataFrame:
         """Days before that are opened only of tables that tell more of the time after."""
@@ -195,8 +200,6 @@ class Store:
     def _rows(self, table: str, places: Sequence[str]) -> DataFrame:
         """In the columns of today: what an older version did not write is made of what it did, as for its exports."""
         from pyspark.sql import functions as F
-
-        from .schema import SPARK_TYPES
 
         fields = ", ".join([*(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in TABLES[table]), "exported_at_us bigint"])
         if not places:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from ..spark.kept import kept
-from ..spark.session import in_one_piece
+from ..spark.session import in_one_piece, kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

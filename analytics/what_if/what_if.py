@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..spark.kept import kept
-from ..spark.session import COMPILED, settled, with_settings
+from ..spark.session import COMPILED, kept, settled, with_settings
 from .details import ALL, DETAILS, and_all, details_played, details_recorded, placed_by_key, play_all, replicates_with_details
 from .outages import outages
 from .policy import Policies

@@ -10,21 +10,25 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from benchmarks.analytics import sample
 from homing.analytics.commands.analyze import AnalysisSummary, analyze
 from homing.analytics.commands.compare import compare_periods
 from homing.analytics.errors import AnalyticsError
-from homing.analytics.input import schema
+from homing.analytics.input import delta, schema
 from homing.analytics.input.files import Files
 from homing.analytics.input.inputs import find_exports, open_exports, read_export
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.analytics.input.source import Source
 from homing.analytics.input.store import Store
 from homing.analytics.input.window import Window
+from homing.analytics.reports.overview import overview
 from tests.acceptance.spark_support import as_of, day, rows_of, session, table
 
 if TYPE_CHECKING:
@@ -74,8 +78,6 @@ def dumps(four: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def counted(spark: SparkSession, whole: Path, four: Path) -> dict[str, list[tuple[Any, ...]]]:
     """The table overview of each of the two brokers, of the one export that knows all of it; by the broker."""
-    from homing.analytics.reports.overview import overview
-
     alone = [read_export(spark, str(path)) for path in (whole, four / "other")]
     return {each.manifest.broker_id: rows_of(overview(each.messages, each.deliveries_by_minute)) for each in alone}
 
@@ -182,7 +184,11 @@ def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(
     # Late data: the older ones come last. Two at a time: the second to finish takes in what the first has made, and leaves alone what that
     # one has read.
     latest, one, other = found("tuesday+late 1"), Store(spark, str(place)), Store(spark, str(place))
-    assert one.add(latest) == latest
+    commits = iter((delta.commit, delta.commit, _cut_off))
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "commit", lambda *of: next(commits)(*of))
+        with pytest.raises(KeyboardInterrupt):
+            one.add(latest)
     reading = one.open().messages
     before = rows_of(reading)
     publish = iter((Files.publish, _cut_off))
@@ -206,12 +212,32 @@ def test_incremental_runs_come_to_the_same_and_read_only_what_is_new(
     assert store.add(found("monday", "other")) == []
     assert sorted(path.name for path in place.glob("_homing_store*")) == states
 
+    outside(place, overview(at_once.messages, at_once.deliveries_by_minute).toArrow().to_pylist())
     # Whoever opens a file of an export that is known fails now.
     for part in (dumps / "monday").rglob("*.parquet"):
         part.write_bytes(b"gone")
     again = Source(spark, [str(dumps)], skip=False, store=str(place))
     assert again.open().exports == 4
     assert again.describe() == "merged 0 exports (0 files, 0.0 MB) into the store; 4 were in it already"
+
+
+def outside(store: Path, report: list[dict[str, Any]]) -> None:
+    """What others count in the tables of the store: DuckDB in the files of which deltalake tells, polars by itself."""
+    tables = {name: DeltaTable(store / name) for name in schema.TABLES}
+    assert {each.version() for each in tables.values()} == {1}
+    names = ("sent", "delivered", "succeeded", "failed")
+    sums, files = ", ".join(f"sum({name})::BIGINT" for name in names), tables["deliveries_by_minute"].file_uris()
+    with duckdb.connect() as database:
+        rows = database.execute(f"SELECT broker_id, queue, {sums} FROM read_parquet(?) GROUP BY ALL", [files]).fetchall()
+    assert sorted(rows) == sorted((row["broker_id"], row["queue"], *(row[name] for name in names)) for row in report)
+    here = (
+        pl.scan_delta(str(store / "messages"))
+        .filter((pl.col("state") != "settled") & (pl.col("exported_at_us") == pl.col("exported_at_us").max().over("broker_id")))
+        .group_by("broker_id", "queue")
+        .len()
+        .collect()
+    )
+    assert sorted(here.rows()) == sorted((row["broker_id"], row["queue"], row["here"]) for row in report if row["here"])
 
 
 def test_what_nothing_names_any_more_goes_after_a_day(spark: SparkSession, dumps: Path, tmp_path: Path) -> None:
