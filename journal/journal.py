@@ -17,7 +17,7 @@ from .backup.backup import Backups
 from .commit.batch import WriteBatch
 from .commit.joining import Joining
 from .commit.scheduler import TICK_S, CommitScheduler
-from .commit.writer_thread import Standing, Statistics, is_full
+from .commit.writer_thread import NoRoom, Standing, Statistics, is_full
 from .contract import Recovered
 from .errors import JournalError, io_failure
 from .opening import Opened, open_directory
@@ -386,13 +386,16 @@ class Journal:
         connection = store.connection
         if step or connection is None or not writer.may_write_here(batch):
             return await store.run(writer.commit, batch, reserve, self._end_of_step if step else None)
-        written = writer.write_here(connection, batch, reserve)
+        try:
+            written = writer.write_here(connection, batch, reserve)
+        except NoRoom:
+            return await store.run(writer.commit, batch, reserve)
         at_once = writer.syncs_at_once
         if at_once:
-            writer.sync(connection, written)
+            writer.sync(connection, written, reserve)
         else:
-            await store.run(writer.sync, written)
-        looks = writer.note(batch, reserve, written)
+            await store.run(writer.sync, written, reserve)
+        looks = writer.note(batch, written)
         self._committed(batch)
         if at_once:
             # As while a disk is waited for: what came is dispatched, and leaves, before the next is written.

@@ -253,8 +253,8 @@ class Pager(Room):
         """Whether a page's queue is still there; rows that were set aside are counted out."""
         if self.stopped or self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
-        for priority, due_at_ms in page.set_aside:
-            self._references.count_on_disk(-1, 0)
+        for priority, due_at_ms, cause in page.set_aside:
+            self._references.count_set_aside(queue, cause)
             self._count_out(queue, priority, due_at_ms, 0)
         return True
 

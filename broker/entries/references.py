@@ -433,6 +433,11 @@ class References:
         """So many more are only on disk, of messages of ``size`` bytes; negative when they have come from there, or are gone."""
         self.disk_bytes = max(0, self.disk_bytes + REFERENCE_BYTES * references + size)
 
+    def count_set_aside(self, queue: Queue, cause: int) -> None:
+        """One that is only on disk is not what was written, and stands in table quarantine."""
+        self.count_on_disk(-1, 0)
+        self._faults.graves.left(queue, (cause,))
+
     def forget(self, queue: Queue, references: Collection[MessageReference]) -> list[int]:
         """Counts those of one queue out; returns the causes of the dead letters among them."""
         contents = queue.references

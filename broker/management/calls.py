@@ -188,7 +188,7 @@ class Calls:
                 self._when_safe(lambda: self.start(self._of_one(asked, message_id, arguments), partial(self._when_safe, answer)))
             elif verb in READS:
                 self._check_room()
-                self._broker.when_known(lambda: self.start(asked(arguments), answer))
+                self._broker.when_known(lambda: self.start(asked(arguments), partial(self._when_safe, answer)))
             elif verb in FILES:
                 self._check_room()
                 self.start(asked(arguments), answer)

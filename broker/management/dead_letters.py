@@ -35,20 +35,22 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     queues = [each for each in broker.post_office.queues.values() if (each.dead or each.parked) and shown(queue_place(each))]
     fullest = sorted(queues, key=lambda each: (-(each.dead or len(each.parked)), each.name))
     page, _ = on_page(arguments, fullest)
+    # Now, for they may leave while the rest is looked up.
+    parked = {each: _of_parked(each) for each in page if not each.dead}
+    dead: dict[Queue, list[Dead]] = {}
+    for each in broker.fault_groups.graves.within(set(page)):
+        dead.setdefault(each.queue, []).append(each)
     times: dict[int, tuple[int, int]] = await in_thread(lambda: host.dead_since([each.queue_id for each in page]))
     transient = Counter[int]()
     for part in await in_turns(broker, broker.dead_in_memory()):
         oldest_ms, newest_ms = times.get(part.queue_id, (part.oldest_ms, part.newest_ms))
         times[part.queue_id] = min(oldest_ms, part.oldest_ms), max(newest_ms, part.newest_ms)
         transient[part.queue_id] += part.messages
-    dead: dict[Queue, list[Dead]] = {}
-    for each in broker.fault_groups.graves.within(set(page)):
-        dead.setdefault(each.queue, []).append(each)
     just_now = (broker.now_ms(),) * 2
 
     def describe(queue: Queue) -> dict[str, Any]:
-        if queue not in dead:
-            return _of_parked(queue)
+        if queue in parked:
+            return parked[queue]
         oldest_ms, newest_ms = times.get(queue.queue_id, just_now)
         came = {"transient": transient[queue.queue_id], "oldest_ms": oldest_ms, "newest_ms": newest_ms}
         return {"queue": queue.name, **came, **_of_dead(broker, dead[queue], groups)}

@@ -12,7 +12,7 @@ Records are handed over: neither they nor the maps and lists inside them may cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from typing import Any, Final
 
 from ..contract import Arrival, Attempts, MessageRecord, Outcomes, QueueStat, ReferenceCounts, ReferenceRecord, make
@@ -409,8 +409,12 @@ class WriteBatch(LastStates):
         """Few messages, what became of them, and counts: to write them takes about as long as to wake a thread."""
         if self.size > SMALL_BYTES or self.declares() or self.spill_ended or self.unspilled or self.fault_changes.folded:
             return False
-        references = len(self.added) + len(self.changed) + len(self.deleted) + len(self.messages) + len(self.messages_deleted)
-        rows = references + len(self.queue_stats) + len(self.consumer_stats) + len(self.attempts_deleted) + len(self.events)
+        held: tuple[Sized, ...] = (
+            *(self.added, self.changed, self.deleted, self.deleted_first, self.messages, self.messages_deleted),
+            *(self.queue_stats, self.consumer_stats, self.attempts_deleted, self.edits, self.stories, self.events),
+            *(self.producers, self.duplicates, self.transactions, self.fault_changes),
+        )
+        rows = sum(map(len, held))
         rows += sum([len(each.entries) for each in self.attempts]) + sum([len(each.entries) for each in self.outcomes])
         return rows <= SMALL_ROWS
 

@@ -27,8 +27,9 @@ class FaultChanges:
         #: sequence -> cause, of dead letters that have none yet.
         self.causes: dict[int, int] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self.stats or self.records or self.texts or self.folded or self.keys or self.causes)
+    def __len__(self) -> int:
+        """Rows, about."""
+        return len(self.stats) + len(self.records) + len(self.texts) + len(self.folded) + len(self.keys) + len(self.causes)
 
     def counts(self, fault_id: int, at_ms: int) -> list[int]:
         """The row of increments of one group at that time, indexed by FaultStat; add to it in place."""

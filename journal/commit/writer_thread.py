@@ -98,6 +98,10 @@ class Standing:
     upkeep_due: bool
 
 
+class NoRoom(Exception):
+    """The disk is full, and nothing was written: what makes room for it is the thread's."""
+
+
 #: Of upkeep; with whether the broker has been idle.
 _Step = Callable[[sqlite3.Connection, bool], int]
 
@@ -124,6 +128,8 @@ class WriterThread:
         #: The longest of the last syncs.
         self._synced_ms = 1.0
         self._not_here_until_s = 0.0
+        #: The log may begin anew with the next commit, for which SQLite waits for the disk.
+        self._log_ends = False
         self._batch_bytes = _LEAST_BATCH_BYTES
         self._low_look_s = 0.0
         self._checkpoint_next_s = 0.0
@@ -154,18 +160,21 @@ class WriterThread:
         Raises JournalError when the broker must stop.
         """
         written = self.write(connection, batch, reserve_up_to, joining)
-        self.sync(connection, written)
-        if not self.note(batch, reserve_up_to, written, joining is not None):
+        self.sync(connection, written, reserve_up_to)
+        if not self.note(batch, written, joining is not None):
             return None
         self.on_disk(batch)
         return self.standing(connection)
 
     def may_write_here(self, batch: WriteBatch) -> bool:
-        """Whether the loop writes the batch: it is small, and what was written there before took no time."""
-        return batch.is_small() and not self.disk.space_low and not self._sparing and time.perf_counter() >= self._not_here_until_s
+        """Whether the loop writes the batch: it is small, nothing waits for the disk, and what was written there before took no time."""
+        if self._log_ends or self._sparing or self.disk.space_low or time.perf_counter() < self._not_here_until_s:
+            return False
+        return batch.is_small()
 
     def write_here(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Written:
-        written = self.write(connection, batch, reserve_up_to)
+        """On the loop. Raises NoRoom, too."""
+        written = self.write(connection, batch, reserve_up_to, here=True)
         now_s = time.perf_counter()
         if now_s - written.began_s > _LONG_S:
             self._not_here_until_s = now_s + _NOT_HERE_S
@@ -177,12 +186,13 @@ class WriterThread:
         batch: WriteBatch,
         reserve_up_to: int | None,
         joining: Callable[[], WriteBatch | None] | None = None,
+        here: bool = False,
     ) -> Written:
         """All but the sync. Raises JournalError."""
         began_s = time.perf_counter()
         self.files.look(began_s)
-        written = self._attempt(connection, batch, reserve_up_to, joining)
-        written.began_s = began_s
+        written = self._attempt(connection, batch, reserve_up_to, joining, here)
+        written.began_s, self._log_ends = began_s, False
         return written
 
     @property
@@ -190,7 +200,7 @@ class WriterThread:
         """Whether nothing was waited for at the last syncs, as where files are in memory."""
         return self._synced_ms < _NO_DISK_MS
 
-    def sync(self, connection: sqlite3.Connection, written: Written) -> None:
+    def sync(self, connection: sqlite3.Connection, written: Written, reserve_up_to: int | None) -> None:
         """What was written is on disk, or nobody knows: then JournalError."""
         began_s = time.perf_counter()
         try:
@@ -200,10 +210,10 @@ class WriterThread:
         took_ms = (time.perf_counter() - began_s) * 1000
         self._synced_ms = max(took_ms, 0.9 * self._synced_ms)
         written.sync_ms += took_ms
-
-    def note(self, batch: WriteBatch, reserve_up_to: int | None, written: Written, step: bool = False) -> bool:
-        """The batch is on disk. Returns whether it is to be looked how things stand (``standing``)."""
         self.last_commit.advance(written.commits, reserve_up_to)
+
+    def note(self, batch: WriteBatch, written: Written, step: bool = False) -> bool:
+        """The batch is on disk. Returns whether it is to be looked how things stand (``standing``)."""
         if batch.queues:
             self.sweep.deleted([queue.queue_id for queue in batch.queues.values() if queue.deleted_at_ms is not None])
         self._count(batch, written, (time.perf_counter() - written.began_s) * 1000)
@@ -227,12 +237,16 @@ class WriterThread:
         batch: WriteBatch,
         reserve_up_to: int | None,
         joining: Callable[[], WriteBatch | None] | None,
+        here: bool,
     ) -> Written:
         try:
             written = self.writer.write(connection, batch, reserve_up_to, not self._sparing, joining)
         except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise _failure(connection, error) from error
+            if here:
+                roll_back(connection)
+                raise NoRoom from error
             written = self._retry(connection, batch, reserve_up_to, error)
         except Exception as unforeseen:
             roll_back(connection)
@@ -370,6 +384,7 @@ class WriterThread:
     def _checkpoint_passive(self, connection: sqlite3.Connection) -> int:
         _, _, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self.meter.note_checkpoint(max(copied, 0))
+        self._log_ends = True
         return int(copied)
 
     def _vacuum_due(self, connection: sqlite3.Connection, idle: bool) -> bool:

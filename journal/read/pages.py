@@ -81,8 +81,8 @@ class Page(NamedTuple):
     more: bool
     #: By time only: the earliest time of what is behind, None where nothing is.
     next_ms: int | None = None
-    #: (priority, due_at_ms) of rows that were not what was written and now stand in table quarantine.
-    set_aside: list[tuple[int, int | None]] = []  # noqa: RUF012 - replaced, never changed
+    #: (priority, due_at_ms, cause) of rows that were not what was written and now stand in table quarantine.
+    set_aside: list[tuple[int, int | None, int]] = []  # noqa: RUF012 - replaced, never changed
     #: Of those chosen only: the last sequence that was looked at, 0 where there was none.
     last: int = 0
     #: Of those that wait only: where it ended, (due_at_ms, sequence), and how many were looked at.
@@ -227,8 +227,8 @@ def _records(rows: list[list[Any]], overlays: bytes, bodies: bytes, bad: list[tu
     return records
 
 
-def _quarantined(connection: sqlite3.Connection, bad: list[tuple[int, Damaged]], at_ms: int | None) -> list[tuple[int, int | None]]:
-    set_aside: list[tuple[int, int | None]] = []
+def _quarantined(connection: sqlite3.Connection, bad: list[tuple[int, Damaged]], at_ms: int | None) -> list[tuple[int, int | None, int]]:
+    set_aside: list[tuple[int, int | None, int]] = []
     for sequence, why in bad:
         row = connection.execute(
             f"SELECT {quarantine.REFERENCE_COLUMNS} FROM reference r {returned.JOIN} WHERE sequence = ?", (sequence,)
@@ -238,7 +238,7 @@ def _quarantined(connection: sqlite3.Connection, bad: list[tuple[int, Damaged]],
         connection.execute("BEGIN IMMEDIATE")
         quarantine.set_aside(connection, row, why, at_ms)
         commit(connection)
-        set_aside.append((9 - row[1], row[8]))
+        set_aside.append((9 - row[1], row[8], row[15] or 0))
     return set_aside
 
 

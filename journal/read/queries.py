@@ -1,6 +1,7 @@
 """Short reads by key through a connection of their own, read-only: the journal's writer never waits for them.
 
-What they see is what is on disk: up to one batch behind the broker. For a thread (asyncio.to_thread) or the command line.
+What they see was written, up to one batch behind the broker; the last batch's sync may still be under way.
+For a thread (asyncio.to_thread) or the command line.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Store(aiosqlite.Connection):
 
     @property
     def connection(self) -> sqlite3.Connection | None:
-        """For the loop, where nothing runs on the thread; else None."""
+        """For the loop, where nothing runs on the thread; else None. What was cancelled may still run there, which only reads."""
         return None if self._under_way else self._connection
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import stat
 import threading
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from homing.journal.commit.batch import SMALL_ROWS
+from homing.journal.commit.batch import SMALL_ROWS, WriteBatch
+from homing.journal.commit.fault_changes import FaultChanges
+from homing.journal.commit.last_states import LastStates
 from homing.journal.commit.writer_thread import UNSEEN_ROWS
 from homing.journal.contract import AddressRecord, PolicyRecord, QueueStat
 from homing.journal.declarations import DeclarationRecord
@@ -165,10 +168,53 @@ async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp
             await journal.flush()
         send(journal, 3)
         await journal.flush()
+        assert wrote == [True, True, False, True, True, False], "a small one; but not while the last took long"
+        monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
+        writer._not_here_until_s = 0.0
+        await journal._store.run(writer._checkpoint)
+        for number in (4, 5):
+            send(journal, number)
+            await journal.flush()
+        assert wrote[6:] == [False, True], "with the first after a checkpoint SQLite may wait for the disk"
+        full, write = sqlite3.OperationalError("database or disk is full"), writer.writer.write
+        full.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+        def no_room(*arguments: Any) -> Any:
+            monkeypatch.setattr(writer.writer, "write", write)
+            raise full
+
+        monkeypatch.setattr(writer.writer, "write", no_room)
+        for number in (6, 7):
+            send(journal, number)
+            await journal.flush()
+        assert wrote[8:] == [True, False, True], "what makes room is the thread's"
         monkeypatch.setattr(writer.disk, "space_low", True)
-        send(journal, 4)
+        send(journal, 8)
         await journal.flush()
-    assert wrote == [True, True, False, True, True, False, False], "a small one; but not while the last took long, nor with little room"
+        assert wrote[11:] == [False]
+
+
+def test_whatever_a_batch_holds_counts() -> None:
+    counted = {name for name in (*WriteBatch.__slots__, *LastStates.__slots__) if not name.startswith("_")}
+    for name in sorted(counted):
+        batch = WriteBatch()
+        assert batch.is_small()
+        held: Any = getattr(batch, name)
+        many = range(SMALL_ROWS + 1)
+        if name in ("attempts", "outcomes"):
+            held.append(attempt(1, 1, 1)._replace(entries=[(1, 1)] * len(many)))
+        elif isinstance(held, FaultChanges):
+            held.causes.update(dict.fromkeys(many, 1))
+        elif isinstance(held, dict):
+            held.update(dict.fromkeys(many))
+        elif isinstance(held, list):
+            held.extend(many)
+        elif isinstance(held, set):
+            held.update(many)
+        else:
+            continue
+        # Of what is added, and of addresses that are declared.
+        assert batch.is_small() is (name in ("sources", "forgotten")), name
 
 
 async def test_a_batch_of_callbacks_only_is_answered_without_a_commit(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ async def test_a_damaged_row_ends_the_broker_or_is_set_aside(tmp_path: Path) -> 
         await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2"))
     async with opened(tmp_path, load_limit=1, on_damage="quarantine") as (journal, _):
         found = await page(journal, Wanted(1, "ready", 4))
-        assert (sequences(found), found.set_aside) == ([1, 3], [(4, None)])
+        assert (sequences(found), found.set_aside) == ([1, 3], [(4, None, 0)])
         assert query(tmp_path, "SELECT sequence, reason FROM quarantine") == [(2, "fails its checksum")]
         await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 3"))
     journal, _ = await Journal.open(tmp_path, journal._options.__class__(disk_reserve_bytes=1 << 20, load_limit=1), NOW_MS)
@@ -255,7 +255,7 @@ async def test_a_page_that_is_to_be_set_aside_on_a_full_disk_leaves_nothing_half
         with pytest.raises(sqlite3.OperationalError, match="full"):
             await page(journal, Wanted(1, "ready", 4))
         await journal._store.run(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchall())
-        assert (await page(journal, Wanted(1, "ready", 4))).set_aside == [(4, None)]
+        assert (await page(journal, Wanted(1, "ready", 4))).set_aside == [(4, None, 0)]
 
 
 @pytest.mark.parametrize("code", [sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_IOERR_NOMEM])
