@@ -20,6 +20,7 @@ from benchmarks.measure import machine, sqlite_commits_per_s, syncs_per_s
 from benchmarks.peers.activemq import ActiveMQ
 from benchmarks.peers.homing import Homing, HomingAllRows, HomingCompiled, HomingCompiledAllRows, HomingTls
 from benchmarks.peers.homing_amqp import HomingAmqp, HomingAmqpSingle, HomingCompiledAmqp, HomingCompiledAmqpSingle
+from benchmarks.peers.homing_stomp import HomingStomp
 from benchmarks.peers.peer import Peer, missing_programs
 from benchmarks.peers.rabbitmq import RabbitMQClassic, RabbitMQQuorum, RabbitMQQuorumSingle
 from benchmarks.peers.text import Beanstalkd, NatsCore, NatsJetStream, RedisStreams
@@ -34,6 +35,7 @@ PEERS: Final[tuple[type[Peer], ...]] = (
     HomingCompiledAllRows,
     HomingAmqp,
     HomingAmqpSingle,
+    HomingStomp,
     HomingCompiledAmqp,
     HomingCompiledAmqpSingle,
     RabbitMQQuorum,

@@ -104,6 +104,8 @@ _KINDS: Final[dict[str, _Option]] = {
 }
 _OWNERS: Final = {CONNECTION: ConnectionOptions, CONSUMER: ConsumerOptions, PRODUCER: ProducerOptions}
 _POLICY: Final = "redelivery_policy"
+#: What ActiveMQ calls ``prefetch``.
+_PREFETCH: Final = frozenset({"prefetch_size", "prefetch_policy.all", "prefetch_policy.queue_prefetch"})
 _POLICY_KINDS: Final[dict[str, type]] = {field.name: type(field.default) for field in fields(RedeliveryPolicy)}
 
 Layer = Mapping[str, Any]
@@ -162,6 +164,11 @@ def parse(query: str, *places: str) -> dict[str, Any]:
 
 def _canonical(written: str, known: Iterable[str]) -> str:
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", written).replace("-", "_").lower()
+    # As ActiveMQ's connection strings and destinations have it.
+    name = name.removeprefix("jms.")
+    if name.startswith(f"{CONSUMER}."):
+        name, known = name.removeprefix(f"{CONSUMER}."), names_of(CONSUMER).intersection(known)
+    name = "prefetch" if name in _PREFETCH else name
     head, dot, field = name.partition(".")
     if dot and head == _POLICY:
         if field not in POLICY_FIELDS and f"{field}_ms" in POLICY_FIELDS:
@@ -170,10 +177,12 @@ def _canonical(written: str, known: Iterable[str]) -> str:
             return f"{_POLICY}.{field}"
     elif name in known:
         return name
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [*known, *(f"{_POLICY}.{each}" for each in POLICY_FIELDS)], n=1)
     choices = ", ".join(sorted(known))
-    raise _fault(
-        f"there is no option {written!r} here", f"known ones: {choices}, redeliveryPolicy.<field>; see docs/client.md", "unknown-option"
-    )
+    fix = f"did you mean {near[0]}?" if near else f"known ones: {choices}, redeliveryPolicy.<field>; see docs/client.md"
+    raise _fault(f"there is no option {written!r} here", fix, "unknown-option")
 
 
 def _read(name: str, text: str, kind: type) -> Any:

@@ -114,6 +114,7 @@ ALLOWED: dict[str, set[str]] = {
         "journal/contract",
     },
     "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "broker/steps", "codec"},
+    "broker/from_activemq": {"broker/auth", "broker/errors"},
     "broker/process": {
         *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/core", "broker/delivery", "broker/engine"),
         *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/long_work", "broker/management"),
@@ -136,7 +137,7 @@ ALLOWED: dict[str, set[str]] = {
     # A client like any other, and no part of the broker.
     "broker/console": {"broker/words", "client", "homing", "journal/json_text"},
     "broker/cli": {
-        *("analytics", "broker", "broker/auth", "broker/config", "broker/console", "broker/core", "broker/process"),
+        *("analytics", "broker", "broker/auth", "broker/config", "broker/console", "broker/core", "broker/from_activemq", "broker/process"),
         *("broker/properties", "broker/tls", "broker/words", "client", "homing"),
         *("journal/backup", "journal/export", "journal/json_text", "journal/read"),
     },

@@ -102,6 +102,7 @@ EXAMPLES: Final = {
     "vhost list": ["homing vhost list"],
     "vhost delete": ["homing vhost delete shop"],
     "config check": ["homing config check broker.yaml"],
+    "config from": ["homing config from /etc/activemq --out broker.yaml", "homing config from broker.xml --json | jq .missing"],
     "config export": ["homing config export > broker.yaml"],
     "settings set": [
         "homing settings set 'orders.#' redelivery-delay=5s max-delivery-attempts=8",

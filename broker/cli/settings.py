@@ -1,4 +1,4 @@
-"""What is configured: ``reload``, ``config check``, ``config export``."""
+"""What is configured: ``reload``, ``config check``, ``config from``, ``config export``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..words.safe_text import safe
-from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
+from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, stdout
 
 if TYPE_CHECKING:
     from ..config.config import Config
@@ -70,6 +70,43 @@ def config_check(file: Annotated[Path, typer.Argument(help="The file to check.")
     for warning in warnings:
         stdout.print(f"[yellow]warning[/]  {escape(warning)}")
     stdout.print(f"[green]{escape(str(file))} is valid[/]")
+
+
+@config_app.command("from")
+def config_from(
+    path: Annotated[Path, typer.Argument(help="An activemq.xml, a broker.xml, or a folder with one of them.", show_default=False)],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file to write; standard output without.", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """Translate a configuration of ActiveMQ or Artemis into a broker.yaml.
+
+    Behind each line stands the one that it came from. What could not be translated, and what is otherwise here, is listed with a sentence
+    each, in the file as well. Exit code 7: not all could be translated.
+    """
+    from ..config.config import parse
+    from ..from_activemq.reading import translate
+
+    found, text = translate(path)
+    if out is not None:
+        try:
+            with out.open("x") as file:
+                file.write(text)
+        except OSError as error:
+            said = f"{out} cannot be written: {error.strerror}"
+            raise CommandError(ExitCode.FAILED, said, "name a new file, or make room", code="not-written") from None
+    if as_json:
+        print_json({"missing": [each._asdict() for each in found.missing], "differs": [each._asdict() for each in found.differs]})
+    elif out is None:
+        print(text)
+    else:
+        for kind, notes in (("[red]not translated[/]", found.missing), ("[yellow]otherwise here[/]", found.differs)):
+            for each in notes:
+                stdout.print(f"{kind}  {escape(each.origin)}  {escape(each.what)}: {escape(each.said)}")
+        stdout.print(f"[bold]{escape(str(out))}[/] is written; homing config check reads it")
+    # A value that no broker takes is found now, in what is written.
+    parse(text, source=str(out or "the translation"))
+    if found.missing:
+        raise typer.Exit(ExitCode.LIMIT)
 
 
 @config_app.command("export")

@@ -40,6 +40,8 @@ def test_the_parts_of_a_connection_string() -> None:
         (7, "invalid-url"),
         ("homing://h?prefech=1", "unknown-option"),
         ("homing://h?redeliveryPolicy.maximum=1", "unknown-option"),
+        ("homing://h?consumer.priority=1", "unknown-option"),
+        ("homing://h?consumer.prefetchSize=1&prefetch=2", "invalid-option"),
         ("homing://h?prefetch=many", "invalid-option"),
         ("homing://h?prefetch=-1", "invalid-option"),
         ("homing://h?prefetch=1&prefetch=2", "invalid-option"),
@@ -68,6 +70,17 @@ def test_single_policy_fields_override_a_farther_policy() -> None:
     assert policy_of((near,), RedeliveryPolicy(maximum_redeliveries=1)) == RedeliveryPolicy(
         maximum_redeliveries=1, redelivery_delay_ms=50, use_exponential_back_off=True
     )
+
+
+def test_options_have_the_names_that_activemq_gives_them() -> None:
+    assert parse("consumer.prefetchSize=3", CONSUMER) == {"prefetch": 3}
+    assert parse("jms.prefetchPolicy.all=4&jms.redeliveryPolicy.maximumRedeliveries=2", CONSUMER, PRODUCER) == {
+        "prefetch": 4,
+        "redelivery_policy.maximum_redeliveries": 2,
+    }
+    with pytest.raises(UsageError) as caught:
+        parse("redeliveryPolicy.maxRedeliveries=2", CONSUMER)
+    assert caught.value.fix == "did you mean redelivery_policy.maximum_redeliveries?"
 
 
 def test_destinations_take_only_options_of_their_kind() -> None:

@@ -143,6 +143,18 @@ def test_an_error_names_the_receipt_of_its_frame_and_what_was_before_it_is_done(
     assert counts(world, "a") == (1, 0)
 
 
+def test_what_is_sent_alike_has_each_its_own_receipt(world: World) -> None:
+    peer = Peer(world).log_in()
+    sends = [
+        frame("SEND", [("receipt", receipt), ("destination", "a"), ("n", "1")], b"x", "1.2") for receipt in ("1", "2", "a:b", "é", "1")
+    ]
+    sends.append(frame("SEND", [("destination", "a"), ("n", "1")], b"x", "1.2"))
+    assert peer.receipts(peer.send(b"".join(sends))) == ["1", "2", "a:b", "é", "1"]
+    assert counts(world, "a") == (6, 0)
+    twice = frame("SEND", [("receipt", "3"), ("receipt", "4"), ("destination", "a"), ("n", "1")], b"x", "1.2")
+    assert peer.receipts(peer.send(twice + twice)) == ["3", "3"]
+
+
 def test_a_receipt_follows_the_disk(world: World) -> None:
     peer = Peer(world).log_in()
     peer.session.receive(frame("SEND", [("destination", "/queue/a"), ("receipt", "1"), ("persistent", "true")], b"x"))

@@ -70,8 +70,8 @@ class Sent(NamedTuple):
 
     @property
     def alike(self) -> bool:
-        """Whatever else is sent with these headers comes to the same."""
-        return not (self.receipt or self.transaction or self.duplicate_id or self.reply_to)
+        """Whatever else is sent with these headers comes to the same, but for its receipt."""
+        return not (self.transaction or self.duplicate_id or self.reply_to)
 
 
 def read_send(headers: Headers, max_properties_bytes: int) -> Sent:

@@ -7,6 +7,7 @@ says. Frames are acted on in order; one that has to wait (for room, for credit, 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +39,8 @@ _MOST_HEARTBEAT_MS: Final = 86_400_000
 _LONGEST_NAME: Final = 1024
 _MAX_TRANSACTIONS: Final = 1000
 _MAX_FAILED: Final = 10_000
+#: ASCII without anything that is escaped.
+_RECEIPT: Final = re.compile(rb"\nreceipt:([!-9;-\[\]-~]{1,1024})(?=\n|$)")
 #: What a SEND's headers take in memory once they are read.
 _SENT_BYTES: Final = 1000
 _OPENING: Final = ("CONNECT", "STOMP")
@@ -217,8 +220,9 @@ class StompSession:
             if self._connection is None:
                 self._connect(*read_head(each.head, UNKNOWN))
                 return
-            way = self._ways.found.get(each.head)
+            way = self._way(each.head)
             if way is not None:
+                receipt = way.sent.receipt
                 self._send(way, each)
                 return
             command, headers = read_head(each.head, self._version)
@@ -228,13 +232,19 @@ class StompSession:
             self._finish()
             self._fail(error, receipt)
 
+    def _way(self, head: bytes) -> _Way | None:
+        """That of a SEND whose headers came before, but for the receipt, which is another each time."""
+        key, receipt = _without_receipt(head)
+        way = self._ways.found.get(key)
+        return way if way is None or not receipt else way._replace(sent=way.sent._replace(receipt=receipt))
+
     def _command(self, command: str, headers: Headers, receipt: str, each: Frame) -> None:
         if command == "SEND":
             sent = read_send(headers, self._options.max_properties_bytes)
             way = _Way(sent, read_destinations(headers.get("destination", ""), headers.get("destination-type")))
             if sent.alike:
-                shared = way._replace(sent=sent._replace(properties_extra=0))
-                self._ways.keep(each.head, shared, _SENT_BYTES + 2 * len(each.head) + sent.properties_extra)
+                shared = way._replace(sent=sent._replace(properties_extra=0, receipt=""))
+                self._ways.keep(_without_receipt(each.head)[0], shared, _SENT_BYTES + 2 * len(each.head) + sent.properties_extra)
             self._send(way, each)
             return
         if command != "ACK" and not self._finish():
@@ -531,6 +541,12 @@ class StompSession:
     def broken(self, error: Exception) -> None:
         log.error("session-failed: a frame broke its STOMP session; its connection is closed, the others go on", exc_info=error)
         self.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
+
+
+def _without_receipt(head: bytes) -> tuple[bytes, str]:
+    """The headers without it, and what it is; unchanged where it is none that needs no second look."""
+    found = _RECEIPT.search(head)
+    return (head, "") if found is None else (head[: found.start()] + head[found.end() :], found[1].decode())
 
 
 def _version(accepted: str | None) -> str:

@@ -1,0 +1,76 @@
+"""Users, the groups or roles they are in, and what these may do: from where ActiveMQ has each, as users with grants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..auth.passwords import UserError, hash_password
+from .translation import Translation, Value
+
+
+class Security:
+    """``folder``: where files stand that the configuration does not name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._users: dict[str, tuple[str, set[str], str]] = {}
+        self._grants: dict[str, dict[str, set[str]]] = {}
+
+    def user(self, name: str, password: str, groups: list[str], origin: str) -> None:
+        self._users.setdefault(name, (password, set(groups), origin))
+
+    def grant(self, group: str, rights: list[str], pattern: str) -> None:
+        self._grants.setdefault(group, {}).setdefault(pattern, set()).update(rights)
+
+    def from_files(self, users: str, groups: str, origin: str, found: Translation) -> None:
+        """``name=password`` and ``group=name,name``, beside the configuration."""
+        passwords = read_properties(self._folder / users)
+        if passwords is None:
+            found.miss(
+                origin, users, f"there is no such file beside it; homing user add NAME makes each user, or name a folder that has {users}"
+            )
+            return
+        members: dict[str, list[str]] = {}
+        for group, names in (read_properties(self._folder / groups) or {}).items():
+            for name in names[0].split(","):
+                members.setdefault(name.strip(), []).append(group)
+        for name, (password, line) in passwords.items():
+            self.user(name, password, members.get(name, []), f"{users}:{line}")
+
+    def write(self, found: Translation) -> None:
+        for name, (password, groups, origin) in self._users.items():
+            grants = [
+                {"rights": sorted(rights), "pattern": pattern}
+                for group in sorted(groups)
+                for pattern, rights in self._grants.get(group, {}).items()
+            ]
+            self._write_user(name, password, grants if self._grants else [{"rights": ["administrator"]}], origin, found)
+        if self._users and not self._grants:
+            found.differ(
+                next(iter(self._users.values()))[2], "users without rules", "everybody may do everything, as before: administrator"
+            )
+
+    @staticmethod
+    def _write_user(name: str, password: str, grants: list[dict[str, Any]], origin: str, found: Translation) -> None:
+        if password.startswith("ENC(") or "${" in password:
+            found.miss(origin, f"password of {name}", "it is not in the file; homing user add NAME makes the user")
+            return
+        try:
+            hashed = hash_password(password)
+        except UserError as error:
+            found.miss(origin, f"user {name}", f"{error.message}: {error.fix}")
+            return
+        found.sections.setdefault("users", {})[name] = {"hash": Value(hashed, origin), "grants": Value(grants, origin)}
+
+
+def read_properties(path: Path) -> dict[str, tuple[str, int]] | None:
+    """Key -> (value, line) of a file of Java's properties; None where there is none that can be read."""
+    if not path.is_file() or path.stat().st_size > 1 << 20:
+        return None
+    found: dict[str, tuple[str, int]] = {}
+    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        key, separator, value = line.partition("=")
+        if separator and not line.lstrip().startswith(("#", "!")):
+            found[key.strip()] = (value.strip(), number)
+    return found

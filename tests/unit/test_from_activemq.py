@@ -1,0 +1,219 @@
+"""Configurations as people of ActiveMQ and Artemis have published them: what each line comes to, and what is said of the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer import Exit
+
+from homing.broker.auth.passwords import verify_password
+from homing.broker.cli.output import CommandError
+from homing.broker.cli.settings import config_from
+from homing.broker.config.config import parse
+from homing.broker.errors import Refused
+from homing.broker.from_activemq.reading import translate
+
+CLASSIC = """<beans xmlns="http://www.springframework.org/schema/beans"
+  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:schemaLocation="a b">
+<bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"><property name="locations"/></bean>
+<broker xmlns="http://activemq.apache.org/schema/core" brokerName="shop" dataDirectory="${activemq.data}" unheardOf="1">
+ <destinationPolicy><policyMap><policyEntries>
+  <policyEntry topic=">" producerFlowControl="true">
+   <pendingMessageLimitStrategy><constantPendingMessageLimitStrategy limit="1000"/></pendingMessageLimitStrategy>
+  </policyEntry>
+  <policyEntry queue="orders.>" memoryLimit="1mb" queuePrefetch="10">
+   <deadLetterStrategy><individualDeadLetterStrategy queuePrefix="DLQ." useQueueForQueueMessages="true"/></deadLetterStrategy>
+   <slowConsumerStrategy><abortSlowConsumerStrategy/></slowConsumerStrategy>
+  </policyEntry>
+  <policyEntry queue="gone"><deadLetterStrategy><discarding/></deadLetterStrategy></policyEntry>
+  <policyEntry topic="news.*"><pendingMessageLimitStrategy><constantPendingMessageLimitStrategy limit="5"/></pendingMessageLimitStrategy>
+  </policyEntry>
+  <policyEntry queue="a*b"/>
+ </policyEntries></policyMap></destinationPolicy>
+ <persistenceAdapter><kahaDB directory="${activemq.data}/kahadb"/></persistenceAdapter>
+ <systemUsage><systemUsage><memoryUsage><memoryUsage limit="64 mb"/></memoryUsage>
+  <storeUsage><storeUsage limit="100 gb"/></storeUsage></systemUsage></systemUsage>
+ <plugins>
+  <redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap>
+   <redeliveryPolicyEntries>
+    <redeliveryPolicy queue="twice" maximumRedeliveries="1" useExponentialBackOff="true"
+     initialRedeliveryDelay="100" maximumRedeliveryDelay="900"/>
+   </redeliveryPolicyEntries>
+   <defaultEntry><redeliveryPolicy maximumRedeliveries="4" initialRedeliveryDelay="5000" redeliveryDelay="10000"/></defaultEntry>
+  </redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>
+  <simpleAuthenticationPlugin><users>
+   <authenticationUser username="admin" password="${admin.password}" groups="admins"/>
+   <authenticationUser username="shop" password="secret" groups="shops,everyone"/>
+   <authenticationUser username="lost" password="${nowhere}" groups="shops"/>
+  </users></simpleAuthenticationPlugin>
+  <authorizationPlugin><map><authorizationMap><authorizationEntries>
+   <authorizationEntry queue=">" read="admins" write="admins" admin="admins"/>
+   <authorizationEntry queue="orders.>" write="shops"/>
+   <authorizationEntry topic="ActiveMQ.Advisory.>" read="everyone" write="everyone" admin="everyone"/>
+  </authorizationEntries></authorizationMap></map></authorizationPlugin>
+ </plugins>
+ <destinations><queue physicalName="billing"/><topic physicalName="news"/></destinations>
+ <destinationInterceptors/>
+ <transportConnectors><transportConnector name="openwire" uri="tcp://0.0.0.0:61616"/>
+  <transportConnector name="stomp" uri="stomp+nio://0.0.0.0:61612?maximumConnections=70"/></transportConnectors>
+</broker><import resource="jetty.xml"/></beans>"""
+
+ARTEMIS = """<configuration xmlns="urn:activemq" xmlns:xi="http://www.w3.org/2001/XInclude"><core xmlns="urn:activemq:core">
+<name>0.0.0.0</name><journal-type>ASYNCIO</journal-type><global-max-size>100Mb</global-max-size>
+<acceptors><acceptor name="all">tcp://127.0.0.1:61616?protocols=CORE,AMQP,STOMP;useEpoll=true</acceptor>
+<acceptor name="stomp">tcp://127.0.0.1:61613?protocols=STOMP;useEpoll=true</acceptor></acceptors>
+<security-settings><security-setting match="#"><permission type="createAddress" roles="amq"/><permission type="send" roles="amq, other"/>
+</security-setting></security-settings>
+<xi:include href="settings.xml"/>
+<addresses><address name="DLQ"><anycast><queue name="DLQ"/></anycast></address>
+<address name="news"><multicast><queue name="news.eu" max-consumers="2">
+<filter string="region = 'eu'"/><durable>false</durable></queue></multicast>
+</address></addresses>
+<diverts><divert name="d"/></diverts><strange/></core></configuration>"""
+
+SETTINGS = """<address-settings xmlns="urn:activemq:core">
+<address-setting match="#"><dead-letter-address>DLQ</dead-letter-address><redelivery-delay>0</redelivery-delay>
+<max-size-bytes>-1</max-size-bytes><address-full-policy>PAGE</address-full-policy></address-setting>
+<address-setting match="orders.#"><max-delivery-attempts>5</max-delivery-attempts><redelivery-delay>5000</redelivery-delay>
+<redelivery-delay-multiplier>1.5</redelivery-delay-multiplier><expiry-delay>300000</expiry-delay><max-size-bytes>10Mb</max-size-bytes>
+<address-full-policy>BLOCK</address-full-policy><slow-consumer-threshold>20</slow-consumer-threshold></address-setting>
+<address-setting match="activemq.management#"><dead-letter-address>DLQ</dead-letter-address></address-setting></address-settings>"""
+
+
+def written(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / name.replace("__", "-").replace("_", ".")).write_text(text)
+    return folder
+
+
+def at(text: str) -> str:
+    """Where that stands in the file."""
+    return f"activemq.xml:{CLASSIC[: CLASSIC.index(text)].count(chr(10)) + 1}"
+
+
+def test_an_activemq_xml(tmp_path: Path) -> None:
+    found, text = translate(written(tmp_path, activemq_xml=CLASSIC, credentials_properties="# theirs\nadmin.password=hunter2\n"))
+    config = parse(text)
+    settings = config.settings_repository().resolve
+    assert (config.broker.name, config.broker.memory_limit_bytes, config.broker.store_limit_bytes) == ("shop", 64 << 20, 100 << 30)
+    everywhere = settings("anything")
+    assert (everywhere.max_delivery_attempts, everywhere.redelivery_delays_ms, everywhere.dead_letter_address) == (
+        5,
+        (5000, 10_000),
+        "ActiveMQ.DLQ",
+    )
+    assert (everywhere.auto_create_dead_letter_resources, everywhere.max_length) == (False, None)
+    orders = settings("orders.eu")
+    assert (orders.dead_letter_address, orders.dead_letter_queue_prefix, orders.expiry_address, orders.consumer_prefetch) == (
+        "DLA",
+        "DLQ.",
+        "DLA",
+        10,
+    )
+    assert (settings("gone").dead_letter_address, settings("gone").without_dead_letter_address) == (None, "drop")
+    twice = settings("twice")
+    assert (twice.max_delivery_attempts, twice.redelivery_delay_ms, twice.redelivery_delay_multiplier, twice.max_redelivery_delay_ms) == (
+        2,
+        100,
+        5.0,
+        900,
+    )
+    assert (settings("news.eu").max_length, settings("news.eu").overflow) == (5, "drop-head")
+    assert sorted(config.queues) == ["ActiveMQ.DLQ", "billing"]
+    assert config.addresses["news"].routing_types == ("multicast",)
+    assert config.stomp is not None
+    assert (config.stomp.host, config.stomp.port, config.limits.max_connections) == ("127.0.0.1", 61612, 70)
+    assert sorted(config.users) == ["admin", "shop"]
+    assert verify_password(config.users["admin"].hash, "hunter2")
+    assert [grant.describe() for grant in config.users["shop"].grants] == [{"rights": ["send"], "pattern": "orders.#"}]
+    assert f"  max-delivery-attempts: 5  # {at('<defaultEntry>')}\n" in text
+    missing = {each.what: each.origin for each in found.missing}
+    assert missing == {
+        "<policyEntry> for a*b": at('queue="a*b"'),
+        "slowConsumerStrategy": at("<slowConsumerStrategy>"),
+        "connector openwire": at('name="openwire"'),
+        "host 0.0.0.0 of connector stomp": at('name="stomp"'),
+        "<destinationInterceptors>": at("<destinationInterceptors/>"),
+        "password of lost": at('username="lost"'),
+        "unheardOf of <broker>": at("unheardOf"),
+    }
+    assert all(f"# - {each.origin}: {each.what}: {each.said}" in text for each in (*found.missing, *found.differs))
+
+
+def test_a_broker_xml_with_what_it_includes(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    files = {
+        "broker_xml": ARTEMIS,
+        "settings_xml": SETTINGS,
+        "artemis__users_properties": "bill=x\n",
+        "artemis__roles_properties": "amq=bill",
+    }
+    written(tmp_path / "etc", **files)
+    found, text = translate(tmp_path)
+    config = parse(text)
+    everywhere, orders = (config.settings_repository().resolve(name) for name in ("a", "orders.eu"))
+    assert (everywhere.dead_letter_address, everywhere.auto_create_dead_letter_resources, everywhere.redelivery_delay_ms) == (
+        "DLQ",
+        False,
+        0,
+    )
+    assert (orders.max_delivery_attempts, orders.redelivery_delay_ms, orders.redelivery_delay_multiplier) == (5, 5000, 1.5)
+    assert (orders.message_ttl_ms, orders.max_length_bytes, orders.overflow) == (300_000, 10 << 20, "block")
+    assert config.queues["news.eu"].arguments("news.eu") == {
+        "queue": "news.eu",
+        "address": "news",
+        "routing_type": "multicast",
+        "durable": False,
+        "selector": "region = 'eu'",
+        "max_consumers": 2,
+    }
+    assert config.stomp is not None
+    assert config.stomp.port == 61613
+    assert [grant.describe() for grant in config.users["bill"].grants] == [{"rights": ["create", "send"], "pattern": "#"}]
+    assert {each.what for each in found.missing} == {"slow-consumer-threshold", "connector all", "<diverts>", "<strange>"}
+    assert "settings.xml:5" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("activemq.xml", '<!DOCTYPE b [<!ENTITY e SYSTEM "file:///etc/passwd">]><broker>&e;</broker>', "declares entities"),
+        ("activemq.xml", '<!DOCTYPE b [<!ENTITY e "ha"><!ENTITY f "&e;&e;">]><broker brokerName="&f;"/>', "declares entities"),
+        ("activemq.xml", "<broker>" + "<a>" * 200, "nested deeper"),
+        ("activemq.xml", "<broker", "activemq.xml"),
+        ("activemq.xml", "<html/>", "begins with <html>"),
+        ("broker.xml", "<core><include href='none.xml'/></core>", "includes"),
+        (
+            "activemq.xml",
+            "<broker><plugins><discardingDLQBrokerPlugin/><redeliveryPlugin><redeliveryPolicyMap><redeliveryPolicyMap><defaultEntry>"
+            "<redeliveryPolicy maximumRedeliveries='many'/></defaultEntry></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin>"
+            "</plugins></broker>",
+            "where a number belongs",
+        ),
+        ("other.xml", "<broker/>", "there is no activemq.xml or broker.xml"),
+    ],
+)
+def test_what_cannot_be_read_says_why(tmp_path: Path, name: str, content: str, said: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(Refused, match=said):
+        translate(tmp_path)
+
+
+def test_nothing_of_a_file_begins_a_line_of_the_other(tmp_path: Path) -> None:
+    (tmp_path / "activemq.xml").write_text('<broker brokerName="a&#10;insecure: true"><x y="&#10;insecure: true"/></broker>')
+    config = parse(translate(tmp_path)[1])
+    assert (config.insecure, config.broker.name) == (False, "a\ninsecure: true")
+
+
+def test_the_command_says_by_its_exit_code_whether_that_was_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = '<broker xmlns="http://activemq.apache.org/schema/core" brokerName="a"/>'
+    (tmp_path / "activemq.xml").write_text(whole)
+    config_from(tmp_path, tmp_path / "broker.yaml")
+    assert "is written" in capsys.readouterr().out
+    (tmp_path / "activemq.xml").write_text(whole.replace("/>", "><networkConnectors/></broker>"))
+    with pytest.raises(Exit) as ended:
+        config_from(tmp_path, None)
+    assert ended.value.exit_code == 7
+    with pytest.raises(CommandError, match="cannot be written: File exists"):
+        config_from(tmp_path, tmp_path / "broker.yaml")
