@@ -27,7 +27,7 @@ from .destinations import TEMPORARY, TOPIC, Destination, read_destinations
 from .message_mapping import Sent, read_nack, read_send
 from .options import StompOptions
 from .sends import Sends
-from .subscriptions import AUTO, Named, Subscriptions
+from .subscriptions import AUTO, LONGEST_NAME, Named, Subscriptions
 
 log = logging.getLogger("homing")
 
@@ -35,8 +35,6 @@ log = logging.getLogger("homing")
 _LOOKS: Final = 64
 _LEAST_HEARTBEAT_MS: Final = 1000
 _MOST_HEARTBEAT_MS: Final = 86_400_000
-#: Of names that the client gives: transactions, receipts.
-_LONGEST_NAME: Final = 1024
 _MAX_TRANSACTIONS: Final = 1000
 _MAX_FAILED: Final = 10_000
 #: ASCII without anything that is escaped.
@@ -310,7 +308,7 @@ class StompSession:
         broker, host = self._broker, headers.get("host", DEFAULT)
         # ActiveMQ's programs give the name of its machine.
         virtual_host = host if host in broker.list_virtual_hosts() else DEFAULT
-        client, shares = Client(client_id=headers.get("client-id", "")[:_LONGEST_NAME]), self._shares
+        client, shares = Client(client_id=headers.get("client-id", "")[:LONGEST_NAME]), self._shares
         connection = broker.connect("", user, self, virtual_host=virtual_host, client=client, peer=self._output.place, shares=shares)
         self._connection, self._prefix = connection, prefix_of(virtual_host)
         self._sends = Sends(broker, connection, self._receipt)
@@ -365,7 +363,7 @@ class StompSession:
     def _say_and_end(self, message: str, fix: str, receipt: str = "") -> None:
         if self._ended:
             return
-        headers = [("message", message[:_LONGEST_NAME]), ("content-type", "text/plain")]
+        headers = [("message", message[:LONGEST_NAME]), ("content-type", "text/plain")]
         if self._version == UNKNOWN:
             headers.append(("version", ",".join(reversed(VERSIONS))))
         if receipt:
@@ -574,6 +572,6 @@ def _name(headers: Headers, header: str, needed: bool = False) -> str:
     name = headers.get(header, "")
     if needed and not name:
         raise Refused("missing-header", f"the header {header} is missing", "name the transaction")
-    if len(name) > _LONGEST_NAME:
-        raise Refused("invalid-header", f"{header} is longer than {_LONGEST_NAME} characters", "use a shorter one")
+    if len(name) > LONGEST_NAME:
+        raise Refused("invalid-header", f"{header} is longer than {LONGEST_NAME} characters", "use a shorter one")
     return name

@@ -24,6 +24,8 @@ _PREFETCH: Final = ("activemq.prefetchSize", "prefetch-count")
 #: What a durable subscription to a topic is called; ActiveMQ takes the misspelt one, too.
 _DURABLE: Final = ("activemq.subscriptionName", "activemq.subcriptionName", "durable-subscription-name")
 _MOST_TEMPORARY: Final = 1000
+#: Of what the client calls something of its own, in characters.
+LONGEST_NAME: Final = 1024
 #: Ids of settled deliveries that are not worth a look.
 _FEW_IDS: Final = 100
 
@@ -96,8 +98,10 @@ class Subscriptions:
         """The queue of the connection's own that it calls so. Raises Refused."""
         queue = self._temporary.get(name)
         if queue is None:
-            if len(self._temporary) >= _MOST_TEMPORARY:
-                raise Refused("too-many-queues", f"a connection has at most {_MOST_TEMPORARY} temporary queues", "use one again")
+            if len(name) > LONGEST_NAME or len(self._temporary) >= _MOST_TEMPORARY:
+                raise Refused(
+                    "too-many-queues", f"a connection has at most {_MOST_TEMPORARY} temporary queues, with short names", "use one again"
+                )
             queue = self._temporary[name] = self._broker.make_reply_queue(self._connection).name
         return queue
 
@@ -105,6 +109,8 @@ class Subscriptions:
         """Raises Refused."""
         text = headers.get("destination", "")
         subscription = headers.get("id", text if self._version == "1.0" else "")
+        if len(subscription) > LONGEST_NAME:
+            raise Refused("invalid-header", f"id is longer than {LONGEST_NAME} characters", "use a shorter one")
         if not subscription:
             raise Refused("missing-header", "SUBSCRIBE needs the header id", "give each subscription an id of its own")
         if subscription in self._by_id:
@@ -190,8 +196,10 @@ class Subscriptions:
             raise Refused("missing-header", "an acknowledgement needs the header subscription", "name the subscription of the message")
         if not message.isascii() or not message.isdigit() or len(message) > 20:
             raise _unknown("message-id", message)
-        for known, each in [*self._by_id.items(), *((None, each) for each in self._by_number.values() if not each.consumer.open)]:
-            if (subscription in (None, known) or known is None) and (tag := each.tags.get(message)) is not None:
+        named = self._by_id.get(subscription) if subscription is not None else None
+        # Without a name, or of one that has ended: whichever it was.
+        for each in self._by_number.values() if named is None else (named,):
+            if (tag := each.tags.get(message)) is not None:
                 return each, tag
         return None
 
