@@ -23,7 +23,7 @@ from tests.process import ROOT, HomingCommand, Server
 
 _FOLDERS = "analytics|benchmarks|broker|client|deploy|examples|homing|journal|scripts|tests"
 #: Files and hosts that are named like sections of broker.yaml.
-_NO_SETTINGS = (".key", ".crt", ".pem", ".yaml", ".example")
+_NO_SETTINGS = (".key", ".crt", ".pem", ".xml", ".yaml", ".example")
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: Pages that are read from the top by whoever is new, or in a hurry, and how long a sentence and a paragraph are there at most.
