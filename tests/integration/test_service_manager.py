@@ -119,13 +119,16 @@ async def test_a_broker_says_how_it_is_and_one_that_hangs_is_started_again(super
     assert (supervisor.directory / "state" / "homing.db").exists()
 
 
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("no systemd-analyze; enable: install systemd")
-    unit = tmp_path / UNIT.name
-    # What stands in the unit is not installed here.
-    unit.write_text(UNIT.read_text().replace("/opt/homing/bin/homing", sys.executable).replace("man:homing(1)", ""))
-    for command in (["verify", "--man=no"], ["security", "--offline=true", "--threshold=20"]):
-        done = subprocess.run(["systemd-analyze", *command, str(unit)], capture_output=True, text=True, timeout=60, check=False)
+    unit, nightly, timer = (tmp_path / f"homing{name}" for name in (".service", "-nightly.service", "-nightly.timer"))
+    for each in (unit, nightly, timer):
+        # What stands in the unit is not installed here.
+        text = (UNIT.parent / each.name).read_text().replace("/opt/homing/bin/homing", sys.executable)
+        each.write_text(text.replace("man:homing(1)", ""))
+    strict = ["security", "--offline=true", "--threshold=20", str(unit)]
+    for command in (["verify", "--man=no", str(nightly), str(timer)], ["verify", "--man=no", str(unit)], strict):
+        done = subprocess.run(["systemd-analyze", *command], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-        assert UNIT.name not in done.stderr, done.stderr
+        assert "homing" not in done.stderr, done.stderr
