@@ -125,6 +125,7 @@ def test_five_workloads(tmp_path: Path) -> None:
     page = (tmp_path / "report" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
     assert "2 messages that were not durable were lost at a crash, or at a stop that did not keep them." in page
     assert re.search(r"messages sent, to [^<]*; \d+ of them not durable", page)
+    assert re.search(r"<small>\d+ not durable</small></td>", page), "and of each queue"
 
 
 @pytest.mark.campaign
