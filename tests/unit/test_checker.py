@@ -90,6 +90,18 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
     "sent, delivered, acknowledged": lambda story: story.sent().delivered().acked().killed(),
     "still there": lambda story: story.sent().killed(here()),
     "confirmed after the kill": lambda story: story._add("send", key="k", queue=QUEUE).killed()._add("sent", key="k", outcome="ok"),
+    "not durable, kept since it failed, and sent again by who was told nothing before the kill": lambda story: (
+        story._add("send", key="k", queue=QUEUE, durable=False)
+        .delivered()
+        .failed()
+        .killed(here(1))
+        ._add("sent", key="k", outcome="ok")
+        .delivered(2)
+        .acked()
+        .delivered(number=2)
+        .acked(number=2)
+        .killed()
+    ),
     "unknown and gone": lambda story: story.sent(outcome="unknown").killed(),
     "unknown and there": lambda story: story.sent(outcome="unknown").killed(here()),
     "acknowledged, unknown, and gone": lambda story: story.sent().delivered().acked(None).killed(),
