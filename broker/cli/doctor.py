@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
@@ -18,6 +19,8 @@ _KNOWN: Final = ("Pika Python Client Library", "aiormq", "py-amqp")
 _CELERY: Final = "py-amqp"
 _AT_ONCE: Final = "when it is given a message"
 _AS_IT_SAYS: Final = "as its program says"
+#: Queues over which Celery's workers talk with one another: nobody sets these up.
+_CELERYS_OWN: Final = re.compile(r"\.celery\.pidbox$|^celeryev\.")
 #: What was sent to its queue since the broker started.
 _SENDS: Final = {
     None: "nothing was sent to it yet",
@@ -92,6 +95,8 @@ def _reports(consumer: dict[str, Any]) -> bool:
 
 
 def _advice(consumer: dict[str, Any], endless: bool, keeps: bool) -> Iterator[str]:
+    if _CELERYS_OWN.search(consumer["queue"]):
+        return
     library, instrumented = consumer["product"] or "", consumer["instrumented"] or ""
     keeping = f"keep-settled-failures: true for {consumer['queue']} makes a dead letter of what fails then."
     if consumer["settled_when_given"]:
