@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from homing.broker.errors import Refused
 from homing.broker.protocols.amqp091.codec import (
@@ -191,29 +191,16 @@ class Socket(Transport):
         self.written += len(data)
 
 
-class Attack:
+class Session(Protocol):
+    def lost(self) -> None: ...
+
+
+class HostileClients:
     """A broker, a good client's messages in it, and two hostile connections that come and go."""
 
-    def __init__(self, data: bytes) -> None:
-        self.chance = Bytes(data)
-        self.client = Hostile(self.chance)
-        self.world = World({"q2": {"max-delivery-attempts": 2, "redelivery-delay": 50}})
-        good, _ = self.connect()
-        good.receive(method_frame(1, "queue.declare", 0, "good", False, True, False, False, False, {}))
-        payload = write_arguments(_PUBLISH, (0, "", "good", False, False))
-        for number in range(3):
-            good.receive(b"".join(content_frames(1, payload, b"\x10\x00\x02", b"good%d" % number, 4096)))
-        self.world.commit()
-        self.hostile = [self.connect(), self.connect()]
-
-    def connect(self) -> tuple[AmqpSession, Socket]:
-        socket = Socket()
-        session = AmqpSession(self.world.broker, socket, AmqpOptions("RabbitMQ", "3.13.7", max_message_bytes=5000), _let_in)
-        session.receive(PROTOCOL_HEADER + method_frame(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00guest", "en_US"))
-        session.receive(method_frame(0, "connection.tune-ok", 10, 4096, 0) + method_frame(0, "connection.open", "/", "", False))
-        session.receive(method_frame(1, "channel.open", ""))
-        assert not socket.ended
-        return session, socket
+    chance: Bytes
+    world: World
+    hostile: Sequence[tuple[Session, Socket]]
 
     def run(self) -> None:
         steps = 0
@@ -225,6 +212,43 @@ class Attack:
         self.world.turn()
         self.world.commit()
         self.check()
+
+    def step(self) -> None:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Nobody holds anything, and the good client's messages are as it left them."""
+        self.world.check_balance()
+        queues = inside.queues(self.world.broker)
+        assert all(not queue.delivering for queue in queues.values())
+        assert inside.memory(self.world.broker).charged >= 0
+        bodies = [reference.message.body for reference in queues["good"].references.values()]
+        assert bodies == [b"good%d" % number for number in range(3)]
+
+
+class Attack(HostileClients):
+    """Over AMQP."""
+
+    def __init__(self, data: bytes) -> None:
+        self.chance = Bytes(data)
+        self.client = Hostile(self.chance)
+        self.world = World({"q2": {"max-delivery-attempts": 2, "redelivery-delay": 50}})
+        good, _ = self.connect()
+        good.receive(method_frame(1, "queue.declare", 0, "good", False, True, False, False, False, {}))
+        payload = write_arguments(_PUBLISH, (0, "", "good", False, False))
+        for number in range(3):
+            good.receive(b"".join(content_frames(1, payload, b"\x10\x00\x02", b"good%d" % number, 4096)))
+        self.world.commit()
+        self.hostile: list[tuple[AmqpSession, Socket]] = [self.connect(), self.connect()]
+
+    def connect(self) -> tuple[AmqpSession, Socket]:
+        socket = Socket()
+        session = AmqpSession(self.world.broker, socket, AmqpOptions("RabbitMQ", "3.13.7", max_message_bytes=5000), _let_in)
+        session.receive(PROTOCOL_HEADER + method_frame(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00guest", "en_US"))
+        session.receive(method_frame(0, "connection.tune-ok", 10, 4096, 0) + method_frame(0, "connection.open", "/", "", False))
+        session.receive(method_frame(1, "channel.open", ""))
+        assert not socket.ended
+        return session, socket
 
     def step(self) -> None:
         which = self.chance.below(2)
@@ -242,15 +266,6 @@ class Attack:
             check_batch(self.world.journal.batch)
             self.world.commit()
         self.world.check_balance()
-
-    def check(self) -> None:
-        """Nobody holds anything, and the good client's messages are as it left them."""
-        self.world.check_balance()
-        queues = inside.queues(self.world.broker)
-        assert all(not queue.delivering for queue in queues.values())
-        assert inside.memory(self.world.broker).charged >= 0
-        bodies = [reference.message.body for reference in queues["good"].references.values()]
-        assert bodies == [b"good%d" % number for number in range(3)]
 
 
 def _let_in(user: str, password: str, done: Any) -> None:

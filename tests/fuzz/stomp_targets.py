@@ -9,8 +9,7 @@ from typing import Final
 from homing.broker.protocols.stomp.codec import VERSIONS, frame
 from homing.broker.protocols.stomp.options import StompOptions
 from homing.broker.protocols.stomp.session import StompSession
-from tests import inside
-from tests.fuzz.amqp_targets import Bytes, Socket
+from tests.fuzz.amqp_targets import Bytes, HostileClients, Socket
 from tests.fuzz.journal_words import check_batch
 from tests.model.world import World
 
@@ -54,8 +53,8 @@ class _Broken(logging.Handler):
         self.told.append(self.format(record))
 
 
-class Attack:
-    """A broker, a good client's messages in it, and two hostile connections that come and go."""
+class Attack(HostileClients):
+    """Over STOMP."""
 
     def __init__(self, data: bytes) -> None:
         self.chance = Bytes(data)
@@ -66,7 +65,7 @@ class Attack:
         for number in range(3):
             good.receive(frame("SEND", [("destination", "/queue/good"), ("persistent", "true")], b"good%d" % number))
         self.world.commit()
-        self.hostile = [self.connect(), self.connect()]
+        self.hostile: list[tuple[StompSession, Socket]] = [self.connect(), self.connect()]
 
     def connect(self) -> tuple[StompSession, Socket]:
         socket = Socket()
@@ -85,21 +84,6 @@ class Attack:
         kind = chance.below(24)
         at = chance.below(len(made)) if kind < 3 else 0
         return (made[:at] + chance.take(1) + made[at + 1 :], made[:at], chance.take(30))[kind] if kind < 3 else made
-
-    def run(self) -> None:
-        steps = 0
-        while self.chance.left and steps < 150:
-            steps += 1
-            self.step()
-        for session, _ in self.hostile:
-            session.lost()
-        self.world.turn()
-        self.world.commit()
-        self.world.check_balance()
-        queues = inside.queues(self.world.broker)
-        assert all(not queue.delivering for queue in queues.values())
-        bodies = [reference.message.body for reference in queues["good"].references.values()]
-        assert bodies == [b"good%d" % number for number in range(3)]
 
     def step(self) -> None:
         which = self.chance.below(2)
