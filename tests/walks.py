@@ -1,6 +1,7 @@
 """How far an operation walks in a broker that serves: its calls from one file of the broker into another, by ``sys.setprofile``.
 
-Left out are codecs, transports and comprehensions. The journal counts as one file, and a call into it as one call, whatever it does.
+Left out are codecs, transports and comprehensions, and how a record is made of a message (at a small commit on the loop, else on a
+thread). The journal counts as one file, and a call into it as one call, whatever it does.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ ROOT = Path(__file__).parent.parent
 BROKER, JOURNAL = (f"{ROOT / 'homing' / name}/" for name in ("broker", "journal"))
 #: What only carries bytes or measures, and what tests ask beside the broker (tests/transitions.py).
 _LEFT_OUT = re.compile(
-    r"/core/lifecycle\.py|/step_times\.py|/codec\w*\.py|/\w*transport\.py|/protocols/(output|turns|gathering)\.py|/long_work\.py|/process/turns\.py"
+    r"/core/lifecycle\.py|/step_times\.py|/recording/mapping\.py|/codec\w*\.py|/\w*transport\.py"
+    r"|/protocols/(output|turns|gathering)\.py|/long_work\.py|/process/turns\.py"
     r"|:<(?!lambda)|:Server\.busy$|:Histogram\.add$"
 )
 _TURN = "Server._turn"
