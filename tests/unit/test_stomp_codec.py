@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from homing.broker.protocols.stomp.codec import MAX_HEADERS, UNKNOWN, Frame, FrameReader, StompError, frame, read_head
+from homing.broker.protocols.stomp.codec import MAX_HEADERS, UNKNOWN, Frame, FrameReader, Run, StompError, frame, read_head
 
 #: What any header may say; STOMP 1.1 has no way to write a carriage return.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\0"), max_size=20)
@@ -16,7 +16,8 @@ def read(data: bytes, piece: int = 1 << 20, max_head: int = 1000, max_body: int 
     reader = FrameReader(max_head, max_body)
     found: list[Frame | str] = []
     for at in range(0, len(data), piece):
-        found += [str(each) if isinstance(each, StompError) else each for each in reader.feed(data[at : at + piece])]
+        for each in reader.feed(data[at : at + piece]):
+            found += each.each() if isinstance(each, Run) else [str(each) if isinstance(each, StompError) else each]
         assert reader.buffered <= max_head + max_body + piece
     return found
 
@@ -31,6 +32,31 @@ def test_what_is_written_is_read_however_it_is_cut(version: str, headers: dict[s
     assert first.body == body
     command, told = read_head(first.head, version)
     assert (command, told) == ("MESSAGE", headers | ({"content-length": str(len(body))} if body else {}))
+
+
+RECEIPTS = st.sampled_from([None, "1", "22", "a:b", "", "é"])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["SEND", "ACK", "NACK"]), RECEIPTS, st.sampled_from([b"", b"a", b"b\0", b"cc"]))), st.integers(1, 90)
+)
+def test_what_is_alike_and_comes_together_is_still_each_its_own(sent: list[tuple[str, str | None, bytes]], piece: int) -> None:
+    frames = [
+        (command, {"a": "b"} | ({} if value is None else {"receipt" if command == "SEND" else "id": value}), body)
+        for command, value, body in sent
+    ]
+    data = b"".join(frame(command, list(headers.items())[::-1], body, "1.2") for command, headers, body in frames)
+    found = [(*read_head(each.head, "1.2"), each.body) for each in read(data, piece) if isinstance(each, Frame)]
+    for _, headers, _ in found:
+        headers.pop("content-length", None)
+    assert found == frames
+
+
+def test_many_that_are_alike_are_one_run() -> None:
+    sends = [b"SEND\nreceipt:%d\ndestination:a\ncontent-length:1\n\n\0\0\n" % number for number in range(600)]
+    acks = [b"ACK\nid:1-%d\n\n\0" % number for number in range(9)]
+    runs = FrameReader(1000, 1000).feed(b"".join([*sends, *acks, b"ACK\nid:1-9\n\n"]))
+    assert [isinstance(run, Run) and len(run.each()) for run in runs] == [500, 100, 9]
 
 
 def test_both_line_ends_and_both_ways_to_end_a_body() -> None:

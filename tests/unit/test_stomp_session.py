@@ -155,38 +155,37 @@ def test_what_is_sent_alike_has_each_its_own_receipt(world: World) -> None:
     assert peer.receipts(peer.send(twice + twice)) == ["3", "3"]
 
 
-def test_a_receipt_follows_the_disk(world: World) -> None:
+def test_each_of_many_says_what_was_said_of_it(world: World) -> None:
     peer = Peer(world).log_in()
-    peer.session.receive(frame("SEND", [("destination", "/queue/a"), ("receipt", "1"), ("persistent", "true")], b"x"))
-    assert peer.out == b""
-    assert peer.receipts(peer.frames()) == ["1"]
+    peer.call("SUBSCRIBE", id="s", destination="/queue/a")
+    numbered, urgent = {"n": "1"}, {"priority": "9"}
+    ways = [{}, numbered, numbered, {"n": "2", **urgent}, urgent, {"persistent": "true"}, {"expires": "9999999999999"}, {}]
+    sends = [frame("SEND", [("destination", "a"), *way.items()], b"%d" % place, "1.2") for place, way in enumerate(ways)]
+    said = {body: headers for _, headers, body in peer.send(b"".join(sends))}
+    told = {body: {name: each[name] for name in ("n", "priority", "persistent", "expires") if name in each} for body, each in said.items()}
+    assert told == {b"%d" % place: {"priority": "4", **way} for place, way in enumerate(ways)}
+    assert len({each["message-id"] for each in said.values()}) == len(ways)
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_each_way_to_acknowledge(world: World, version: str) -> None:
-    def names(headers: dict[str, str]) -> dict[str, str]:
-        if version == "1.2":
-            return {"id": headers["ack"]}
-        return {"message_id": headers["message-id"], "subscription": headers["subscription"]}
-
+def test_acknowledgements_of_several_subscriptions_come_together_and_those_before_a_wrong_one_count(world: World, version: str) -> None:
     peer = Peer(world, version).log_in()
-    for mode in ("auto", "client", "client-individual"):
-        peer.call("SUBSCRIBE", id=mode, destination=f"/queue/{mode}", ack=mode)
-        peer.session.receive(b"".join(frame("SEND", [("destination", f"/queue/{mode}")], b"%d" % number) for number in range(4)))
-        first, second, third, fourth = (headers for _, headers, _ in peer.frames())
-        if mode == "auto":
-            assert "ack" not in first
-            assert counts(world, mode) == (0, 0)
-            continue
-        # Named twice in one read; and cumulatively, from the second one on.
-        peer.send(frame("ACK", [(n.replace("_", "-"), v) for n, v in names(third).items()], version=version) * 2)
-        assert counts(world, mode) == (0, 1 if mode == "client" else 3)
-        if version != "1.0":
-            assert bodies(peer.call("NACK", **names(fourth))) == [b"3"], "and again"
-            assert counts(world, mode) == (0, 1 if mode == "client" else 3)
-        peer.call("ACK", **names(first)), peer.call("ACK", **names(second))
-        assert counts(world, mode) == (0, 1)
-    assert not peer.ended, "what is settled already is passed over"
+    for name in ("a", "b"):
+        peer.call("SUBSCRIBE", id=name, destination=f"/queue/{name}", ack="client-individual")
+    said = peer.send(b"".join(frame("SEND", [("destination", f"/queue/{name}")], b"x") for name in "abababa"))
+    said.sort(key=lambda each: int(each[1]["message-id"]))
+    acks = [f"id:{told['ack']}" if version == "1.2" else f"message-id:{told['message-id']}" for _, told, _ in said]
+    of = [f"\nsubscription:{told['subscription']}" if version == "1.1" else "" for _, told, _ in said]
+    acks.insert(5, acks[4].replace(acks[4][-1], "99999"))
+    of.insert(5, of[4])
+    data = "".join(f"ACK\n{ack}{which}\n\n\0" for ack, which in zip(acks, of, strict=True)).encode()
+    ended = peer.send(data)
+    if version == "1.2":
+        assert "99999" in ended[0][1]["message"]
+        assert [counts(world, name)[0] for name in ("a", "b")] == [1, 1], "five of seven were acknowledged"
+    else:
+        assert not ended, "a message that nobody holds any more is passed over"
+        assert [counts(world, name) for name in ("a", "b")] == [(0, 0), (0, 0)]
 
 
 def test_who_fails_many_with_one_nack_kills_none_of_them() -> None:

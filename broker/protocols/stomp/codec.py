@@ -21,6 +21,17 @@ _BLANK: Final = re.compile(rb"\n\r?\n")
 _LENGTH: Final = re.compile(rb"\ncontent-length:[ \t]*(\d{1,18})[ \t]*\r?(?:\n|$)")
 _ESCAPED: Final = re.compile(r"\\(.?)", re.DOTALL)
 _COMMON: Final = {"\\": "\\", "n": "\n", "c": ":"}
+#: What is another in each of many frames, as far as nothing of it is escaped in any version.
+_PLAIN: Final = re.compile(rb"[!-9;-\[\]-~]{1,1024}")
+SEND, ACK = b"SEND", b"ACK"
+_VARYING: Final = {
+    SEND: re.compile(rb"\nreceipt:([!-9;-\[\]-~]{1,1024})(?=\n|$)"),
+    ACK: re.compile(rb"\n(?:message-)?id:([!-9;-\[\]-~]{1,1024})(?=\n|$)"),
+}
+#: A header whose name may turn out to be that of the receipt.
+_ASKS: Final = re.compile(rb"\n[^:\n]*receipt")
+#: So many are acted on together.
+_MOST_ALIKE: Final = 500
 #: By version: what stands behind a backslash, and what that means.
 _MEANINGS: Final = {"1.1": _COMMON, "1.2": {**_COMMON, "r": "\r"}}
 #: What no header may have, in any version: it would end the frame.
@@ -50,6 +61,43 @@ class Frame(NamedTuple):
     body: bytes
 
 
+class Run(NamedTuple):
+    """SENDs, or ACKs, that came one after the other, with the same head but for one value in it, and bodies whose length is told alike.
+
+    ``values``: the receipts of SENDs, empty where they want none; what ACKs name. ``before`` and ``after``: the head around it.
+    """
+
+    command: bytes
+    before: bytes
+    values: list[bytes]
+    after: bytes
+    bodies: list[bytes]
+
+    @property
+    def same(self) -> bytes:
+        """What the heads have in common."""
+        return self.before + self.after
+
+    @property
+    def head(self) -> bytes:
+        """Of the first."""
+        return self.before + b"".join(self.values[:1]) + self.after
+
+    @property
+    def receipt(self) -> bytes:
+        """Of the first, as it is written; empty: it wants none."""
+        return b"".join(self.values[:1]) if self.command == SEND else b""
+
+    def each(self) -> list[Frame]:
+        """One frame for each."""
+        before, after = self.before, self.after
+        values = self.values or [b""] * len(self.bodies)
+        return [Frame(before + value + after, body) for value, body in zip(values, self.bodies, strict=True)]
+
+
+Came = Frame | Run | StompError
+
+
 class FrameReader:
     """Cuts frames of up to ``max_head`` bytes of headers and ``max_body`` of body. What is too large is refused before it is here."""
 
@@ -67,7 +115,7 @@ class FrameReader:
         """What those will come to, at least."""
         return self._whole or 2 * self.buffered
 
-    def feed(self, data: bytes) -> list[Frame | StompError]:
+    def feed(self, data: bytes) -> list[Came]:
         """The frames that are whole now. An error is the last that comes."""
         if self._broken:
             return []
@@ -77,7 +125,7 @@ class FrameReader:
                 return self._checked([])
             data = b"".join((*self._parts, data))
             self._parts, self.buffered, self._whole, self._seeks_end = [], 0, 0, False
-        frames: list[Frame | StompError] = []
+        frames: list[Came] = []
         at = 0
         try:
             while (at := _skip(data, at)) < len(data):
@@ -94,17 +142,17 @@ class FrameReader:
         self._parts.append(data)
         self.buffered += len(data)
 
-    def _checked(self, frames: list[Frame | StompError]) -> list[Frame | StompError]:
+    def _checked(self, frames: list[Came]) -> list[Came]:
         """A body whose length nobody has told grows no further than one may."""
         if self._seeks_end and self.buffered > self.max_head + self.max_body:
             return self._failed(frames, self._too_large())
         return frames
 
-    def _failed(self, frames: list[Frame | StompError], error: StompError) -> list[Frame | StompError]:
+    def _failed(self, frames: list[Came], error: StompError) -> list[Came]:
         self._broken, self._parts, self.buffered = True, [], 0
         return [*frames, error]
 
-    def _cut(self, data: bytes, at: int, frames: list[Frame | StompError]) -> int:
+    def _cut(self, data: bytes, at: int, frames: list[Came]) -> int:
         """Where the frame that begins there ends; 0 while it is not whole. Raises StompError."""
         blank = _BLANK.search(data, at, at + self.max_head + 3)
         if blank is None:
@@ -128,8 +176,38 @@ class FrameReader:
                 return 0
             if data[stop]:
                 raise StompError("the body is longer than its content-length", "count the bytes of the body, not its characters")
-        frames.append(Frame(head, data[body:stop]))
-        return stop + 1
+        run = _run(head, data[body:stop])
+        if run is None:
+            frames.append(Frame(head, data[body:stop]))
+            return stop + 1
+        frames.append(run)
+        return self._gather(data, stop + 1, run, data[blank.start() : body], length)
+
+    def _gather(self, data: bytes, end: int, run: Run, blank: bytes, length: int | None) -> int:
+        """Adds to the run what follows and is like it. Returns where that ends."""
+        _, before, values, after, bodies = run
+        after += blank
+        while len(bodies) < _MOST_ALIKE:
+            at = end + data.startswith(b"\n", end)
+            if not data.startswith(before, at):
+                break
+            at += len(before)
+            if values:
+                value = _PLAIN.match(data, at)
+                if value is None:
+                    break
+                values.append(value[0])
+                at = value.end()
+            stop = -1
+            if data.startswith(after, at):
+                at += len(after)
+                stop = data.find(b"\0", at) if length is None else at + length
+            if not 0 <= stop - at <= self.max_body or stop >= len(data) or data[stop]:
+                del values[len(bodies) :]
+                break
+            bodies.append(data[at:stop])
+            end = stop + 1
+        return end
 
     def _check_head(self, head: bytes) -> None:
         if b"\0" in head:
@@ -149,6 +227,18 @@ class FrameReader:
 
     def _too_large(self) -> StompError:
         return StompError(f"a body is more than {self.max_body} bytes", "send less, or raise limits.max-message-bytes")
+
+
+def _run(head: bytes, body: bytes) -> Run | None:
+    """With which a run may begin; None: this is no such frame."""
+    command = head.partition(b"\n")[0]
+    varying = _VARYING.get(command)
+    if varying is None:
+        return None
+    found = varying.search(head)
+    if found is not None:
+        return Run(command, head[: found.start(1)], [found[1]], head[found.end(1) :], [body])
+    return None if command == ACK or _ASKS.search(head) is not None else Run(command, head, [], b"", [body])
 
 
 def _skip(data: bytes, at: int) -> int:
@@ -190,18 +280,24 @@ def _unescaped(text: str, version: str) -> str:
     return _ESCAPED.sub(meaning, text)
 
 
-def header_line(name: str, value: str, version: str) -> bytes:
-    """With its line end; nothing, where STOMP 1.0 has no way to write that name."""
-    if version == "1.0":
-        if ":" in name:
-            return b""
-        escapes = _ESCAPES_1_0
-    else:
-        escapes = _ESCAPES[version]
-    return f"{name.translate(escapes)}:{value.translate(escapes)}\n".encode("utf-8", "replace")
+def header_line(name: str, value: str | bytes, version: str) -> bytes:
+    """With its line end; ``value``: as text, or as it is written. Nothing, where STOMP 1.0 has no way to write that name."""
+    if version == "1.0" and ":" in name:
+        return b""
+    return b"%s:%s\n" % (escaped(name, version), value if isinstance(value, bytes) else escaped(value, version))
 
 
-def frame(command: str, headers: Iterable[tuple[str, str]], body: bytes = b"", version: str = "1.0") -> bytes:
+def receipt_frames(receipts: list[bytes]) -> bytes:
+    """``receipts``: as they are written."""
+    return b"RECEIPT\nreceipt-id:%s\n\n\0" % b"\n\n\0RECEIPT\nreceipt-id:".join(receipts)
+
+
+def escaped(value: str, version: str) -> bytes:
+    """As it is written in a header."""
+    return value.translate(_ESCAPES_1_0 if version == "1.0" else _ESCAPES[version]).encode("utf-8", "replace")
+
+
+def frame(command: str, headers: Iterable[tuple[str, str | bytes]], body: bytes = b"", version: str = "1.0") -> bytes:
     """As bytes; with its length, where it has a body."""
     lines = b"".join([header_line(name, value, version) for name, value in headers])
     length = b"content-length:%d\n" % len(body) if body else b""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties
+from ...core.producer import Producer
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...properties import RESERVED, checked
@@ -35,7 +36,6 @@ _MOST_MS: Final = (1 << 63) - 1
 class Sent(NamedTuple):
     """What the headers of a SEND come to."""
 
-    receipt: str
     transaction: str
     properties: Properties | None
     properties_bytes: int
@@ -51,26 +51,18 @@ class Sent(NamedTuple):
     #: The client's name for a temporary queue that answers go to; "" none.
     reply_to: str
 
-    def message(self, address: str, body: bytes, now_ms: int, producer: str) -> Message:
-        return Message(
-            0,
-            address,
-            body,
-            self.properties,
-            self.priority,
-            self.durable,
-            now_ms,
-            self.expires_at_ms,
-            producer,
-            self.duplicate_id,
-            max(self.delay_ms, self.due_at_ms - now_ms),
-            self.properties_bytes,
-            self.properties_extra,
-        )
+    def messages(self, producer: Producer, bodies: list[bytes], now_ms: int) -> list[Message]:
+        """One for each body."""
+        _, properties, size, extra, priority, durable, expires_at_ms, delay_ms, due_at_ms, duplicate_id, _ = self
+        address, name, delay_ms = producer.address, producer.name, max(delay_ms, due_at_ms - now_ms)
+        return [
+            Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, name, duplicate_id, delay_ms, size, extra)
+            for body in bodies
+        ]
 
     @property
     def alike(self) -> bool:
-        """Whatever else is sent with these headers comes to the same, but for its receipt."""
+        """Whatever else is sent with these headers comes to the same."""
         return not (self.transaction or self.duplicate_id or self.reply_to)
 
 
@@ -96,7 +88,6 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
     reply_to = headers.get("reply-to", "")
     temporary = read_destination(reply_to) if reply_to.startswith("/temp-") else None
     return Sent(
-        headers.get("receipt", ""),
         headers.get("transaction", ""),
         properties,
         size,
@@ -142,11 +133,25 @@ def read_nack(headers: Headers) -> Any:
         raise Refused("invalid-header", f"the failure {error}", "correct it, or leave it out") from None
 
 
+def says_the_same(reference: MessageReference, like: MessageReference) -> bool:
+    """Whether it is sure that its header lines are those of the other."""
+    message, other = reference.message, like.message
+    return (
+        message.properties is other.properties
+        and message.sent_at_ms == other.sent_at_ms
+        and message.durable is other.durable
+        and reference.priority == like.priority
+        and reference.expires_at_ms == like.expires_at_ms
+        and reference.delivery_count - reference.counted == like.delivery_count - like.counted
+        and not (reference.hops or like.hops)
+    )
+
+
 def message_headers(reference: MessageReference, version: str) -> bytes:
-    """The header lines of a MESSAGE that are said of the message, not of the subscription, with its number first."""
+    """The header lines of a MESSAGE that are said of the message, but for its number, and not of the subscription."""
     message = reference.message
     times = reference.delivery_count + (not reference.counted)
-    known = b"message-id:%d\npriority:%d\ntimestamp:%d\n" % (message.message_id, reference.priority, message.sent_at_ms)
+    known = b"priority:%d\ntimestamp:%d\n" % (reference.priority, message.sent_at_ms)
     if message.durable:
         known += b"persistent:true\n"
     if reference.expires_at_ms is not None:

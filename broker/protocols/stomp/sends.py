@@ -11,6 +11,7 @@ from ...connection import Connection
 from ...core.message import Message
 from ...core.producer import Producer
 from ...errors import Refused
+from .codec import receipt_frames
 
 #: Addresses that one connection has sent to and need not ask for again.
 _MOST_PRODUCERS: Final = 100
@@ -19,18 +20,18 @@ _OVERHEAD_BYTES: Final = 400
 
 
 class Sends:
-    """``receipt``: tells the client that what it sent is stored."""
+    """``write``: to the client."""
 
-    def __init__(self, broker: Broker, connection: Connection, receipt: Callable[[str], None]) -> None:
+    def __init__(self, broker: Broker, connection: Connection, write: Callable[[bytes], None]) -> None:
         self._broker = broker
         self._intake, self._flow = broker.intake, broker.flow
         self._connection = connection
-        self._receipt = receipt
+        self._write = write
         self._producers: OrderedDict[str, Producer] = OrderedDict()
         self._opened = 0
-        #: For one address, in order, each with the receipt that was asked for.
+        #: For one address, in order, each with the receipt that was asked for, as it is written; empty: none was.
         self._gathered: list[Message] = []
-        self._receipts: list[str] = []
+        self._receipts: list[bytes] = []
         self._to: Producer | None = None
 
     def producer(self, address: str, is_topic: bool) -> Producer:
@@ -50,17 +51,17 @@ class Sends:
             self._broker.close_producer(self._connection, self._producers.pop(oldest).number)
         return producer
 
-    def add(self, producer: Producer, message: Message, receipt: str) -> None:
+    def add(self, producer: Producer, messages: list[Message], receipts: list[bytes]) -> None:
         """Nothing for another address may be gathered."""
         self._to = producer
-        self._gathered.append(message)
-        self._receipts.append(receipt)
+        self._gathered += messages
+        self._receipts += receipts or [b""] * len(messages)
 
     def is_for_another(self, producer: Producer) -> bool:
         """What is gathered is."""
         return bool(self._gathered) and self._to is not producer
 
-    def store(self) -> tuple[Refused, str] | None:
+    def store(self) -> tuple[Refused, bytes] | None:
         """Hands over what was gathered, as far as there is room for it in this turn (``left``). Returns why one of it was refused, with its
         receipt: what came behind it is forgotten, as the connection ends.
         """
@@ -72,21 +73,14 @@ class Sends:
         if stored:
             size = sum([message.size for message in messages[:stored]]) + stored * _OVERHEAD_BYTES
             self._flow.charge(producer, stored, size)
-            self._tell([receipt for receipt in receipts[:stored] if receipt])
+            if told := [receipt for receipt in receipts[:stored] if receipt]:
+                self._broker.journal.when_stored(lambda: self._write(receipt_frames(told)))
             self._flow.top_up(producer)
         if refusal is None:
             return None
         refused = self._receipts[0]
         self._gathered, self._receipts = [], []
         return refusal, refused
-
-    def _tell(self, receipts: list[str]) -> None:
-        def stored() -> None:
-            for receipt in receipts:
-                self._receipt(receipt)
-
-        if receipts:
-            self._broker.journal.when_stored(stored)
 
     @property
     def left(self) -> bool:

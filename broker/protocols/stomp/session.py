@@ -7,7 +7,6 @@ says. Frames are acted on in order; one that has to wait (for room, for credit, 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +21,22 @@ from ...errors import Refused
 from ...shares import Share, least
 from ..exceptions import connection_ended
 from ..output import PatientOutput
-from .codec import HEARTBEAT, UNKNOWN, VERSIONS, Frame, FrameReader, Headers, StompError, frame, read_head
+from .codec import (
+    ACK,
+    HEARTBEAT,
+    UNKNOWN,
+    VERSIONS,
+    Came,
+    Frame,
+    FrameReader,
+    Headers,
+    Run,
+    StompError,
+    escaped,
+    frame,
+    read_head,
+    receipt_frames,
+)
 from .destinations import TEMPORARY, TOPIC, Destination, read_destinations
 from .message_mapping import Sent, read_nack, read_send
 from .options import StompOptions
@@ -37,8 +51,6 @@ _LEAST_HEARTBEAT_MS: Final = 1000
 _MOST_HEARTBEAT_MS: Final = 86_400_000
 _MAX_TRANSACTIONS: Final = 1000
 _MAX_FAILED: Final = 10_000
-#: ASCII without anything that is escaped.
-_RECEIPT: Final = re.compile(rb"\nreceipt:([!-9;-\[\]-~]{1,1024})(?=\n|$)")
 #: What a SEND's headers take in memory once they are read.
 _SENT_BYTES: Final = 1000
 _OPENING: Final = ("CONNECT", "STOMP")
@@ -56,14 +68,15 @@ class _Way(NamedTuple):
 
 
 class _Rest(NamedTuple):
-    """A SEND that is not stored yet, or not for all that it is for."""
+    """SENDs that are not stored yet, or not for all that they are for. ``receipts``: as they are written; none, or one for each."""
 
     way: _Way
-    frame: Frame
+    bodies: list[bytes]
+    receipts: list[bytes]
 
 
 #: What comes, or waits.
-_Waits = Frame | StompError | _Rest
+_Waits = Came | _Rest
 
 
 class _Transaction:
@@ -146,20 +159,24 @@ class StompSession:
             self._go_on()
 
     def _act_on(self, frames: list[_Waits]) -> None:
+        self._through(frames)
+        if not self._over:
+            self._finish()
+
+    def _through(self, frames: list[_Waits]) -> None:
+        """As far as it goes in this turn."""
         for place, each in enumerate(frames):
             if self._over:
                 return
-            if place % _LOOKS == _LOOKS - 1 and self._output.late():
+            if place and (place % _LOOKS == 0 or isinstance(each, Run)) and self._output.late():
                 self._defer(frames[place:])
                 self._waits_for_turn = True
                 self._output.wait_turn()
-                break
+                return
             self._frame(each)
             if self._deferred is not None:
                 self._deferred += frames[place + 1 :]
-                break
-        if not self._over:
-            self._finish()
+                return
 
     def _defer(self, frames: list[_Waits]) -> None:
         if self._deferred is None:
@@ -207,43 +224,65 @@ class StompSession:
         self._go_on()
 
     def _frame(self, each: _Waits) -> None:
-        receipt = ""
+        receipt = b""
         try:
-            if isinstance(each, _Rest):
-                receipt = each.way.sent.receipt
-                self._send(*each)
-                return
             if isinstance(each, StompError):
                 raise each
-            if self._connection is None:
+            if isinstance(each, _Rest):
+                receipt = b"".join(each.receipts[:1])
+                self._send(*each)
+            elif isinstance(each, Run):
+                receipt = each.receipt
+                if self._connection is None or not self._together(each):
+                    self._through([*each.each()])
+            elif self._connection is None:
                 self._connect(*read_head(each.head, UNKNOWN))
-                return
-            way = self._way(each.head)
-            if way is not None:
-                receipt = way.sent.receipt
-                self._send(way, each)
-                return
-            command, headers = read_head(each.head, self._version)
-            receipt = _name(headers, "receipt")
-            self._command(command, headers, receipt, each)
+            else:
+                command, headers = read_head(each.head, self._version)
+                receipt = escaped(_name(headers, "receipt"), self._version)
+                self._command(command, headers, receipt, each)
         except (StompError, Refused) as error:
             self._finish()
             self._fail(error, receipt)
 
-    def _way(self, head: bytes) -> _Way | None:
-        """That of a SEND whose headers came before, but for the receipt, which is another each time."""
-        key, receipt = _without_receipt(head)
-        way = self._ways.found.get(key)
-        return way if way is None or not receipt else way._replace(sent=way.sent._replace(receipt=receipt))
+    def _together(self, run: Run) -> bool:
+        """Acts on all of it at once. False, and nothing is done: each is to be looked at by itself. Raises StompError, Refused."""
+        if run.command == ACK:
+            return self._acknowledge(run)
+        way = self._ways.found.get(run.same) or self._new_way(run)
+        if way is not None:
+            self._send(way, run.bodies, run.values)
+        return way is not None
 
-    def _command(self, command: str, headers: Headers, receipt: str, each: Frame) -> None:
+    def _new_way(self, run: Run) -> _Way | None:
+        """None: it may be another for each. Raises StompError, Refused."""
+        way = self._read_way(read_head(run.head, self._version)[1])
+        if not way.sent.alike:
+            return None
+        size = _SENT_BYTES + 2 * len(run.head) + way.sent.properties_extra
+        self._ways.keep(run.same, way._replace(sent=way.sent._replace(properties_extra=0)), size)
+        return way
+
+    def _read_way(self, headers: Headers) -> _Way:
+        """Raises Refused."""
+        sent = read_send(headers, self._options.max_properties_bytes)
+        return _Way(sent, read_destinations(headers.get("destination", ""), headers.get("destination-type")))
+
+    def _acknowledge(self, run: Run) -> bool:
+        _, headers = read_head(run.head, self._version)
+        if "transaction" in headers or "receipt" in headers:
+            return False
+        try:
+            named = self._subscriptions.named(headers, run.values)
+        except Refused:
+            # The wrong one is found, and those before it count.
+            return False
+        self._subscriptions.acknowledge(named)
+        return True
+
+    def _command(self, command: str, headers: Headers, receipt: bytes, each: Frame) -> None:
         if command == "SEND":
-            sent = read_send(headers, self._options.max_properties_bytes)
-            way = _Way(sent, read_destinations(headers.get("destination", ""), headers.get("destination-type")))
-            if sent.alike:
-                shared = way._replace(sent=sent._replace(properties_extra=0, receipt=""))
-                self._ways.keep(_without_receipt(each.head)[0], shared, _SENT_BYTES + 2 * len(each.head) + sent.properties_extra)
-            self._send(way, each)
+            self._send(self._read_way(headers), [each.body], [receipt] if receipt else [])
             return
         if command != "ACK" and not self._finish():
             if not self._over:
@@ -259,22 +298,19 @@ class StompSession:
         if receipt:
             self._receipt_when_safe(receipt)
 
-    def _receipt_when_safe(self, receipt: str) -> None:
+    def _receipt_when_safe(self, receipt: bytes) -> None:
         connection = self._open()
         self._subscriptions.finish()
         journal = self._broker.journal
-        self._broker.settling.when_over(connection.name, lambda: journal.when_safe(lambda: self._receipt(receipt)))
+        self._broker.settling.when_over(connection.name, lambda: journal.when_safe(lambda: self._say(receipt_frames([receipt]))))
 
     def _open(self) -> Connection:
         assert self._connection is not None, "a command came"
         return self._connection
 
-    def _receipt(self, receipt: str) -> None:
-        self._write("RECEIPT", [("receipt-id", receipt)])
-
-    def _write(self, command: str, headers: list[tuple[str, str]], body: bytes = b"") -> None:
+    def _say(self, frames: bytes) -> None:
         if not self._ended:
-            self._output.write(frame(command, headers, body, self._version or "1.0"))
+            self._output.write(frames)
 
     # -- the connection's life ---------------------------------------------------------------------------------------
 
@@ -299,7 +335,7 @@ class StompSession:
                 raise user
             self._logged_in(user, headers, beats)
         except Refused as refusal:
-            self._fail(refusal, "")
+            self._fail(refusal)
         except Exception as error:
             self.broken(error)
         self._go_on()
@@ -311,16 +347,17 @@ class StompSession:
         client, shares = Client(client_id=headers.get("client-id", "")[:LONGEST_NAME]), self._shares
         connection = broker.connect("", user, self, virtual_host=virtual_host, client=client, peer=self._output.place, shares=shares)
         self._connection, self._prefix = connection, prefix_of(virtual_host)
-        self._sends = Sends(broker, connection, self._receipt)
+        self._sends = Sends(broker, connection, self._say)
         self._subscriptions = Subscriptions(broker, connection, self._version, self._prefix)
         ours_ms = self._options.heartbeat_ms
         # What the client can send and what it wants, as far as we agree to it; 0: nothing.
         comes_ms, goes_ms = (max(wish, _LEAST_HEARTBEAT_MS) if wish and ours_ms else 0 for wish in beats)
         self._output.opened(goes_ms, comes_ms)
         said = [("version", self._version), ("server", self._options.server), ("session", connection.name)]
-        self._write("CONNECTED", [*said, ("heart-beat", f"{min(goes_ms, ours_ms)},{min(comes_ms, ours_ms)}")])
+        said.append(("heart-beat", f"{min(goes_ms, ours_ms)},{min(comes_ms, ours_ms)}"))
+        self._say(frame("CONNECTED", said, version=self._version))
 
-    def _leave(self, receipt: str) -> None:
+    def _leave(self, receipt: bytes) -> None:
         """The client says goodbye; the receipt is its sign that everything before was taken in."""
         connection = self._open()
         self._let_go(lost=False, counts=True)
@@ -328,7 +365,7 @@ class StompSession:
 
         def closed() -> None:
             if receipt:
-                self._receipt(receipt)
+                self._say(receipt_frames([receipt]))
             self._ended = True
             self._output.leave()
 
@@ -350,7 +387,7 @@ class StompSession:
 
         self._broker.settling.when_over(connection.name, settled)
 
-    def _fail(self, error: StompError | Refused, receipt: str) -> None:
+    def _fail(self, error: StompError | Refused, receipt: bytes = b"") -> None:
         """ERROR, and the end."""
         if self._over:
             return
@@ -360,45 +397,45 @@ class StompSession:
         # Behind the receipts of what came before.
         self._broker.journal.when_safe(lambda: self._say_and_end(error.message, error.fix, receipt))
 
-    def _say_and_end(self, message: str, fix: str, receipt: str = "") -> None:
+    def _say_and_end(self, message: str, fix: str, receipt: bytes = b"") -> None:
         if self._ended:
             return
-        headers = [("message", message[:LONGEST_NAME]), ("content-type", "text/plain")]
+        headers: list[tuple[str, str | bytes]] = [("message", message[:LONGEST_NAME]), ("content-type", "text/plain")]
         if self._version == UNKNOWN:
             headers.append(("version", ",".join(reversed(VERSIONS))))
         if receipt:
             headers.append(("receipt-id", receipt))
-        self._write("ERROR", headers, f"{message}\n{fix}\n".encode("utf-8", "replace"))
+        self._say(frame("ERROR", headers, f"{message}\n{fix}\n".encode("utf-8", "replace"), self._version or "1.0"))
         self._ended = True
         self._deferred = None
         self._output.end()
 
     # -- frames ------------------------------------------------------------------------------------------------------
 
-    def _send(self, way: _Way, each: Frame) -> None:
+    def _send(self, way: _Way, bodies: list[bytes], receipts: list[bytes]) -> None:
+        """``receipts``: as of _Rest. Raises Refused."""
         sent, (destination, *others) = way
         if sent.reply_to:
             sent = self._with_reply_to(sent)
         if sent.transaction:
             for one in way.destinations:
-                self._send_in(sent, each.body, self._producer(one))
-            if sent.receipt:
-                self._receipt_when_safe(sent.receipt)
+                self._send_in(sent, bodies, self._producer(one))
+            for receipt in receipts:
+                self._receipt_when_safe(receipt)
             return
         producer = self._producer(destination)
         if producer.waiting is not None:
             self._held_back = producer
-            self._defer([_Rest(way, each)])
+            self._defer([_Rest(way, bodies, receipts)])
             return
         if self._sends.is_for_another(producer) and not self._finish():
             if not self._over:
-                self._defer([_Rest(way, each)])
+                self._defer([_Rest(way, bodies, receipts)])
             return
-        message = sent.message(producer.address, each.body, self._broker.now_ms(), producer.name)
-        self._sends.add(producer, message, "" if others else sent.receipt)
+        self._sends.add(producer, sent.messages(producer, bodies, self._broker.now_ms()), [] if others else receipts)
         if others:
             # One after the other; the receipt is that of the last.
-            self._send(way._replace(destinations=tuple(others)), each)
+            self._send(way._replace(destinations=tuple(others)), bodies, receipts)
 
     def _producer(self, destination: Destination) -> Producer:
         name = destination.name
@@ -411,37 +448,34 @@ class StompSession:
         queue = self._subscriptions.temporary(sent.reply_to).removeprefix(self._prefix)
         return sent._replace(properties={**(sent.properties or {}), "JMSReplyTo": f"/queue/{queue}"}, reply_to="")
 
-    def _send_in(self, sent: Sent, body: bytes, producer: Producer) -> None:
+    def _send_in(self, sent: Sent, bodies: list[bytes], producer: Producer) -> None:
         transaction, connection = self._transaction(sent.transaction), self._open()
-        message = sent.message(producer.address, body, self._broker.now_ms(), producer.name)
-        self._broker.intake.sent(producer, message)
-        self._broker.transactions.hold_sends(connection, transaction.number, [message], None)
-        transaction.sends += 1
+        messages = sent.messages(producer, bodies, self._broker.now_ms())
+        self._broker.intake.sent(producer, messages[-1])
+        self._broker.transactions.hold_sends(connection, transaction.number, messages, None)
+        transaction.sends += len(messages)
 
     def _on_ack(self, headers: Headers) -> None:
         named = self._subscriptions.named(headers)
-        if named is None:
-            return
         if "transaction" not in headers:
             self._subscriptions.acknowledge(named)
             return
-        connection = self._open()
-        transaction = self._transaction(headers["transaction"])
-        self._broker.transactions.hold_acknowledgement(connection, transaction.number, *named)
+        connection, transaction = self._open(), self._transaction(headers["transaction"])
+        for each in named:
+            self._broker.transactions.hold_acknowledgement(connection, transaction.number, *each)
 
     def _on_nack(self, headers: Headers) -> None:
         if self._version == "1.0":
             raise StompError("NACK came with STOMP 1.0, which has none", "connect with accept-version:1.1,1.2")
         report, named = read_nack(headers), self._subscriptions.named(headers)
-        if named is None:
+        if "transaction" not in headers:
+            for each in named:
+                self._subscriptions.fail(each, report)
             return
-        if "transaction" in headers:
-            transaction = self._transaction(headers["transaction"])
-            if len(transaction.failed) >= _MAX_FAILED:
-                raise Refused("transaction-too-large", f"a transaction has at most {_MAX_FAILED} NACKs", "commit it sooner")
-            transaction.failed.append((named, report))
-        else:
-            self._subscriptions.fail(named, report)
+        transaction = self._transaction(headers["transaction"])
+        if len(transaction.failed) >= _MAX_FAILED:
+            raise Refused("transaction-too-large", f"a transaction has at most {_MAX_FAILED} NACKs", "commit it sooner")
+        transaction.failed += [(each, report) for each in named]
 
     # -- transactions ------------------------------------------------------------------------------------------------
 
@@ -506,7 +540,7 @@ class StompSession:
         """Nobody pulls here."""
 
     def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
-        self._fail(Refused(code, message, fix), "")
+        self._fail(Refused(code, message, fix))
 
     def not_held(self, consumer: Consumer, tags: list[int]) -> None:
         """What timed out is with others again; a late acknowledgement of it is passed over."""
@@ -539,12 +573,6 @@ class StompSession:
     def broken(self, error: Exception) -> None:
         log.error("session-failed: a frame broke its STOMP session; its connection is closed, the others go on", exc_info=error)
         self.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
-
-
-def _without_receipt(head: bytes) -> tuple[bytes, str]:
-    """The headers without it, and what it is; unchanged where it is none that needs no second look."""
-    found = _RECEIPT.search(head)
-    return (head, "") if found is None else (head[: found.start()] + head[found.end() :], found[1].decode())
 
 
 def _version(accepted: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from typing import Any, Final
 
 from ...broker import Broker
@@ -13,7 +13,7 @@ from ...errors import Refused
 from ..failures import failure_of
 from .codec import Headers, header_line
 from .destinations import TEMPORARY, TOPIC, Destination, read_destination
-from .message_mapping import flag, message_headers, number
+from .message_mapping import flag, message_headers, number, says_the_same
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 _MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
@@ -26,6 +26,9 @@ _DURABLE: Final = ("activemq.subscriptionName", "activemq.subcriptionName", "dur
 _MOST_TEMPORARY: Final = 1000
 #: Of what the client calls something of its own, in characters.
 LONGEST_NAME: Final = 1024
+#: What the acknowledgement of a delivery names: the subscription and its tag, both our numbers; before STOMP 1.2 its message.
+_IDS: Final = re.compile(rb"(?:[0-9]{1,19}-[0-9]{1,19}\0)+")
+_MESSAGES: Final = re.compile(rb"(?:[0-9]{1,19}\0)+")
 #: Ids of settled deliveries that are not worth a look.
 _FEW_IDS: Final = 100
 
@@ -41,14 +44,12 @@ class Subscription:
         self.mode = mode
         self.destination = destination
         self._version = version
-        self._prefix = b"MESSAGE\n%s%s" % (
-            header_line("subscription", subscription, version),
-            header_line("destination", destination, version),
-        )
+        lines = header_line("subscription", subscription, version) + header_line("destination", destination, version)
+        self._prefix = b"MESSAGE\n" + lines
         self._keeps_ids = version != "1.2" and mode != AUTO
         self._shows_ack = version == "1.2" and mode != AUTO
         #: Number of the message -> tag of the delivery.
-        self.tags: dict[str, int] = {}
+        self.tags: dict[int, int] = {}
         #: Every tag up to this one was named by a cumulative ACK or NACK, and need not be looked for again.
         self.named_up_to = 0
 
@@ -56,26 +57,28 @@ class Subscription:
         """These deliveries, one MESSAGE each."""
         parts: list[bytes] = []
         prefix, version, number = self._prefix, self._version, self.consumer.number
-        if len(self.tags) > 2 * len(self.consumer.unsettled) + _FEW_IDS:
-            self.tags = {message: tag for message, tag in self.tags.items() if tag in self.consumer.unsettled}
+        if self._keeps_ids:
+            if len(self.tags) > 2 * len(self.consumer.unsettled) + _FEW_IDS:
+                self.tags = {message: tag for message, tag in self.tags.items() if tag in self.consumer.unsettled}
+            self.tags.update([(reference.message.message_id, reference.tag) for reference in references])
+        like, lines = None, b""
         for reference in references:
-            body = reference.message.body
-            if self._keeps_ids:
-                self.tags[str(reference.message.message_id)] = reference.tag
+            message, body = reference.message, reference.message.body
+            if like is None or not says_the_same(reference, like):
+                like, lines = reference, message_headers(reference, version)
             ack = b"ack:%d-%d\n" % (number, reference.tag) if self._shows_ack else b""
-            parts += (prefix, ack, message_headers(reference, version), b"content-length:%d\n\n" % len(body), body, b"\0")
+            parts += (b"%s%smessage-id:%d\n%scontent-length:%d\n\n" % (prefix, ack, message.message_id, lines, len(body)), body, b"\0")
         return b"".join(parts)
 
-    def named(self, tag: int) -> list[MessageReference]:
-        """What an acknowledgement of this delivery is about: it alone, or with all before it. What is not held any more is left out."""
-        unsettled = self.consumer.unsettled
-        if self.mode != CLIENT:
-            tags: Iterable[int] = (tag,)
-        else:
-            span = range(self.named_up_to + 1, tag + 1)
-            self.named_up_to = max(self.named_up_to, tag)
-            tags = span if len(span) <= 2 * len(unsettled) else [each for each in unsettled if each in span]
-        return [reference for each in tags if (reference := unsettled.get(each)) is not None]
+    def named(self, tags: list[int]) -> list[MessageReference]:
+        """What acknowledgements of these deliveries are about: they alone, or with all before. What is not held any more is left out."""
+        unsettled, wanted = self.consumer.unsettled, tags
+        if self.mode == CLIENT:
+            last = max(tags)
+            span = range(self.named_up_to + 1, last + 1)
+            self.named_up_to = max(self.named_up_to, last)
+            wanted = [*span] if len(span) <= 2 * len(unsettled) else [each for each in unsettled if each in span]
+        return [reference for each in wanted if (reference := unsettled.get(each)) is not None]
 
 
 class Subscriptions:
@@ -168,45 +171,47 @@ class Subscriptions:
 
     # -- settling ----------------------------------------------------------------------------------------------------
 
-    def named(self, headers: Headers) -> Named | None:
-        """What an ACK or NACK is about; None where there is nothing to settle of it any more. Raises Refused."""
-        found = self._by_ack(headers) if self._version == "1.2" else self._by_message(headers)
-        if found is None or found[0].mode == AUTO:
-            return None
-        subscription, tag = found
-        references = subscription.named(tag)
-        return (subscription.consumer, references) if references else None
+    def named(self, headers: Headers, said: list[bytes] | None = None) -> list[Named]:
+        """What an ACK or NACK is about, but for what is settled already. ``said``: several that are alike but for what they name. Raises
+        Refused.
+        """
+        header = "id" if self._version == "1.2" else "message-id"
+        said = [headers.get(header, "").encode()] if said is None else said
+        by_header = self._by_ack if header == "id" else self._by_message
+        found = [(each.consumer, each.named(tags)) for each, tags in by_header(headers, said) if each.mode != AUTO]
+        return [each for each in found if each[1]]
 
-    def _by_ack(self, headers: Headers) -> tuple[Subscription, int] | None:
-        said = headers.get("id", "")
-        first, _, second = said.partition("-")
-        if not (first.isdigit() and second.isdigit() and said.isascii() and len(said) < 40) or int(first) > self._last:
-            raise _unknown("id", said)
-        subscription = self._by_number.get(int(first))
-        if subscription is None:
-            return None
-        if int(second) >= subscription.consumer.next_tag:
-            raise _unknown("id", said)
-        return subscription, int(second)
+    def _by_ack(self, headers: Headers, said: list[bytes]) -> list[tuple[Subscription, list[int]]]:
+        numbers = _numbers(_IDS, "id", said)
+        firsts, tags = numbers[::2], numbers[1::2]
+        found = []
+        for first in dict.fromkeys(firsts):
+            subscription = self._by_number.get(first)
+            own = [tag for number, tag in zip(firsts, tags, strict=True) if number == first]
+            if first > self._last or (subscription is not None and max(own) >= subscription.consumer.next_tag):
+                raise _unknown("id", said)
+            if subscription is not None:
+                found.append((subscription, own))
+        return found
 
-    def _by_message(self, headers: Headers) -> tuple[Subscription, int] | None:
+    def _by_message(self, headers: Headers, said: list[bytes]) -> list[tuple[Subscription, list[int]]]:
         """STOMP 1.0 need not say of which subscription, 1.1 does."""
-        message, subscription = headers.get("message-id", ""), headers.get("subscription")
+        subscription, numbers = headers.get("subscription"), _numbers(_MESSAGES, "message-id", said)
         if subscription is None and self._version == "1.1":
             raise Refused("missing-header", "an acknowledgement needs the header subscription", "name the subscription of the message")
-        if not message.isascii() or not message.isdigit() or len(message) > 20:
-            raise _unknown("message-id", message)
         named = self._by_id.get(subscription) if subscription is not None else None
+        found = []
         # Without a name, or of one that has ended: whichever it was.
         for each in self._by_number.values() if named is None else (named,):
-            if (tag := each.tags.get(message)) is not None:
-                return each, tag
-        return None
+            if tags := [tag for number in numbers if (tag := each.tags.get(number)) is not None]:
+                found.append((each, tags))
+                numbers = [number for number in numbers if number not in each.tags]
+        return found
 
-    def acknowledge(self, named: Named) -> None:
+    def acknowledge(self, named: list[Named]) -> None:
         """Together with others of this turn (``finish``)."""
-        consumer, references = named
-        self._acknowledged.setdefault(consumer, {}).update([(reference.tag, reference) for reference in references])
+        for consumer, references in named:
+            self._acknowledged.setdefault(consumer, {}).update([(reference.tag, reference) for reference in references])
 
     def finish(self) -> None:
         acknowledged, self._acknowledged = self._acknowledged, {}
@@ -247,5 +252,15 @@ def _prefetch(headers: Headers) -> int | None:
     return None
 
 
-def _unknown(header: str, said: str) -> Refused:
-    return Refused("unknown-delivery", f"{header}: {said[:80]!r} names nothing that was delivered", "acknowledge with what MESSAGE said")
+def _numbers(form: re.Pattern[bytes], header: str, said: list[bytes]) -> list[int]:
+    """Those of each that was said, one after the other. Raises Refused."""
+    text = b"\0".join((*said, b""))
+    if form.fullmatch(text) is None:
+        raise _unknown(header, said)
+    return [*map(int, text.replace(b"-", b"\0").split(b"\0")[:-1])]
+
+
+def _unknown(header: str, said: list[bytes]) -> Refused:
+    """``said``: of several the first is told."""
+    what = f"{header}: {said[0].decode()[:80]!r} names nothing that was delivered"
+    return Refused("unknown-delivery", what, "acknowledge with what MESSAGE said")
