@@ -128,6 +128,7 @@ def test_an_orderly_stop_keeps_what_is_not_durable(start_server: Callable[..., S
             ch.queue_bind(name, "both")
         ch.queue_declare("passing")
         ch.queue_declare("deleted", durable=True, auto_delete=True)
+        generated = ch.queue_declare("", durable=True).method.queue
         dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
         ch.queue_declare("failing", durable=True, arguments=dead)
         ch.queue_declare("dead", durable=True)
@@ -135,7 +136,7 @@ def test_an_orderly_stop_keeps_what_is_not_durable(start_server: Callable[..., S
         ch.basic_publish("", "orders", b"kept anyway", pika.BasicProperties(delivery_mode=2))
         ch.basic_publish("", "orders", b"soon over", pika.BasicProperties(expiration="1500"))
         publish(ch, "", 2, MODES["headers"], "both")
-        for name in ("given.away", "passing", "deleted", "failing", "failing"):
+        for name in ("given.away", "passing", "deleted", generated, "failing", "failing"):
             publish(ch, name, 1, MODES["nothing"])
         method, _, _ = get(ch, "failing", auto_ack=False)
         ch.basic_nack(method.delivery_tag, requeue=False)
@@ -163,6 +164,7 @@ def test_an_orderly_stop_keeps_what_is_not_durable(start_server: Callable[..., S
     with channel(broker) as ch:
         assert count(ch, "once") == 1, "what is there is known when it is sent again"
         assert [get(ch, "orders")[2] for _ in range(4)] == [b"0", b"1", b"2", b"kept anyway"]
+        assert count(ch, generated) == 0
         there = {name: count(ch, name) for name in ("orders", "given.away", "first", "second", "failing", "dead")}
         assert there == {"orders": 0, "given.away": 0, "first": 2, "second": 2, "failing": 1, "dead": 1}
         method, properties, body = get(ch, "first")
