@@ -10,10 +10,11 @@ from .message import Message
 
 class SettledReport(NamedTuple):
     """``message``: what failed; ``whole`` where the program has sent all of it along. ``again``: the program tries it again, by a message
-    of its own.
+    of its own; ``succeeded``: such a try has succeeded.
     """
 
     report: FailureReport
     message: Message
     whole: bool = False
     again: bool = False
+    succeeded: bool = False

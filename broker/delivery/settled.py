@@ -28,18 +28,23 @@ class SettledReports:
         self._stories = settlement.stories
 
     def take(self, consumer: Consumer, told: SettledReport, may_keep: bool) -> None:
-        """``consumer``: one of its queue that holds nothing. ``may_keep``: a dead letter may be made of it."""
-        queue, message = consumer.queue, told.message
+        """``consumer``: one of its queue that holds nothing. ``may_keep``: a dead letter may be made of it. That a try has succeeded ends the
+        story of its task, where it has one."""
+        queue, message, story = consumer.queue, told.message, told.report.get("story", "")
+        if told.succeeded and not self._stories.has(queue, story):
+            return
         message.kept = True
-        message.message_id, failed = self._stories.next_try(queue, told.report.get("story", ""), told.again)
+        message.message_id, failed = self._stories.next_try(queue, story, told.again)
         if may_keep and told.whole and not told.again and queue.settings.keep_settled_failures:
             self._dead_letter(consumer, message, failed, told.report)
             return
-        now_ms = self._state.now_ms()
+        now_ms, recorder, faults = self._state.now_ms(), self._state.recorder, self._state.faults
         reference = MessageReference(message, queue, message.message_id, now_ms)
-        reference.delivery_count = reference.failed = failed + 1
-        reference.dispatched_at_ms = now_ms
-        recorder, faults = self._state.recorder, self._state.faults
+        reference.delivery_count, reference.failed, reference.dispatched_at_ms = failed + 1, failed, now_ms
+        if told.succeeded:
+            recorder.was_over(reference, "succeeded", None, now_ms)
+            return
+        reference.failed += 1
         recorder.read_report(told.report, queue, ACKNOWLEDGED)
         terms = Terms(queue.settings, None)
         description = recorder.failed(consumer, terms, [(reference, _GONE)], ACKNOWLEDGED, now_ms)
@@ -47,7 +52,7 @@ class SettledReports:
         faults.failed(queue.name, [reference], description, consumer.client, now_ms)
         faults.ended(reference, False, now_ms)
         if not told.again:
-            recorder.was_over(reference, ACKNOWLEDGED, now_ms)
+            recorder.was_over(reference, "dropped", ACKNOWLEDGED, now_ms)
 
     def _dead_letter(self, consumer: Consumer, message: Message, failed: int, report: FailureReport) -> None:
         """It enters its queue, is with the consumer and fails, all in one step."""

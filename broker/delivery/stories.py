@@ -30,6 +30,10 @@ class Stories:
         """What the journal remembered, the least recent first."""
         self._known = {(queue, story): (number, failed) for queue, story, number, failed in stories}
 
+    def has(self, queue: Queue, story: str) -> bool:
+        """Whether a try of it has failed, and there is to be another."""
+        return (queue.name, story) in self._known
+
     def next_try(self, queue: Queue, story: str, again: bool) -> tuple[int, int]:
         """Its number, and its failures so far. ``again``: there will be another try."""
         key = queue.name, story
@@ -59,7 +63,7 @@ class Stories:
         it has failed, or gone somewhere, by itself. The consumer: one beside its own, whose tags go on.
         """
         queue, original = reference.queue, reference.message
-        if (queue.name, story) not in self._known or reference.failed or reference.hops or reference.redrive:
+        if not self.has(queue, story) or reference.failed or reference.hops or reference.redrive:
             return consumer, reference
         number, failed = self.next_try(queue, story, again=False)
         copy = Message(

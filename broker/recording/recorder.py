@@ -303,10 +303,10 @@ class Recorder:
         if transient:
             self.transient.add(queue, COLUMN_OF_OUTCOME[outcome], transient, now_ms)
 
-    def was_over(self, reference: MessageReference, reason: str, now_ms: int) -> None:
+    def was_over(self, reference: MessageReference, outcome: str, reason: str | None, now_ms: int) -> None:
         """Of one that failed, as was heard when it had left its queue: how that ended is recorded, and counted nowhere."""
         if reference.durable:
-            self._outcome(reference, reference.delivery_count, "dropped", now_ms, reason, (), {})
+            self._outcome(reference, reference.delivery_count, outcome, now_ms, reason, (), {})
 
     def _outcome(
         self,

@@ -51,6 +51,11 @@ async def tell(message: Any, about: dict[str, Any], error: BaseException) -> Non
     await _send(channel, headers, message.body if along else b"", properties if along else None)
 
 
+async def send(message: Any, headers: dict[str, Any]) -> None:
+    """On the channel of the message, aio-pika's or aiormq's."""
+    await _send(_channel_of(message), headers)
+
+
 def _channel_of(message: Any) -> Any:
     """aiormq's, in aio-pika's or as it is."""
     return getattr(message.channel, "channel", message.channel)

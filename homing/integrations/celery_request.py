@@ -10,7 +10,7 @@ from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.worker.request import Request
 
 from . import kombu
-from .report import quietly, raised, task_headers
+from .report import quietly, raised, success, task_headers, wrap
 
 #: Where a traceback goes on with what followed from it.
 _CHAINED = re.compile(r"\n\n(?:During handling of|The above exception was)[^\n]*:\n\n")
@@ -30,6 +30,11 @@ class Reporting(Request):  # type: ignore[misc]  # Celery says nothing of its ty
                 error = raised.reason if isinstance(raised, Reject) and isinstance(raised.reason, Exception) else raised
                 self._tell(_of_exc_info(error, str(exc_info.traceback or "")), ended_by=_ended_by(self.task, raised, self._tries))
         return super().on_failure(exc_info, *arguments, **named)
+
+    def __init_subclass__(cls) -> None:
+        """Celery makes a class of it for each task, with an ``on_success`` of its own."""
+        super().__init_subclass__()
+        wrap(cls, "on_success", _succeeding)
 
     def on_retry(self, exc_info: Any) -> Any:
         with quietly():
@@ -57,6 +62,18 @@ class Reporting(Request):  # type: ignore[misc]  # Celery says nothing of its ty
         ids = {"id": self.id, "root": self.root_id, "parent": self.parent_id, "try": self._tries}
         about = task_headers(info["delivery_tag"], info.get("consumer_tag", ""), self.name, self.id, ids, again, ended_by)
         kombu.tell(channel, message, about, said)
+
+
+def _succeeding(original: Any) -> Any:
+    def on_success(self: Reporting, failed__retval__runtime: Any, **named: Any) -> Any:
+        if self._tries > 1 and not failed__retval__runtime[0]:
+            with quietly():
+                channel, info = self.message.channel, self.message.delivery_info
+                if kombu.takes_reports(channel):
+                    kombu.send(channel, success(info["delivery_tag"], info.get("consumer_tag"), self.id))
+        return original(self, failed__retval__runtime, **named)
+
+    return on_success
 
 
 def _unwrapped(error: Any) -> Any:

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Callable
 
 from . import pika
-from .report import at_least, is_homing, of_error, quietly, task_headers, wrap
+from .report import at_least, is_homing, of_error, quietly, success, task_headers, wrap
 
 OLDEST = (1, 14)
 #: At a message: its actor, whether the broker retries what raises, and which try it is.
@@ -50,7 +50,8 @@ def _middleware() -> Any:
 def _settling(original: Callable[..., Any]) -> Callable[..., Any]:
     def settle(self: Any, message: Any) -> Any:
         error = getattr(message, "_exception", None)
-        if isinstance(error, Exception) and message._tag in self.known_tags:
+        tried = getattr(message, _NOTE, (None, False, 0))[2]
+        if (isinstance(error, Exception) or tried > 1) and message._tag in self.known_tags:
             with quietly():
                 _tell(self, message, error)
         return original(self, message)
@@ -58,20 +59,26 @@ def _settling(original: Callable[..., Any]) -> Callable[..., Any]:
     return settle
 
 
-def _tell(consumer: Any, message: Any, error: Exception) -> None:
+def _tell(consumer: Any, message: Any, error: Any) -> None:
     channel = consumer.channel._impl
-    if not is_homing(channel.connection.server_properties):
-        return
+    if is_homing(channel.connection.server_properties):
+        consumer_tag = channel.consumer_tags[0] if channel.consumer_tags else ""
+        if isinstance(error, Exception):
+            headers = _failure(message, error, consumer_tag, channel.connection.params.frame_max)
+        else:
+            headers = success(message._tag, consumer_tag, message.message_id)
+        # Its connection lives in another thread, which settles behind this.
+        consumer.connection.add_callback_threadsafe(partial(_send, channel, headers))
+
+
+def _failure(message: Any, error: Exception, consumer_tag: str, frame_max: int) -> dict[str, Any]:
     actor, retries, number = getattr(message, _NOTE, (None, False, 0))
     # What is not dead was sent anew.
     again = retries and not message.failed
     ended_by = _ended_by(actor, message, error) if retries and message.failed else ""
     ids = {"id": message.message_id, "try": number}
-    consumer_tag = channel.consumer_tags[0] if channel.consumer_tags else ""
     about = task_headers(message._tag, consumer_tag, message.actor_name, message.message_id, ids, again, ended_by)
-    headers = {**about, **of_error(error, channel.connection.params.frame_max)}
-    # Its connection lives in another thread, which settles behind this.
-    consumer.connection.add_callback_threadsafe(partial(_send, channel, headers))
+    return {**about, **of_error(error, frame_max)}
 
 
 def _ended_by(actor: Any, message: Any, error: Exception) -> str:

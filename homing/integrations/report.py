@@ -81,6 +81,11 @@ def raised(error: BaseException, **more: Any) -> dict[str, Any]:
     return {"error_type": name, "bases": bases, "error_text": _text(error), "traceback": _traceback(error), **more}
 
 
+def success(tag: int, consumer_tag: str | None, story: str) -> dict[str, Any]:
+    """The headers that say that a try of a task has succeeded, of which one before had failed."""
+    return {**of_delivery(tag, consumer_tag), "story": story, "succeeded": True, "also_acknowledged": True}
+
+
 def task_headers(
     tag: int, consumer_tag: str, task: str, story: str, ids: Mapping[str, Any], again: bool = False, ended_by: str = ""
 ) -> dict[str, Any]:

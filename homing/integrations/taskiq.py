@@ -10,15 +10,16 @@ from types import ModuleType
 from typing import Any, Callable
 
 from . import aio_pika
-from .report import at_least, quietly, task_headers, wrap
+from .report import at_least, quietly, success, task_headers, wrap
 
 OLDEST = (0, 11)
 
 
 class _Run:
-    """Of one task: which try it is, and its message, its result and what it raised."""
+    """Of one task: which try it is, its id, and, where it raised, its message, its result and what it raised."""
 
     number = 1
+    task_id = ""
     failed: tuple[Any, Any, BaseException] | None = None
 
 
@@ -49,7 +50,8 @@ def _middleware() -> Any:
         def pre_execute(self, message: Any) -> Any:
             # The library counts on where it retries.
             with quietly():
-                _run.get().number = int(message.labels.get("_retries", 0)) + 1
+                run = _run.get()
+                run.number, run.task_id = int(message.labels.get("_retries", 0)) + 1, message.task_id
             return message
 
         def on_error(self, message: Any, result: Any, exception: BaseException) -> None:
@@ -67,18 +69,29 @@ def _receiving(original: Callable[..., Any]) -> Callable[..., Any]:
             return await original(self, message, *arguments, **named)
         finally:
             _run.reset(token)
-            if run.failed is not None:
-                # Behind the acknowledgement: by then it is known whether a retry was sent.
-                with quietly():
+            # Behind the acknowledgement: by then it is known whether a retry was sent.
+            with quietly():
+                if run.failed is not None:
                     await _tell(message, *run.failed, run.number)
+                elif run.number > 1:
+                    await _tell_success(message, run.task_id)
 
     return callback
 
 
-async def _tell(received: Any, task: Any, result: Any, error: BaseException, number: int) -> None:
-    # Of aio-pika's message.
+def _incoming(received: Any) -> Any:
+    """aio-pika's message, where its server takes reports."""
     incoming = getattr(getattr(received, "ack", None), "__self__", None)
-    if incoming is None or not aio_pika.takes_reports(incoming):
+    return incoming if incoming is not None and aio_pika.takes_reports(incoming) else None
+
+
+async def _tell_success(received: Any, task_id: str) -> None:
+    if incoming := _incoming(received):
+        await aio_pika.send(incoming, success(incoming.delivery_tag, incoming.consumer_tag, task_id))
+
+
+async def _tell(received: Any, task: Any, result: Any, error: BaseException, number: int) -> None:
+    if not (incoming := _incoming(received)):
         return
     again = type(result.error).__name__ == "NoResultError"
     ids = {"id": task.task_id, "try": number}

@@ -187,20 +187,25 @@ def _sent_back(native: blocking.Connection, queue: str) -> int:
 def play_tries(
     worker: Worker, server: Server, queue: str, send: Callable[[str], object], ends: dict[str, str], last: str = "acknowledged"
 ) -> None:
-    """``retried`` always raises a KeyError: its three tries are attempts of one message, a dead letter then. ``ends``: the tasks that raise
-    something else, once, and what says that there is no further try; so it is of ``retried``, where it stands there. ``last``: how the last
-    try ends.
+    """``recovered`` raises once, and succeeds then; ``retried`` always raises a KeyError: its three tries are attempts of one message, a dead
+    letter then. ``ends``: the tasks that raise something else, once, and what says that there is no further try; so it is of ``retried``,
+    where it stands there. ``last``: how the last try ends.
     """
     try:
         worker.start()
-        for task in {"retried": "", **ends}:
+        for task in ("recovered", *{"retried": "", **ends}):
             send(task)
         with blocking.connect(server.url) as native:
             wait_until("all are dead", lambda: _dead(native, queue) == len({"retried", *ends}), 30)
             groups = {each["text"].rsplit(" ", 1)[-1].strip(")").removeprefix("shop."): each for each in _faults(native, queue)}
+            once = groups.pop("recovered")["message_ids"][0]
+            wait_until("it is over", lambda: native.call("history", message_id=once)["outcomes"])
+            life = native.call("history", message_id=once)
             told = {task: native.call("history", message_id=each["message_ids"][0])["attempts"] for task, each in groups.items()}
     finally:
         worker.kill()
+    assert [each["fault"]["error_text"] for each in life["attempts"]] == ["'once'"], life
+    assert [each["outcome"] for each in life["outcomes"]] == ["succeeded"], life
     assert {task: each["failures"] for task, each in groups.items()} == {**dict.fromkeys(ends, 1), "retried": 3}, groups
     tries = told["retried"]
     seen = [(each["attempt"], each["outcome"], each["fault"]["error_text"]) for each in tries]

@@ -46,7 +46,8 @@ class ConsumerQueues:
         if queue is None:
             return
         whole = "routing_key" in headers and settled.event.body is not None
-        told = SettledReport(settled.report, _message(session, settled), whole, headers.get("again") is True)
+        again, succeeded = headers.get("again") is True, headers.get("succeeded") is True
+        told = SettledReport(settled.report, _message(session, settled), whole, again, succeeded)
         session.broker.report_settled(session.connection, session.next_consumer(), queue, told)
 
 

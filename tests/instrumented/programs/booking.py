@@ -28,6 +28,12 @@ def book(number: int, kind: str) -> None:
     note(f"booked {number}")
 
 
+def fail_once() -> None:
+    if not said("failed once"):
+        note("failed once")
+        raise KeyError("once")
+
+
 def note(line: str) -> None:
     with NOTES.open("a") as out:
         out.write(line + "\n")

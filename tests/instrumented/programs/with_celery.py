@@ -1,6 +1,6 @@
 """``celery -A with_celery worker``: acknowledged early, as Celery comes."""
 
-from booking import QUEUE, URL, NoAmount, book, note
+from booking import QUEUE, URL, NoAmount, book, fail_once, note
 from celery import Celery
 from celery.exceptions import Reject
 
@@ -32,3 +32,8 @@ def unfit():
 @app.task(name="shop.rejected", acks_late=True)
 def rejected():
     raise Reject(NoAmount("by hand"), requeue=False)
+
+
+@app.task(name="shop.recovered", autoretry_for=(KeyError,), max_retries=2, default_retry_delay=0)
+def recovered():
+    fail_once()

@@ -1,7 +1,7 @@
 """``dramatiq with_dramatiq``."""
 
 import dramatiq
-from booking import QUEUE, URL, NoAmount, book, note
+from booking import QUEUE, URL, NoAmount, book, fail_once, note
 from dramatiq.brokers.rabbitmq import RabbitmqBroker
 
 dramatiq.set_broker(RabbitmqBroker(url=URL))
@@ -21,3 +21,8 @@ def retried():
 @dramatiq.actor(queue_name=QUEUE, max_retries=2, throws=NoAmount)
 def expected():
     raise NoAmount("as expected")
+
+
+@dramatiq.actor(queue_name=QUEUE, max_retries=2, min_backoff=1, max_backoff=2)
+def recovered():
+    fail_once()

@@ -1,7 +1,7 @@
 """``taskiq worker with_taskiq:broker``."""
 
 import taskiq_aio_pika
-from booking import QUEUE, URL, book, note
+from booking import QUEUE, URL, book, fail_once, note
 from taskiq import SimpleRetryMiddleware
 from taskiq_aio_pika import AioPikaBroker
 
@@ -22,3 +22,8 @@ async def book_order(number: int, kind: str):
 async def retried():
     note("tried")
     raise KeyError("never")
+
+
+@broker.task(task_name="shop.recovered", retry_on_error=True)
+async def recovered():
+    fail_once()
