@@ -28,8 +28,8 @@ class SettledReports:
         self._stories = settlement.stories
 
     def take(self, consumer: Consumer, told: SettledReport, may_keep: bool) -> None:
-        """``consumer``: one of its queue that holds nothing. ``may_keep``: a dead letter may be made of it. That a try has succeeded ends the
-        story of its task, where it has one."""
+        """``consumer``: one of its queue that holds nothing. ``may_keep``: a dead letter may be made of it. A success ends the story of its
+        task, where there is one."""
         queue, message, story = consumer.queue, told.message, told.report.get("story", "")
         if told.succeeded and not self._stories.has(queue, story):
             return

@@ -116,7 +116,12 @@ def entries(history: dict[str, Any]) -> list[int]:
 def sent_at_ms(history: dict[str, Any]) -> int | None:
     if history["message"]:
         return int(history["message"]["sent_at_ms"])
-    return next((int(each["sent_at_ms"]) for each in history["outcomes"] if each.get("sent_at_ms")), None)
+    return _if_before(next((each["sent_at_ms"] for each in history["outcomes"] if each.get("sent_at_ms")), None), history["attempts"])
+
+
+def _if_before(at_ms: int | None, attempts: list[dict[str, Any]]) -> int | None:
+    """A time, if it is not after the first of these attempts: an outcome of tries that are messages of their own has the last one's."""
+    return None if at_ms is None or (attempts and at_ms > attempts[0]["at_ms"]) else at_ms
 
 
 def address_of(history: dict[str, Any]) -> str:
@@ -150,7 +155,7 @@ def _published(way: Way, content_properties: bytes) -> str:
 
 def _entered(sequence: int, attempts: list[dict[str, Any]], outcome: dict[str, Any] | None, reference: dict[str, Any] | None) -> Event:
     source = reference or outcome or attempts[0]
-    return Event(source.get("entered_at_ms"), "→", "cyan", f"entered queue {source['queue']}", [])
+    return Event(_if_before(source.get("entered_at_ms"), attempts), "→", "cyan", f"entered queue {source['queue']}", [])
 
 
 def _back(before: dict[str, Any], entry: dict[str, Any]) -> list[Event]:
@@ -183,7 +188,8 @@ def _attempts(attempts: list[dict[str, Any]], at: At) -> list[Event]:
 
 
 def _attempt(attempt: dict[str, Any], at: At) -> Event:
-    began = attempt.get("given_at_ms") or attempt.get("assigned_at_ms")
+    # When what was acknowledged came to it, nobody remembers.
+    began = (attempt.get("given_at_ms") or attempt.get("assigned_at_ms")) if attempt["outcome"] != "acknowledged" else None
     held = f", held {span(attempt['at_ms'] - began) if attempt['at_ms'] > began else 'under 1 ms'}" if began else ""
     title = f"{_attempt_number(attempt['attempt'], attempt)} failed: {ENDINGS.get(attempt['outcome'], attempt['outcome'])}{held}"
     details = [*_fault_lines(attempt.get("fault") or {})]

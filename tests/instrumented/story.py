@@ -187,9 +187,9 @@ def _sent_back(native: blocking.Connection, queue: str) -> int:
 def play_tries(
     worker: Worker, server: Server, queue: str, send: Callable[[str], object], ends: dict[str, str], last: str = "acknowledged"
 ) -> None:
-    """``recovered`` raises once, and succeeds then; ``retried`` always raises a KeyError: its three tries are attempts of one message, a dead
-    letter then. ``ends``: the tasks that raise something else, once, and what says that there is no further try; so it is of ``retried``,
-    where it stands there. ``last``: how the last try ends.
+    """``recovered`` raises once, and succeeds then; ``retried`` always raises a KeyError: its three tries are attempts of one message, a
+    dead letter then. ``ends``: the tasks that raise something else, once, and what says that there is no further try; so it is of
+    ``retried``, where it stands there. ``last``: how the last try ends.
     """
     try:
         worker.start()

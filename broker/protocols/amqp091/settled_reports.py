@@ -6,6 +6,7 @@ from typing import Final
 
 from ...core.amqp.vhost import prefix_of
 from ...core.message import DEFAULT_PRIORITY, Message
+from ...core.queue import Queue
 from ...core.settled_report import SettledReport
 from ...properties import measured
 from .codec_methods import NUMBER
@@ -47,12 +48,13 @@ class ConsumerQueues:
             return
         whole = "routing_key" in headers and settled.event.body is not None
         again, succeeded = headers.get("again") is True, headers.get("succeeded") is True
-        told = SettledReport(settled.report, _message(session, settled), whole, again, succeeded)
+        told = SettledReport(settled.report, _message(session, settled, queue), whole, again, succeeded)
         session.broker.report_settled(session.connection, session.next_consumer(), queue, told)
 
 
-def _message(session: AmqpConnection, settled: Settled) -> Message:
-    """The one that failed: its body and properties are the report's, its headers stand in one of the report's."""
+def _message(session: AmqpConnection, settled: Settled, queue: Queue) -> Message:
+    """The one that failed: its body and properties are the report's, its headers stand in one of the report's. Where it was sent to, is
+    said only along with it."""
     event, said = settled.event, settled.headers
     properties = read_properties(event.properties)
     own = split_table(properties.headers or b"").get(_HEADERS, b"")
@@ -63,5 +65,6 @@ def _message(session: AmqpConnection, settled: Settled) -> Message:
     durable, priority = properties.delivery_mode == 2, DEFAULT_PRIORITY if properties.priority is None else properties.priority
     kept = message_properties(exchange, key, [], [], raw, properties, headers_of(properties), durable, priority)
     size, extra = measured(kept)
-    address, now_ms = prefix_of(session.connection.virtual_host) + (exchange or key), session.broker.now_ms()
+    address = prefix_of(session.connection.virtual_host) + (exchange or key) if exchange or key else queue.address
+    now_ms = session.broker.now_ms()
     return Message(0, address, event.body or b"", kept, priority, durable, now_ms, None, session.producer.name, None, 0, size, extra)
