@@ -209,7 +209,8 @@ def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter) 
         stdout.print(f"{about}[bold]{counted(each['messages'], 'message')}[/] of [bold]{escape(each['queue'])}[/] would be removed")
         for sample in each["samples"]:
             death = f"  {sample['death']}" if sample["death"] else ""
-            stdout.print(f"  [dim]such as[/] {sample['message_id']}{escape(death)}")
+            transient = "  transient" if sample["transient"] else ""
+            stdout.print(f"  [dim]such as[/] {sample['message_id']}{escape(death)}{transient}")
 
 
 async def _removal(connection: Any, queue: str, wanted: of.Filter) -> dict[str, Any]:
@@ -217,7 +218,7 @@ async def _removal(connection: Any, queue: str, wanted: of.Filter) -> dict[str, 
     page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, limit=_SAMPLES)
     deaths = await deaths_in(connection, page)
     samples = [
-        {"message_id": each["message_id"], "death": death and death.sentence()}
+        {"message_id": each["message_id"], "death": death and death.sentence(), "transient": each["transient"]}
         for each, death in zip(page["messages"], deaths, strict=True)
     ]
     return {"queue": queue, "messages": number, "exact": exact, "samples": samples}

@@ -99,7 +99,8 @@ def test_three_of_nine_rejected_are_seen_and_sent_back(server: Server, ch: Block
     assert fault["fault"] in {each["subject"] for each in shell.json("events", "--since", "1h", "--kind", "fault.new")}
 
     # In text as in JSON; nothing claims that there was no failure.
-    for command in (["dead", "list"], ["peek", dead], ["redrives", "start", dead, "--dry-run"], ["why", str(shown[0]["message_id"])]):
+    dry_runs = ["redrives", "start", dead, "--dry-run"], ["dead", "delete", dead, "--reason", "rejected", "--dry-run"]
+    for command in (["dead", "list"], ["peek", dead], *dry_runs, ["why", str(shown[0]["message_id"])]):
         assert "transient" in shell(*command).stdout, command
     life = shell.json("history", str(shown[0]["message_id"]))
     (place,) = life["references"]
