@@ -94,10 +94,10 @@ class FlowControl:
             reason, room = self._blocked_queue(producer)
         if reason is not None:
             if not producer.waiting and (producer.credit_messages <= 0 or producer.credit_bytes <= 0):
+                producer.sink.grant(producer, 0, 0, reason)
                 self._hold_back(producer, reason)
             elif producer.waiting is not None and producer.waiting.limit != limit_in(reason):
-                producer.waiting = Wait(reason, self._state.now_ms())
-                self._log_limit(reason)
+                self._hold_back(producer, reason)
             self.waiting[producer] = None
             return
         messages = max(0, min(WINDOW_MESSAGES, room) - producer.credit_messages)
@@ -112,9 +112,14 @@ class FlowControl:
         self.waiting.pop(producer, None)
 
     def _hold_back(self, producer: Producer, reason: str) -> None:
-        producer.sink.grant(producer, 0, 0, reason)
-        producer.waiting = Wait(reason, self._state.now_ms())
-        self._log_limit(reason)
+        """A line of the log when a limit begins to hold producers back; some come and go many times a second, and are one time."""
+        limit, now_ms = limit_in(reason), self._state.now_ms()
+        producer.waiting = Wait(reason, now_ms)
+        began_ms, _ = self._in_force.get(limit, (now_ms, 0))
+        if limit not in self._in_force:
+            most = f"; {self._most()}" if limit == "memory-limit" else ""
+            log.warning("producers-wait: %s%s", reason, most)
+        self._in_force[limit] = began_ms, now_ms
 
     def held_back(self) -> list[HeldBack]:
         """Limits that hold producers back now, or would."""
@@ -154,15 +159,6 @@ class FlowControl:
             self._state.wake()
 
         self._state.journal.when_stored(stored)
-
-    def _log_limit(self, reason: str) -> None:
-        """A line of the log when a limit begins to hold producers back; some come and go many times a second, and are one time."""
-        limit, now_ms = limit_in(reason), self._state.now_ms()
-        began_ms, _ = self._in_force.get(limit, (now_ms, 0))
-        if limit not in self._in_force:
-            most = f"; {self._most()}" if limit == "memory-limit" else ""
-            log.warning("producers-wait: %s%s", reason, most)
-        self._in_force[limit] = began_ms, now_ms
 
     def look(self, now_ms: int) -> None:
         """About once a second: limits that hold nobody back any more, and another line."""
