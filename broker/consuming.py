@@ -37,12 +37,16 @@ class Consuming(DeadLetters):
 
     @needs((Right.CONSUME, at_topic), (Right.CREATE, at_new_topic))
     def subscribe_topic(self, connection: Connection, number: int, address: str, options: dict[str, Any]) -> Consumer:
-        """A consumer of all that is sent to the address from now on, on a queue of its own that goes with it. Options as ``subscribe``,
-        and ``durable``: the name of a queue that stays until ``end_subscription``, for one consumer at a time.
+        """A consumer of all that is sent to the address from now on, on a queue of its own that goes with it. Options as ``subscribe``;
+        ``durable``: the name of a queue that stays until ``end_subscription``, for one consumer at a time; ``most_waiting``: how many may
+        wait in one that goes, beside as many as the prefetch lets through; the oldest give way.
         """
         selector, durable = self.resources.read_selector(options.get("selector")), options.get("durable")
         if durable is None:
-            queue = self.declared_queues.make_topic_queue(connection, address, selector)
+            most = options.get("most_waiting")
+            if most is not None:
+                most += options.get("prefetch", self.settings.resolve(address).consumer_prefetch)
+            queue = self.declared_queues.make_topic_queue(connection, address, selector, most)
         else:
             queue = self.resources.declare_subscription(durable, address, selector)
         return self._subscribe(connection, number, queue.name, {**options, "selector": None})

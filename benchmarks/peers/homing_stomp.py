@@ -7,7 +7,6 @@ from typing import Any
 from benchmarks.peers.homing import Homing
 from benchmarks.peers.peer import free_port
 from benchmarks.peers.text import CLIENT
-from homing.client import blocking
 
 
 class HomingStomp(Homing):
@@ -19,13 +18,7 @@ class HomingStomp(Homing):
         return None if CLIENT.exists() else "its client is not built; benchmarks/install_peers does that"
 
     def listeners(self) -> dict[str, Any]:
-        self._native_port = free_port()
-        return {"native": {"port": self._native_port}, "stomp": {"port": self.port}}
-
-    def depth(self, queue: str) -> int:
-        """There is no browser over STOMP."""
-        with blocking.connect(f"homing://127.0.0.1:{self._native_port}") as connection:
-            return sum(each["messages"] for each in connection.listing("queues") if each["name"] == queue)
+        return {"native": {"port": free_port()}, "stomp": {"port": self.port}}
 
     def client(self) -> list[str]:
         return [str(CLIENT)]

@@ -348,6 +348,7 @@ def durable_subscription(house: House, name: str) -> None:
 stomp("open_producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/queue/{name}"))
 stomp("open_producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/topic/{name}"))
 stomp("subscribe", CONSUME, before=made)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=name))
+stomp("browse", BROWSE, before=made)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=name, browser="true"))
 stomp("end_subscription", CONSUME, before=durable_subscription)(
     lambda link, name: link.sure("UNSUBSCRIBE", id="s", durable_subscription_name="s")
 )

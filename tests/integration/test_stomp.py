@@ -71,6 +71,29 @@ def test_a_program_of_stomp_py_works_unchanged(broker: Server, version: str) -> 
         assert {name: count for name, count in left.items() if count} == {f"{version}.t": 1}
 
 
+def test_a_program_looks_into_a_queue_and_sends_what_is_repeated(broker: Server) -> None:
+    listener, program = Listener(), stomp.StompConnection12([stomp_place(broker)])
+    program.set_listener("", listener)
+    program.connect(wait=True)
+    for number in range(3):
+        program.send("/queue/shown", str(number), headers={"persistent": "true"})
+    program.send("/queue/shown", "again", headers={"AMQ_SCHEDULED_PERIOD": "50", "AMQ_SCHEDULED_REPEAT": "1"})
+    program.send("/queue/shown", "much later", headers={"AMQ_SCHEDULED_PERIOD": "3600000", "AMQ_SCHEDULED_REPEAT": "2"}, receipt="sent")
+    assert listener.receipts.get(timeout=20) == "sent"
+    for _ in range(2):
+        program.subscribe("/queue/shown", id="b", headers={"browser": "true"})
+        shown = [listener.messages.get(timeout=20)]
+        while "browser" not in shown[-1].headers:
+            shown.append(listener.messages.get(timeout=20))
+        assert [each.body for each in shown[:3]] == ["0", "1", "2"]
+        program.unsubscribe("b")
+    program.subscribe("/queue/shown", id="s")
+    assert sorted(listener.messages.get(timeout=20).body for _ in range(5)) == ["0", "1", "2", "again", "again"]
+    with blocking.connect(broker.url) as connection:
+        assert sum(each["messages"] for each in connection.call("due", queue="shown")["due"]) == 3
+    program.disconnect()
+
+
 def test_a_session_by_hand_with_the_line_ends_of_others(broker: Server) -> None:
     with socket.create_connection(stomp_place(broker), 20) as typed:
         typed.sendall(b"\r\nSTOMP\r\naccept-version:1.2\r\nhost:anywhere\r\n\r\n\0\n")

@@ -111,7 +111,7 @@ def test_the_latest_version_that_both_speak(world: World, accepted: str | None, 
         b"CONNECT\n\n\0SEND\ndestination:a\ntransaction:t\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nack:never\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nselector:a +\n\n\0",
-        b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nbrowser:true\n\n\0",
+        b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nbrowser:perhaps\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:/topic/a.>\n\n\0",
         b"CONNECT\n\n\0SEND\ndestination:/queue/a,/exchange/b\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\n\n\0SUBSCRIBE\ndestination:a\n\n\0",
@@ -352,7 +352,63 @@ def test_later_and_only_once(world: World) -> None:
     said = peer.send(once + once)
     assert (bodies(said), peer.receipts(said)) == ([b"3"], ["r", "r"])
     ((command, told, _),) = peer.send(frame("SEND", [("destination", "/queue/a"), ("AMQ_SCHEDULED_CRON", "* * * * *")]))
-    assert (command, "not repeated here" in told["message"]) == ("ERROR", True)
+    assert (command, "no calendar here" in told["message"]) == ("ERROR", True)
+
+
+def test_what_is_repeated_comes_so_often_and_then_no_more(world: World) -> None:
+    def repeated(times: str, *more: tuple[str, str]) -> bytes:
+        schedule = [("AMQ_SCHEDULED_PERIOD", "300"), ("AMQ_SCHEDULED_REPEAT", times), *more]
+        return frame("SEND", [("destination", "/queue/a"), ("receipt", "r"), *schedule], b"x")
+
+    peer = Peer(world).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="/queue/a")
+    for delay, first_ms in ((), 300), ((("AMQ_SCHEDULED_DELAY", "100"),), 100):
+        said = peer.send(repeated("2", *delay))
+        assert (peer.receipts(said), bodies(said), inside.queues(world.broker)["a"].waiting) == (["r"], [], 3)
+        for after_ms in (first_ms, 300, 300):
+            world.time_ms += after_ms - 1
+            world.turn()
+            assert bodies(peer.frames()) == []
+            world.time_ms += 1
+            world.turn()
+            assert bodies(peer.frames()) == [b"x"]
+        assert not inside.queues(world.broker)["a"].count
+    for times in ("-1", "1000", "x"):
+        assert Peer(world).log_in().send(repeated(times))[0][0] == "ERROR"
+
+
+def test_of_what_waits_for_a_slow_subscription_the_oldest_may_give_way(world: World) -> None:
+    sender, slow = Peer(world).log_in(), Peer(world).log_in()
+    limit = {"activemq.prefetchSize": "2", "activemq.maximumPendingMessageLimit": "3"}
+    slow.call("SUBSCRIBE", id="s", destination="/topic/t", ack="client-individual", **limit)
+    for number in range(10):
+        sender.call("SEND", b"%d" % number, destination="/topic/t")
+    came, said = [], slow.frames()
+    while said:
+        came += bodies(said)
+        said = [each for _, headers, _ in said for each in slow.call("ACK", id=headers["ack"])]
+    assert came == [b"0", b"1", b"5", b"6", b"7", b"8", b"9"], "what its prefetch lets through, and three more"
+
+
+def test_a_browser_is_shown_what_is_there_and_takes_nothing(world: World) -> None:
+    peer, worker = Peer(world).log_in(), Peer(world).log_in()
+    for number in range(250):
+        peer.call("SEND", b"%d" % number, destination="/queue/a", n=str(number % 2), persistent=["true", "false"][number % 3 == 0])
+    worker.call("SUBSCRIBE", id="s", destination="/queue/a", ack="client", **{"activemq.prefetchSize": "3"})
+    for selector, wanted in (({}, range(250)), ({"selector": "n = '1'"}, range(1, 250, 2))):
+        said = peer.call("SUBSCRIBE", id="b", destination="/queue/a", browser="true", **selector)
+        for _ in range(9):
+            world.turn()
+            said += peer.frames()
+        *said, (_, last, _) = said
+        assert bodies(said) == [b"%d" % number for number in wanted]
+        assert {headers["subscription"] for _, headers, _ in said} == {last["subscription"]} == {"b"}
+        assert last["browser"] == "end"
+        assert peer.call("UNSUBSCRIBE", id="b") == []
+    assert counts(world, "a") == (247, 3)
+    ((_, last, _),) = peer.call("SUBSCRIBE", id="c", destination="/queue/none", browser="true")
+    assert last["browser"] == "end"
+    assert "none" not in inside.queues(world.broker)
 
 
 def test_a_durable_subscription_waits_for_its_program_until_that_ends_it(world: World) -> None:

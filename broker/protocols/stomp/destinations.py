@@ -13,6 +13,7 @@ _KINDS: Final = {
     "/temp-queue/": TEMPORARY,
     "/temp-topic/": TEMPORARY,
     "/amq/queue/": QUEUE,
+    "/reply-queue/": QUEUE,
     "queue://": QUEUE,
     "topic://": TOPIC,
 }

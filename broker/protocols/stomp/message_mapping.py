@@ -22,11 +22,14 @@ _CARRIED: Final = ("JMSXGroupID", "JMSXGroupSeq")
 _NO_PROPERTIES: Final = frozenset(
     {
         *("destination", "receipt", "transaction", "content-length", "persistent", "priority", "expires", "timestamp"),
-        *("subscription", "message-id", "ack", "redelivered", "destination-type", "AMQ_SCHEDULED_DELAY"),
+        *("subscription", "message-id", "ack", "redelivered", "destination-type"),
+        *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"),
     }
 )
-#: What is asked for with these does not happen here.
-_REFUSED: Final = ("AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT")
+#: Messages that one SEND may come to, one after the other.
+_MOST_REPEATED: Final = 1000
+#: Of what the client calls something of its own, in characters.
+LONGEST_NAME: Final = 1024
 _MOST_DUPLICATE_ID: Final = 256
 #: Of a MESSAGE, the broker's own.
 _OWN: Final = _NO_PROPERTIES | {"JMSXDeliveryCount"}
@@ -48,29 +51,32 @@ class Sent(NamedTuple):
     delay_ms: int
     due_at_ms: int
     duplicate_id: str | None
+    #: It comes so often in all, so far apart.
+    times: int
+    period_ms: int
     #: The client's name for a temporary queue that answers go to; "" none.
     reply_to: str
 
     def messages(self, producer: Producer, bodies: list[bytes], now_ms: int) -> list[Message]:
-        """One for each body."""
-        _, properties, size, extra, priority, durable, expires_at_ms, delay_ms, due_at_ms, duplicate_id, _ = self
+        """One for each body; of one that is repeated, all of them."""
+        _, properties, size, extra, priority, durable, expires_at_ms, delay_ms, due_at_ms, duplicate_id, times, period_ms, _ = self
         address, name, delay_ms = producer.address, producer.name, max(delay_ms, due_at_ms - now_ms)
         return [
-            Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, name, duplicate_id, delay_ms, size, extra)
+            Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, name, duplicate_id, after_ms, size, extra)
             for body in bodies
+            for after_ms in [delay_ms + period_ms * number for number in range(times)]
         ]
 
     @property
     def alike(self) -> bool:
         """Whatever else is sent with these headers comes to the same."""
-        return not (self.transaction or self.duplicate_id or self.reply_to)
+        return not (self.transaction or self.duplicate_id or self.reply_to or self.times > 1)
 
 
 def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
     """Raises Refused."""
-    for name in _REFUSED:
-        if name in headers:
-            raise Refused("not-supported", f"{name}: messages are not repeated here", "send each with AMQ_SCHEDULED_DELAY, or from a timer")
+    if "AMQ_SCHEDULED_CRON" in headers:
+        raise Refused("not-supported", "AMQ_SCHEDULED_CRON: there is no calendar here", "have cron, or a timer, send each")
     kept: dict[Any, Any] = {}
     carried: Properties = {}
     for name, value in headers.items():
@@ -85,6 +91,9 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
     duplicate_id = headers.get("_AMQ_DUPL_ID") or None
     if duplicate_id is not None and (len(duplicate_id) > _MOST_DUPLICATE_ID or not duplicate_id.isprintable()):
         raise Refused("invalid-header", f"_AMQ_DUPL_ID is up to {_MOST_DUPLICATE_ID} printable characters", "use for example a UUID")
+    delay_ms, period_ms, times = _repeated(headers)
+    if times > 1 and duplicate_id is not None:
+        raise Refused("invalid-header", "_AMQ_DUPL_ID is of one message, and AMQ_SCHEDULED_REPEAT asks for more", "leave one of them out")
     reply_to = headers.get("reply-to", "")
     temporary = read_destination(reply_to) if reply_to.startswith("/temp-") else None
     return Sent(
@@ -95,11 +104,23 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
         number(headers, "priority", DEFAULT_PRIORITY, 255),
         headers.get("persistent", "").lower() == "true",
         number(headers, "expires", 0, _MOST_MS) or None,
-        number(headers, "AMQ_SCHEDULED_DELAY", 0, MAX_DURATION_MS),
+        delay_ms,
         number(headers, "_AMQ_SCHED_DELIVERY", 0, _MOST_MS),
         duplicate_id,
+        times,
+        period_ms,
         temporary.name if temporary is not None else "",
     )
+
+
+def _repeated(headers: Headers) -> tuple[int, int, int]:
+    """When it comes first, how far apart the others are, in ms, and how often it comes. Raises Refused."""
+    delay_ms = number(headers, "AMQ_SCHEDULED_DELAY", 0, MAX_DURATION_MS)
+    period_ms = number(headers, "AMQ_SCHEDULED_PERIOD", 0, MAX_DURATION_MS // _MOST_REPEATED)
+    if headers.get("AMQ_SCHEDULED_REPEAT") == "-1":
+        raise Refused("not-supported", "AMQ_SCHEDULED_REPEAT:-1: nothing is repeated for ever", "name how often, or send from a timer")
+    times = 1 + number(headers, "AMQ_SCHEDULED_REPEAT", 0, _MOST_REPEATED - 1)
+    return delay_ms or period_ms, period_ms, times
 
 
 def number(headers: Headers, name: str, default: int, most: int) -> int:
@@ -110,6 +131,16 @@ def number(headers: Headers, name: str, default: int, most: int) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 20 or int(text) > most:
         raise Refused("invalid-header", f"{name}: {text[:32]!r} is no whole number from 0 to {most}", "correct it, or leave it out")
     return int(text)
+
+
+def name_of(headers: Headers, header: str, needed: bool = False) -> str:
+    """Raises Refused where it is missing or long."""
+    name = headers.get(header, "")
+    if needed and not name:
+        raise Refused("missing-header", f"the header {header} is missing", "name the transaction")
+    if len(name) > LONGEST_NAME:
+        raise Refused("invalid-header", f"{header} is longer than {LONGEST_NAME} characters", "use a shorter one")
+    return name
 
 
 def flag(headers: Headers, name: str, default: bool) -> bool:
@@ -165,6 +196,20 @@ def message_headers(reference: MessageReference, version: str) -> bytes:
         if (text := _text(value)) is not None and name not in _OWN:
             lines.append(header_line(_HEADER_OF.get(name, name), text, version))
     return b"".join(lines)
+
+
+def message_frames(lines: bytes, references: list[MessageReference], version: str, consumer: int | None) -> bytes:
+    """One MESSAGE each. ``lines``: what is said of the subscription; ``consumer``: the number of one that acknowledges by STOMP 1.2."""
+    parts: list[bytes] = []
+    like, said = None, b""
+    for reference in references:
+        body = reference.message.body
+        if like is None or not says_the_same(reference, like):
+            like, said = reference, message_headers(reference, version)
+        ack = b"" if consumer is None else b"ack:%d-%d\n" % (consumer, reference.tag)
+        head = b"MESSAGE\n%s%smessage-id:%d\n%scontent-length:%d\n\n" % (lines, ack, reference.message.message_id, said, len(body))
+        parts += (head, body, b"\0")
+    return b"".join(parts)
 
 
 def _text(value: Any) -> str | None:

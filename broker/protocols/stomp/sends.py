@@ -52,10 +52,10 @@ class Sends:
         return producer
 
     def add(self, producer: Producer, messages: list[Message], receipts: list[bytes]) -> None:
-        """Nothing for another address may be gathered."""
+        """Nothing for another address may be gathered. There may be fewer receipts: these are of the last."""
         self._to = producer
         self._gathered += messages
-        self._receipts += receipts or [b""] * len(messages)
+        self._receipts += [*[b""] * (len(messages) - len(receipts)), *receipts]
 
     def is_for_another(self, producer: Producer) -> bool:
         """What is gathered is."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...broker import Broker
 from ...connection import Connection
@@ -38,19 +38,18 @@ from .codec import (
     receipt_frames,
 )
 from .destinations import TEMPORARY, TOPIC, Destination, read_destinations
-from .message_mapping import Sent, read_nack, read_send
+from .login import heartbeats, spoken
+from .message_mapping import LONGEST_NAME, Sent, flag, name_of, read_nack, read_send
 from .options import StompOptions
 from .sends import Sends
-from .subscriptions import AUTO, LONGEST_NAME, Named, Subscriptions
+from .subscriptions import AUTO, Subscriptions
+from .transactions import Transactions
 
 log = logging.getLogger("homing")
 
 #: After so many frames it is looked whether the turn has been long enough for what is left of a read.
 _LOOKS: Final = 64
 _LEAST_HEARTBEAT_MS: Final = 1000
-_MOST_HEARTBEAT_MS: Final = 86_400_000
-_MAX_TRANSACTIONS: Final = 1000
-_MAX_FAILED: Final = 10_000
 #: What a SEND's headers take in memory once they are read.
 _SENT_BYTES: Final = 1000
 _OPENING: Final = ("CONNECT", "STOMP")
@@ -79,20 +78,12 @@ class _Rest(NamedTuple):
 _Waits = Came | _Rest
 
 
-class _Transaction:
-    """``number``: of the broker's session that it is."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.sends = 0
-        self.failed: list[tuple[Named, Any]] = []
-
-
 class StompSession:
     """What it sends and what it consumes is there once it has logged in."""
 
     _sends: Sends
     _subscriptions: Subscriptions
+    _transactions: Transactions
 
     def __init__(self, broker: Broker, output: PatientOutput, options: StompOptions, authenticate: Authenticate) -> None:
         self._broker = broker
@@ -106,8 +97,6 @@ class StompSession:
         self._prefix = ""
         self._connection: Connection | None = None
         self._ways: Cache[bytes, _Way] = Cache(broker.memory, options.max_cache_bytes)
-        self._transactions: dict[str, _Transaction] = {}
-        self._last_transaction = 0
         #: What came behind a frame that waits; None: nothing does.
         self._deferred: list[_Waits] | None = None
         self._waits_for_turn = False
@@ -118,13 +107,13 @@ class StompSession:
         #: DISCONNECT came, or what ends it: nothing behind that is looked at. And nothing is written any more.
         self._closing = self._ended = False
         self._handlers: dict[str, Callable[[Headers], None]] = {
-            "SUBSCRIBE": lambda headers: self._subscriptions.subscribe(headers),
+            "SUBSCRIBE": self._on_subscribe,
             "UNSUBSCRIBE": lambda headers: self._subscriptions.unsubscribe(headers),
             "ACK": self._on_ack,
             "NACK": self._on_nack,
-            "BEGIN": self._on_begin,
-            "COMMIT": self._on_commit,
-            "ABORT": self._on_abort,
+            "BEGIN": lambda headers: self._transactions.begin(headers),
+            "COMMIT": lambda headers: self._transactions.commit(headers),
+            "ABORT": lambda headers: self._transactions.abort(headers),
         }
 
     @property
@@ -239,7 +228,7 @@ class StompSession:
                 self._connect(*read_head(each.head, UNKNOWN))
             else:
                 command, headers = read_head(each.head, self._version)
-                receipt = escaped(_name(headers, "receipt"), self._version)
+                receipt = escaped(name_of(headers, "receipt"), self._version)
                 self._command(command, headers, receipt, each)
         except (StompError, Refused) as error:
             self._finish()
@@ -317,10 +306,10 @@ class StompSession:
     def _connect(self, command: str, headers: Headers) -> None:
         if command not in _OPENING:
             raise StompError(f"{command[:32]!r} came before CONNECT", "send CONNECT first, and wait for CONNECTED")
-        self._version = _version(headers.get("accept-version"))
+        self._version = spoken(headers.get("accept-version"))
         if self._version == "1.0":
             headers = {name.strip(): value.strip() for name, value in headers.items()}
-        beats = _heartbeats(headers.get("heart-beat", "0,0"))
+        beats = heartbeats(headers.get("heart-beat", "0,0"))
         self._defer([])
         self._cancel_login = self._authenticate(
             headers.get("login"), headers.get("passcode"), lambda user: self._checked(user, headers, beats)
@@ -349,6 +338,7 @@ class StompSession:
         self._connection, self._prefix = connection, prefix_of(virtual_host)
         self._sends = Sends(broker, connection, self._say)
         self._subscriptions = Subscriptions(broker, connection, self._version, self._prefix)
+        self._transactions = Transactions(broker, connection, self._subscriptions)
         ours_ms = self._options.heartbeat_ms
         # What the client can send and what it wants, as far as we agree to it; 0: nothing.
         comes_ms, goes_ms = (max(wish, _LEAST_HEARTBEAT_MS) if wish and ours_ms else 0 for wish in beats)
@@ -419,7 +409,7 @@ class StompSession:
             sent = self._with_reply_to(sent)
         if sent.transaction:
             for one in way.destinations:
-                self._send_in(sent, bodies, self._producer(one))
+                self._transactions.send(sent, bodies, self._producer(one))
             for receipt in receipts:
                 self._receipt_when_safe(receipt)
             return
@@ -448,71 +438,35 @@ class StompSession:
         queue = self._subscriptions.temporary(sent.reply_to).removeprefix(self._prefix)
         return sent._replace(properties={**(sent.properties or {}), "JMSReplyTo": f"/queue/{queue}"}, reply_to="")
 
-    def _send_in(self, sent: Sent, bodies: list[bytes], producer: Producer) -> None:
-        transaction, connection = self._transaction(sent.transaction), self._open()
-        messages = sent.messages(producer, bodies, self._broker.now_ms())
-        self._broker.intake.sent(producer, messages[-1])
-        self._broker.transactions.hold_sends(connection, transaction.number, messages, None)
-        transaction.sends += len(messages)
+    def _on_subscribe(self, headers: Headers) -> None:
+        if not flag(headers, "browser", False):
+            self._subscriptions.subscribe(headers)
+            return
+        browser = self._subscriptions.browse(headers, self._output)
+        self._broker.work.begin(browser.steps(), lambda _: None, self._browser_failed)
+
+    def _browser_failed(self, error: Exception) -> None:
+        if isinstance(error, Refused):
+            self._fail(error)
+        else:
+            self.broken(error)
 
     def _on_ack(self, headers: Headers) -> None:
         named = self._subscriptions.named(headers)
-        if "transaction" not in headers:
+        if "transaction" in headers:
+            self._transactions.acknowledge(headers["transaction"], named)
+        else:
             self._subscriptions.acknowledge(named)
-            return
-        connection, transaction = self._open(), self._transaction(headers["transaction"])
-        for each in named:
-            self._broker.transactions.hold_acknowledgement(connection, transaction.number, *each)
 
     def _on_nack(self, headers: Headers) -> None:
         if self._version == "1.0":
             raise StompError("NACK came with STOMP 1.0, which has none", "connect with accept-version:1.1,1.2")
         report, named = read_nack(headers), self._subscriptions.named(headers)
-        if "transaction" not in headers:
-            for each in named:
-                self._subscriptions.fail(each, report)
+        if "transaction" in headers:
+            self._transactions.fail(headers["transaction"], named, report)
             return
-        transaction = self._transaction(headers["transaction"])
-        if len(transaction.failed) >= _MAX_FAILED:
-            raise Refused("transaction-too-large", f"a transaction has at most {_MAX_FAILED} NACKs", "commit it sooner")
-        transaction.failed += [(each, report) for each in named]
-
-    # -- transactions ------------------------------------------------------------------------------------------------
-
-    def _transaction(self, name: str) -> _Transaction:
-        found = self._transactions.get(name)
-        if found is None:
-            raise Refused("no-such-transaction", f"there is no transaction {name[:80]!r}", "send BEGIN first")
-        return found
-
-    def _on_begin(self, headers: Headers) -> None:
-        name = _name(headers, "transaction", needed=True)
-        if name in self._transactions:
-            raise Refused("transaction-exists", f"transaction {name[:80]!r} is open", "commit it first, or use another name")
-        if len(self._transactions) >= _MAX_TRANSACTIONS:
-            raise Refused("too-many-transactions", f"{_MAX_TRANSACTIONS} transactions are open here", "commit them first")
-        self._last_transaction += 1
-        self._transactions[name] = _Transaction(self._last_transaction)
-
-    def _on_commit(self, headers: Headers) -> None:
-        transaction, connection = self._ended_one(headers)
-        self._broker.transactions.commit(connection, transaction.number, None, transaction.sends)
-        for named, report in transaction.failed:
-            held = [each for each in named[1] if each.consumer is named[0]]
-            if held:
-                self._subscriptions.fail((named[0], held), report)
-
-    def _on_abort(self, headers: Headers) -> None:
-        """What it acknowledged is unacknowledged again, and not delivered again by itself."""
-        transaction, connection = self._ended_one(headers)
-        self._broker.transactions.end(connection, transaction.number)
-        self._subscriptions.rolled_back()
-
-    def _ended_one(self, headers: Headers) -> tuple[_Transaction, Connection]:
-        name = _name(headers, "transaction", needed=True)
-        transaction = self._transaction(name)
-        del self._transactions[name]
-        return transaction, self._open()
+        for each in named:
+            self._subscriptions.fail(each, report)
 
     # -- what the broker says ----------------------------------------------------------------------------------------
 
@@ -573,33 +527,3 @@ class StompSession:
     def broken(self, error: Exception) -> None:
         log.error("session-failed: a frame broke its STOMP session; its connection is closed, the others go on", exc_info=error)
         self.end("internal-error", "the broker failed on this frame", "report it with the broker's log; reconnect to go on")
-
-
-def _version(accepted: str | None) -> str:
-    """The latest that both understand; without a word STOMP 1.0. Raises StompError."""
-    if accepted is None:
-        return "1.0"
-    theirs = [each.strip() for each in accepted.split(",")]
-    found = next((each for each in VERSIONS if each in theirs), None)
-    if found is None:
-        raise StompError(f"none of the versions {accepted[:80]!r} is spoken here", f"use one of {', '.join(reversed(VERSIONS))}")
-    return found
-
-
-def _heartbeats(said: str) -> tuple[int, int]:
-    """How often the client can send something, and wants something, in ms; 0: not. Raises StompError."""
-    numbers = [each.strip() for each in said.split(",")]
-    if len(numbers) != 2 or not all(each.isascii() and each.isdigit() and len(each) <= 18 for each in numbers):
-        raise StompError(f"heart-beat: {said[:32]!r} is not two whole numbers of milliseconds", "write heart-beat:10000,10000")
-    first, second = (min(int(each), _MOST_HEARTBEAT_MS) for each in numbers)
-    return first, second
-
-
-def _name(headers: Headers, header: str, needed: bool = False) -> str:
-    """Raises Refused where it is missing or long."""
-    name = headers.get(header, "")
-    if needed and not name:
-        raise Refused("missing-header", f"the header {header} is missing", "name the transaction")
-    if len(name) > LONGEST_NAME:
-        raise Refused("invalid-header", f"{header} is longer than {LONGEST_NAME} characters", "use a shorter one")
-    return name

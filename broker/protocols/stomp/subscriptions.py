@@ -11,9 +11,11 @@ from ...core.consumer import Consumer
 from ...core.message import MessageReference
 from ...errors import Refused
 from ..failures import failure_of
+from ..output import Output
+from .browser import Browser
 from .codec import Headers, header_line
 from .destinations import TEMPORARY, TOPIC, Destination, read_destination
-from .message_mapping import flag, message_headers, number, says_the_same
+from .message_mapping import LONGEST_NAME, flag, message_frames, number
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 _MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
@@ -23,9 +25,9 @@ _NO_LIMIT: Final = 1 << 30
 _PREFETCH: Final = ("activemq.prefetchSize", "prefetch-count")
 #: What a durable subscription to a topic is called; ActiveMQ takes the misspelt one, too.
 _DURABLE: Final = ("activemq.subscriptionName", "activemq.subcriptionName", "durable-subscription-name")
+_MOST_WAITING: Final = "activemq.maximumPendingMessageLimit"
+_MOST_BROWSERS: Final = 100
 _MOST_TEMPORARY: Final = 1000
-#: Of what the client calls something of its own, in characters.
-LONGEST_NAME: Final = 1024
 #: What the acknowledgement of a delivery names: the subscription and its tag, both our numbers; before STOMP 1.2 its message.
 _IDS: Final = re.compile(rb"(?:[0-9]{1,19}-[0-9]{1,19}\0)+")
 _MESSAGES: Final = re.compile(rb"(?:[0-9]{1,19}\0)+")
@@ -44,8 +46,7 @@ class Subscription:
         self.mode = mode
         self.destination = destination
         self._version = version
-        lines = header_line("subscription", subscription, version) + header_line("destination", destination, version)
-        self._prefix = b"MESSAGE\n" + lines
+        self._lines = header_line("subscription", subscription, version) + header_line("destination", destination, version)
         self._keeps_ids = version != "1.2" and mode != AUTO
         self._shows_ack = version == "1.2" and mode != AUTO
         #: Number of the message -> tag of the delivery.
@@ -55,20 +56,11 @@ class Subscription:
 
     def frames(self, references: list[MessageReference]) -> bytes:
         """These deliveries, one MESSAGE each."""
-        parts: list[bytes] = []
-        prefix, version, number = self._prefix, self._version, self.consumer.number
         if self._keeps_ids:
             if len(self.tags) > 2 * len(self.consumer.unsettled) + _FEW_IDS:
                 self.tags = {message: tag for message, tag in self.tags.items() if tag in self.consumer.unsettled}
             self.tags.update([(reference.message.message_id, reference.tag) for reference in references])
-        like, lines = None, b""
-        for reference in references:
-            message, body = reference.message, reference.message.body
-            if like is None or not says_the_same(reference, like):
-                like, lines = reference, message_headers(reference, version)
-            ack = b"ack:%d-%d\n" % (number, reference.tag) if self._shows_ack else b""
-            parts += (b"%s%smessage-id:%d\n%scontent-length:%d\n\n" % (prefix, ack, message.message_id, lines, len(body)), body, b"\0")
-        return b"".join(parts)
+        return message_frames(self._lines, references, self._version, self.consumer.number if self._shows_ack else None)
 
     def named(self, tags: list[int]) -> list[MessageReference]:
         """What acknowledgements of these deliveries are about: they alone, or with all before. What is not held any more is left out."""
@@ -90,6 +82,7 @@ class Subscriptions:
         self._prefix = prefix
         #: By the client's id; those it has ended are gone from here.
         self._by_id: dict[str, Subscription] = {}
+        self._browsers: dict[str, Browser] = {}
         #: By the broker's number, as long as anything of theirs is held.
         self._by_number: dict[int, Subscription] = {}
         self._last = 0
@@ -110,21 +103,35 @@ class Subscriptions:
 
     def subscribe(self, headers: Headers) -> None:
         """Raises Refused."""
+        subscription, text = self._new_id(headers), headers.get("destination", "")
+        mode = headers.get("ack", AUTO)
+        if mode not in _MODES:
+            raise Refused("invalid-header", f"ack: {mode[:32]!r} is no way to acknowledge", f"use {', '.join(_MODES)}")
+        consumer = self._consumer(read_destination(text, headers.get("subscription-type")), headers)
+        self._by_id[subscription] = self._by_number[consumer.number] = Subscription(consumer, subscription, text, mode, self._version)
+
+    def browse(self, headers: Headers, output: Output) -> Browser:
+        """Raises Refused."""
+        subscription, text = self._new_id(headers), headers.get("destination", "")
+        name = self._prefix + read_destination(text, headers.get("subscription-type")).name
+        selector = self._broker.resources.read_selector(headers.get("selector"))
+        lines = header_line("subscription", subscription, self._version) + header_line("destination", text, self._version)
+        browser = self._browsers[subscription] = Browser(self._broker, self._connection, name, selector, lines, self._version, output)
+        return browser
+
+    def _new_id(self, headers: Headers) -> str:
+        """Raises Refused."""
         text = headers.get("destination", "")
         subscription = headers.get("id", text if self._version == "1.0" else "")
         if len(subscription) > LONGEST_NAME:
             raise Refused("invalid-header", f"id is longer than {LONGEST_NAME} characters", "use a shorter one")
         if not subscription:
             raise Refused("missing-header", "SUBSCRIBE needs the header id", "give each subscription an id of its own")
-        if subscription in self._by_id:
+        if subscription in self._by_id or subscription in self._browsers:
             raise Refused("subscription-exists", f"there is a subscription {subscription[:80]!r}", "give each one an id of its own")
-        mode = headers.get("ack", AUTO)
-        if mode not in _MODES:
-            raise Refused("invalid-header", f"ack: {mode[:32]!r} is no way to acknowledge", f"use {', '.join(_MODES)}")
-        if flag(headers, "browser", False):
-            raise Refused("not-supported", "a browser is not understood here: it would consume", "use homing peek")
-        consumer = self._consumer(read_destination(text, headers.get("subscription-type")), headers)
-        self._by_id[subscription] = self._by_number[consumer.number] = Subscription(consumer, subscription, text, mode, self._version)
+        if len(self._browsers) >= _MOST_BROWSERS:
+            raise Refused("too-many-subscriptions", f"{_MOST_BROWSERS} browsers are open here", "end them with UNSUBSCRIBE")
+        return subscription
 
     def _consumer(self, destination: Destination, headers: Headers) -> Consumer:
         self._last += 1
@@ -136,7 +143,7 @@ class Subscriptions:
         if (prefetch := _prefetch(headers)) is not None:
             options["prefetch"] = prefetch
         if destination.kind == TOPIC:
-            options["durable"] = self._durable(headers)
+            options |= {"durable": self._durable(headers), "most_waiting": _most_waiting(headers)}
             return self._broker.subscribe_topic(self._connection, self._last, self._prefix + destination.name, options)
         name = self.temporary(destination.name) if destination.kind == TEMPORARY else self._prefix + destination.name
         return self._broker.subscribe(self._connection, self._last, name, options)
@@ -153,6 +160,9 @@ class Subscriptions:
     def unsubscribe(self, headers: Headers) -> None:
         """What was delivered stays with the client, which may settle it. Raises Refused."""
         subscription = headers.get("id", headers.get("destination", "") if self._version == "1.0" else "")
+        if (browser := self._browsers.pop(subscription, None)) is not None:
+            browser.over = True
+            return
         ended, durable = self._by_id.pop(subscription, None), self._durable(headers)
         if durable is not None:
             self._broker.end_subscription(self._connection, durable)
@@ -250,6 +260,13 @@ def _prefetch(headers: Headers) -> int | None:
             wanted = number(headers, name, 0, _NO_LIMIT)
             return wanted or (1 if name == _PREFETCH[0] else _NO_LIMIT)
     return None
+
+
+def _most_waiting(headers: Headers) -> int | None:
+    """How many may wait for a subscription to a topic: the oldest give way; None: any number. Raises Refused."""
+    if headers.get(_MOST_WAITING, "-1") == "-1":
+        return None
+    return number(headers, _MOST_WAITING, 0, _NO_LIMIT)
 
 
 def _numbers(form: re.Pattern[bytes], header: str, said: list[bytes]) -> list[int]:

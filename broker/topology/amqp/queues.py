@@ -124,11 +124,16 @@ class DeclaredQueues:
         self._own(connection, queue)
         return queue
 
-    def make_topic_queue(self, connection: Connection, address: str, selector: Selector | None) -> Queue:
-        """What one subscription of the connection's gets of all that is sent to the address. It goes with its consumer."""
+    def make_topic_queue(self, connection: Connection, address: str, selector: Selector | None, max_length: int | None) -> Queue:
+        """What one subscription of the connection's gets of all that is sent to the address. It goes with its consumer.
+
+        ``max_length``: the oldest give way to what is more than that.
+        """
         self._resources.check_name(address, "address")
         self._resources.make_topic(address)
         name, options = f"{address}.{secrets.token_urlsafe(16)}", QueueOptions(exclusive=True)
+        if max_length is not None:
+            options |= QueueOptions(max_length=max_length, overflow="drop-head")
         queue = self._resources.make_queue(name, address, MULTICAST, selector=selector, durable=False, auto_created=True, options=options)
         self._own(connection, queue)
         return queue
