@@ -14,6 +14,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from ..errors import AnalyticsError
 from ..input.export import ADD_AN_EXPORT
 from ..input.source import Source
@@ -22,8 +26,6 @@ from ..reports.fates import Shared, in_order
 from .limits import LYING, Judged, Limit, Period, did_you_mean, parse_limit
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from ..input.export import Export, Skipped
     from ..page.outputs import Output
     from ..page.ranking import Finding
@@ -161,7 +163,6 @@ class Wanted:
 
 def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: Wanted, steps: _Steps) -> AnalysisSummary:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
 
     from ..input.inputs import cause
     from ..page.outputs import Output
@@ -214,8 +215,6 @@ def _judged(limits: Sequence[Limit], source: Source, export: Export, tables: dic
 
 def _before(source: Source, names: set[str]) -> Period:
     """These tables of the time before the window."""
-    from pyspark.sql import functions as F
-
     export = source.before()
     shared = Shared(export)
     try:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ..errors import AnalyticsError
 from .schema import SCHEMA_VERSION
 from .taken import Taken
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 #: What to do about archives without an export.
 ADD_AN_EXPORT = "Name an export of their broker, too (homing journal export --out DIR)."
@@ -97,14 +96,10 @@ class Export:
 
     def lying(self) -> DataFrame:
         """One row for each broker and queue of which dead letters lie somewhere, whenever they died: ``oldest_died_at``."""
-        from pyspark.sql import functions as F
-
         return self.deaths.where("size(lies_in) > 0").groupBy("broker_id", "queue").agg(F.min("died_at").alias("oldest_died_at"))
 
     def labels(self) -> dict[str, str]:
         """Broker -> what it is called: its name, else the beginning of its number where it has none, or not for itself."""
-        from pyspark.sql import functions as F
-
         own = self.settings.where("pattern = '' AND setting = 'broker'").groupBy("broker_id")
         named = own.agg(F.max_by(F.get_json_object("value_json", "$.name"), "from_at").alias("name")).collect()
         names = {row["broker_id"]: row["name"] for row in named}

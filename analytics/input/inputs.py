@@ -12,7 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ..errors import AnalyticsError
 from . import schema
@@ -22,9 +25,6 @@ from .merge import merged
 from .schema import MANIFEST_NAME, SPARK_TYPES, TABLES
 from .taken import Taken, covered_from, latest_of
 from .window import WHOLE, Window, within
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 #: Without these there is nothing to report.
 NEEDED = ("messages", "attempts", "dead_letters", "deliveries_by_minute")
@@ -242,8 +242,6 @@ def read_table(spark: SparkSession, found: Sequence[Found], table: str, *, timed
 
     Files with the same columns, version and time of export are read together, so a thousand part files are one scan.
     """
-    from pyspark.sql import functions as F
-
     groups: dict[tuple[int, bool, tuple[tuple[str, str], ...]], list[Found]] = {}
     for each in found:
         if table in each.files:
@@ -264,8 +262,6 @@ def read_table(spark: SparkSession, found: Sequence[Found], table: str, *, timed
 def _read_group(
     spark: SparkSession, table: str, made: dict[str, str], columns: dict[str, str], members: list[Found], timed: bool
 ) -> DataFrame:
-    from pyspark.sql import functions as F
-
     # The columns and their types are known from the footers: Spark need not look again.
     plain = [(name, kind) for name, kind in TABLES[table] if name in columns and name not in made]
     fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items()) if made else schema.struct_of(plain)
@@ -315,16 +311,12 @@ def _tail(path: str) -> str:
 
 
 def _tail_column() -> Any:
-    from pyspark.sql import functions as F
-
     return F.regexp_replace(
         F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B"))), "^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?/*", "/"
     )
 
 
 def _with_times(spark: SparkSession, frame: DataFrame, by_path: dict[str, int]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     times = spark.createDataFrame(sorted(by_path.items()), "_tail string, exported_at_us bigint")
     return frame.join(F.broadcast(times), "_tail", "inner").drop("_tail")
 

@@ -10,12 +10,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from .schema import KEYS, TABLES
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _DAY_US = 86_400_000_000
 
@@ -27,8 +25,6 @@ def merged(table: str, frame: DataFrame, latest: dict[str, int]) -> DataFrame:
 
 def once(table: str, frame: DataFrame) -> DataFrame:
     """Of rows with the same key that of the latest export. Keeps ``exported_at_us``."""
-    from pyspark.sql import functions as F
-
     if table == "deliveries_by_minute":
         frame = _day_by_day(frame)
     names = [name for name, _ in TABLES[table] if name not in KEYS[table]]
@@ -43,8 +39,6 @@ def _day_by_day(counts: DataFrame) -> DataFrame:
 
     Rows for 30 days reach over days; they are in exports taken 104 ``history-retention`` after the earlier one, and stay out.
     """
-    from pyspark.sql import functions as F
-
     day = F.floor(F.unix_micros("minute") / _DAY_US)
     exported_at = F.col("exported_at_us")
     is_over = exported_at >= (F.col("_day") + 1) * _DAY_US
@@ -56,8 +50,6 @@ def _day_by_day(counts: DataFrame) -> DataFrame:
 
 def as_of_latest(table: str, frame: DataFrame, latest: dict[str, int]) -> DataFrame:
     """What older exports said of the moment they were taken is no longer so. Drops ``exported_at_us``."""
-    from pyspark.sql import functions as F
-
     newest = F.create_map(*(F.lit(value) for pair in sorted(latest.items()) for value in pair))
     current = F.col("exported_at_us") == F.element_at(newest, F.col("broker_id"))
     if table == "messages":

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from pyspark.sql import types as T
 
 SCHEMA_VERSION = 2
 _NOBODY = dict.fromkeys(("producer", "client_id", "host", "version"), "NULL")
@@ -96,10 +94,8 @@ def made_in(version: int, table: str, is_archive: bool) -> dict[str, str]:
     return made | {"lies_in": "array()"} if is_archive and table == "dead_letters" else made
 
 
-def struct_of(columns: Sequence[tuple[str, str]]) -> StructType:
+def struct_of(columns: Sequence[tuple[str, str]]) -> T.StructType:
     """Columns (name, kind) as Spark's readers take them. Not as text: its parser takes half a second to read all of TABLES."""
-    from pyspark.sql import types as T
-
     one: dict[str, T.DataType] = {
         "string": T.StringType(),
         "bool": T.BooleanType(),

@@ -15,8 +15,11 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from ..errors import AnalyticsError
 from . import delta
@@ -27,9 +30,6 @@ from .merge import as_of_latest, once
 from .schema import DAY_OF, OF_ITS_DAY, SCHEMA_VERSION, SPARK_TYPES, TABLES, VERSIONS, day_of
 from .taken import Taken, latest_of
 from .window import WHOLE, Window
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 STORE_NAME = re.compile(r"_homing_store-(\d+)\.json")
 #: What a newer state has replaced is left to those who may still read it for so long.
@@ -165,8 +165,6 @@ class Store:
 
     def _merge(self, table: str, fresh: Sequence[Found], run: str) -> dict[str, str]:
         """Write the days of ``table`` that ``fresh`` touches; day -> directory. One row a day is collected."""
-        from pyspark.sql import functions as F
-
         day = F.coalesce(F.date_format(DAY_OF[table], "yyyy-MM-dd"), F.lit(NO_DAY)) if table in DAY_OF else F.lit(NO_DAY)
         new = read_table(self._spark, fresh, table)
         if before := self._state.parts.get(table):
@@ -199,8 +197,6 @@ class Store:
 
     def _rows(self, table: str, places: Sequence[str]) -> DataFrame:
         """In the columns of today: what an older version did not write is made of what it did, as for its exports."""
-        from pyspark.sql import functions as F
-
         fields = ", ".join([*(f"`{name}` {SPARK_TYPES[kind]}" for name, kind in TABLES[table]), "exported_at_us bigint"])
         if not places:
             return self._spark.createDataFrame([], fields)

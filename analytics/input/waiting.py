@@ -12,9 +12,10 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
+if TYPE_CHECKING:
     from .export import Export
 
 Queue = tuple[str, str]
@@ -22,8 +23,6 @@ Queue = tuple[str, str]
 
 def undelayed(export: Export) -> Export:
     """The export with what waited told as such."""
-    from pyspark.sql import functions as F
-
     if not (places := _waiting(export)):
         return export
     moved = F.col("outcome").isin("dead-lettered", "expired")
@@ -44,8 +43,6 @@ def undelayed(export: Export) -> Export:
 
 
 def _waiting(export: Export) -> set[Queue]:
-    from pyspark.sql import functions as F
-
     counts = export.deliveries_by_minute.groupBy("broker_id", "queue").agg(
         F.sum(F.col("succeeded") + F.col("failed")).alias("delivered"), F.sum("expired").alias("expired")
     )
@@ -75,8 +72,6 @@ def _arrives(queue: Queue, leads: Mapping[Queue, Iterable[Queue]], consumed: set
 
 
 def _is_one(places: Iterable[Queue], name: Column) -> Column:
-    from pyspark.sql import functions as F
-
     by_broker: dict[str, list[str]] = {}
     for broker, queue in sorted(places):
         by_broker.setdefault(broker, []).append(queue)

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
 from ..errors import AnalyticsError
 from .waiting import undelayed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from .export import Export
 
 _MINUTE_US = 60_000_000
@@ -64,8 +65,6 @@ def within(export: Export, window: Window, covered: Mapping[str, int]) -> Export
 
 def _edited(export: Export) -> Export:
     """The export with each message under the number it was first sent with, whatever it was edited to."""
-    from pyspark.sql import functions as F
-
     if not export.manifest.rows.get("edits"):
         return export
     key = ["broker_id", "message_id"]
@@ -80,8 +79,6 @@ def _edited(export: Export) -> Export:
 
 def _until(export: Export, until_us: int | None) -> Export:
     """The export as it would have been then: what ended later is still here, and what succeeded at once later is not known by itself."""
-    from pyspark.sql import functions as F
-
     if until_us is None or until_us >= export.manifest.exported_at_us:
         return export
     until = F.timestamp_micros(F.lit(until_us))
@@ -116,7 +113,6 @@ def _until(export: Export, until_us: int | None) -> Export:
 def _lying(dead_letters: DataFrame, messages: DataFrame) -> DataFrame:
     """``dead_letters`` with ``lies_in`` as of when ``messages`` are: where the copy is that came by this death."""
     from pyspark.sql import Window
-    from pyspark.sql import functions as F
 
     way = Window.partitionBy("broker_id", "message_id", "home_queue").orderBy("sequence")
     here = (
@@ -131,8 +127,6 @@ def _lying(dead_letters: DataFrame, messages: DataFrame) -> DataFrame:
 
 def _since(export: Export, begins: Mapping[str, int]) -> Export:
     """The export from ``begins`` on (broker -> microseconds; brokers that are not in it: whole). What came before is in ``before``."""
-    from pyspark.sql import functions as F
-
     if not begins:
         return export
     of_broker = F.create_map(*(F.lit(value) for pair in sorted(begins.items()) for value in pair))

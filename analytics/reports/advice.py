@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from .deaths import OTHERWISE
 from .policy_periods import DECIDING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 #: Fewer messages than this are no ground for advice.
 ENOUGH = 20
@@ -37,8 +35,6 @@ def advice(fates: DataFrame, periods: DataFrame) -> DataFrame:
     the first failure WANTED of the messages would have succeeded, if the dead letters went on to succeed as fast as others did in the
     later half of the time tried; null: that would be more than REACH times as long.
     """
-    from pyspark.sql import functions as F
-
     queue = ["broker_id", "queue", "policy", "rule"]
     group = [*queue, "error_class"]
     each = fates.where("first_at IS NOT NULL AND policy IS NOT NULL")
@@ -89,8 +85,6 @@ def advice(fates: DataFrame, periods: DataFrame) -> DataFrame:
 
 
 def _kind() -> Column:
-    from pyspark.sql import functions as F
-
     at_the_end = (F.col("last_two") >= LATE * F.col("succeeded")) & (F.col("died") > 0)
     still = (F.col("late_wins") >= LATE * F.col("succeeded")) & (F.col("died") >= LOST * F.col("failed"))
     late = (F.col("succeeded") > 0) & (at_the_end | still)

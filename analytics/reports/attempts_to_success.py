@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 
 def attempts_to_success(messages: DataFrame, deliveries_by_minute: DataFrame) -> DataFrame:
@@ -15,9 +13,6 @@ def attempts_to_success(messages: DataFrame, deliveries_by_minute: DataFrame) ->
     First-try successes are counts (``deliveries_by_minute.first_try``), the later ones rows of ``messages``. Successes older than the
     broker's history retention have lost their row; they are in neither share.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     first = (
         deliveries_by_minute.groupBy("broker_id", "queue")
         .agg(F.lit(1).alias("attempts"), F.sum("first_try").alias("messages"))

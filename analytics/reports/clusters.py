@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence, Set
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 #: Different texts that are compared.
 KINDS = 2_000
@@ -30,8 +29,6 @@ def error_kinds(attempts: DataFrame) -> DataFrame:
     """One row for each of the KINDS most frequent plain texts of a broker: ``broker_id``, ``kind`` (its number), ``error_class``,
     ``plain``, ``example``, ``attempts``, ``messages``.
     """
-    from pyspark.sql import functions as F
-
     return (
         attempts.where("error_text IS NOT NULL")
         .groupBy("broker_id", *_of_kind(), "message_id")
@@ -46,8 +43,6 @@ def error_kinds(attempts: DataFrame) -> DataFrame:
 
 def _of_kind() -> tuple[Column, Column]:
     """``error_class`` and ``plain``, from the columns of an attempt or a death."""
-    from pyspark.sql import functions as F
-
     return F.coalesce("error_class", F.lit("")).alias("error_class"), plain_text(F.col("error_text")).alias("plain")
 
 
@@ -106,8 +101,6 @@ def poison_clusters(
     ``seen``: ``new``, in the last quarter of what its queue delivered only; ``gone``, not in it; ``back``, in it after a quarter without;
     ``steady``; null where the record is of less than an hour.
     """
-    from pyspark.sql import functions as F
-
     of_kind, key = ["broker_id", "error_class", "plain"], ["broker_id", "queue", "cluster"]
     numbers = F.broadcast(faults.select(*of_kind, "cluster"))
     minute = F.date_trunc("minute", "at").alias("minute")
@@ -151,8 +144,6 @@ def poison_clusters(
 
 def _dead(deaths: DataFrame, fates: DataFrame, outages: DataFrame, numbers: DataFrame) -> DataFrame:
     """One row for each message, queue and cluster that it died of: whether it is ``here``, ``lost``, has ``succeeded``; ``in_outage``."""
-    from pyspark.sql import functions as F
-
     message = ["broker_id", "message_id", "queue"]
     times = F.broadcast(outages.select("broker_id", "queue", "from_at", F.coalesce("up_after", "to_at").alias("until")))
     died = F.col("died_at")
@@ -178,9 +169,6 @@ def _dead(deaths: DataFrame, fates: DataFrame, outages: DataFrame, numbers: Data
 
 def _traffic(deliveries_by_minute: DataFrame) -> DataFrame:
     """Broker, queue and minute -> which of PARTS of all that was delivered there it is in, from 0; null where the record is too short."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     queue = Window.partitionBy("broker_id", "queue")
     broker = Window.partitionBy("broker_id")
     counts = deliveries_by_minute.groupBy("broker_id", "queue", "minute").agg(F.sum(F.col("succeeded") + F.col("failed")).alias("ended"))
@@ -192,8 +180,6 @@ def _traffic(deliveries_by_minute: DataFrame) -> DataFrame:
 
 
 def _seen() -> Column:
-    from pyspark.sql import functions as F
-
     parts, now = F.col("parts"), PARTS - LATE
     before = F.filter(parts, lambda part: part < now)
     here = F.array_max(parts) >= now
@@ -205,6 +191,4 @@ def _seen() -> Column:
 
 def plain_text(text: Column) -> Column:
     """Numbers, hexadecimal ones and UUIDs are different each time and tell nothing."""
-    from pyspark.sql import functions as F
-
     return F.regexp_replace(F.lower(F.coalesce(text, F.lit(""))), r"\b(0x)?[0-9a-f]*\d[0-9a-f-]*\b", "#")

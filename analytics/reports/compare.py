@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
 from .fates import UNKNOWN
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
     from ..input.export import Export
     from .fates import Shared
 
@@ -26,8 +27,6 @@ def compare(before: tuple[Export, Shared], after: tuple[Export, Shared]) -> Data
     over), ``p50_ms`` and ``p90_ms`` to success after failing, and the settings that decided last; and ``verdict`` on the deaths:
     ``better``, ``worse``, ``same`` (within ERRORS standard errors), ``new``, ``gone``.
     """
-    from pyspark.sql import functions as F
-
     left, right = (
         _period(*each).select("broker_id", "queue", *(F.col(n).alias(f"{n}_{s}") for n in NAMES))
         for each, s in ((before, "a"), (after, "b"))
@@ -45,8 +44,6 @@ def compare_errors(before: tuple[Export, Shared], after: tuple[Export, Shared]) 
     that failed first with it, ``came`` (messages sent or moved into the queue), and how many of those that failed ``succeeded`` and
     ``died``; and ``verdict`` on how often it is met: ``better``, ``worse``, ``same``, ``new``, ``gone`` (from or to none).
     """
-    from pyspark.sql import functions as F
-
     left, right = (_errors(*each, side) for each, side in ((before, "a"), (after, "b")))
     counts = [f"{name}_{side}" for name in ("messages", "succeeded", "died") for side in "ab"]
     joined = left.join(right, ["broker_id", "queue", "error_class"], "full").fillna(0, counts)
@@ -64,15 +61,11 @@ def compare_errors(before: tuple[Export, Shared], after: tuple[Export, Shared]) 
 
 
 def _changed_first(count: str) -> list[Column]:
-    from pyspark.sql import functions as F
-
     order = F.array_position(F.lit(["worse", "new", "better", "gone", "same"]), F.col("verdict"))
     return [order, F.desc(F.greatest(F.coalesce(f"{count}_a", F.lit(0)), F.coalesce(f"{count}_b", F.lit(0))))]
 
 
 def _period(export: Export, shared: Shared) -> DataFrame:
-    from pyspark.sql import functions as F
-
     from .overview import overview
     from .settings_in_force import settings_in_force
     from .time_to_success import time_to_success
@@ -95,23 +88,17 @@ def _period(export: Export, shared: Shared) -> DataFrame:
 
 
 def _errors(export: Export, shared: Shared, side: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
     counts = {"messages": F.count(F.lit(1)), "succeeded": F.count_if("won"), "died": F.count_if("died")}
     known = shared.fates().where(F.col("error_class") != UNKNOWN)
     return known.groupBy("broker_id", "queue", "error_class").agg(*(count.alias(f"{name}_{side}") for name, count in counts.items()))
 
 
 def _came(export: Export, side: str) -> DataFrame:
-    from pyspark.sql import functions as F
-
     return export.deliveries_by_minute.groupBy("broker_id", "queue").agg(F.sum(F.col("sent") + F.col("moved_in")).alias(f"came_{side}"))
 
 
 def _verdict(part: str, whole: str) -> Column:
     """Two shares differ where they are further apart than chance would bring them (pooled standard error)."""
-    from pyspark.sql import functions as F
-
     n_a, n_b = F.col(f"{whole}_a"), F.col(f"{whole}_b")
     pooled = (F.col(f"{part}_a") + F.col(f"{part}_b") + 1) / (n_a + n_b + 2)
     # At most 1, also where a message failed in more stays than it was counted in.

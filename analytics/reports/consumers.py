@@ -6,12 +6,10 @@ keeps them. Exports of schema version 1 count successes only, and of a broker th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from ..spark.session import in_one_piece, settled
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 #: Fewer deliveries than this say nothing about a consumer.
 ENOUGH = 10
@@ -38,9 +36,6 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
     ``window_p90_ms``: of the failed, from assigned to given, which is time in the consumer's window while others might have been free.
     Null: none. ``slow``, ``hoards``: against the median consumer of the queue; ``greedy``: far more than its fair share.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     each = settled(_each(attempts, served))
     queue = Window.partitionBy("broker_id", "queue")
     several = F.count(F.lit(1)).over(queue) > 1
@@ -69,8 +64,6 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
 
 
 def _each(attempts: DataFrame, served: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     # The connection's part of the name is another one after a restart.
     number = F.substring_index("consumer", "/", -1)
     name = F.when(F.col("client_id").isNull(), F.col("consumer")).otherwise(number).alias("consumer")
@@ -111,9 +104,6 @@ def _each(attempts: DataFrame, served: DataFrame) -> DataFrame:
 
 def _together(each: DataFrame) -> DataFrame:
     """Each of the COMPARED largest -> ``together``, ``all_deliveries`` and ``even`` of those that were there when it was."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     largest = Window.partitionBy("broker_id", "queue").orderBy(F.desc("deliveries"), *WHO)
     names = [*WHO, "deliveries", "from_us", "to_us"]
     some = settled(each.withColumn("rank", F.row_number().over(largest)).where(F.col("rank") <= COMPARED).select(*names))
@@ -137,8 +127,6 @@ def _joined(left: DataFrame, right: DataFrame, how: str) -> DataFrame:
     """By WHO, where null is like null."""
     from functools import reduce
     from operator import and_
-
-    from pyspark.sql import functions as F
 
     renamed = right.withColumnsRenamed({name: f"_{name}" for name in WHO})
     same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"_{name}")) for name in WHO))

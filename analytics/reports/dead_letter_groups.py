@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from .clusters import plain_text
 from .dead_letters import AGES
 from .fates import UNKNOWN
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 LIMIT = 1_000
 #: A column for each of AGES, in their order.
@@ -23,8 +21,6 @@ def dead_letter_groups(deaths: DataFrame, faults: DataFrame, exported_at_us: int
     ``deaths``, ``remaining`` (still in a dead-letter queue), and of the deaths those ``under_hour``, ``under_day``, ``under_week`` old and
     ``older``.
     """
-    from pyspark.sql import functions as F
-
     age_s = (F.lit(exported_at_us) - F.unix_micros("died_at")) / 1_000_000
     rank = F.lit(len(AGES) - 1)
     for index, (_, below_s) in reversed(list(enumerate(AGES[:-1]))):

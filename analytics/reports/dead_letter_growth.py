@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from .storms import fine_from, is_recent
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 #: Fewer deaths than this show no trend.
 ENOUGH = 20
@@ -22,9 +20,6 @@ NOTICED = 0.2
 
 def dead_letter_growth(deaths: DataFrame) -> DataFrame:
     """One row for each broker, queue and hour with dead letters: ``deaths``, and ``so_far``: those until its end."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     queue = Window.partitionBy("broker_id", "queue").orderBy("hour").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
         deaths.groupBy("broker_id", "queue", F.date_trunc("hour", "died_at").alias("hour"))
@@ -41,8 +36,6 @@ def dead_letter_trend(deaths: DataFrame, deliveries_by_minute: DataFrame, export
     grow from day to day (least squares over PARTS equal parts of the time); ``verdict``: ``growing``, ``falling``, ``steady``,
     ``uneven`` (the halves differ, but for some bad hours and not a trend), ``too-few``.
     """
-    from pyspark.sql import functions as F
-
     fine = F.broadcast(deliveries_by_minute.groupBy("broker_id").agg(fine_from(F.lit(True)).alias("fine_from")))
     counted = deliveries_by_minute.join(fine, "broker_id").where(F.expr("minute >= fine_from") | is_recent(exported_at_us))
     began = counted.agg(F.unix_micros(F.min("minute")).alias("began_us"))

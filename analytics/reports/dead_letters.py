@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 #: (name, younger than so many seconds); in order of age.
 AGES = (("under 1 hour", 3_600), ("1 to 24 hours", 86_400), ("1 to 7 days", 7 * 86_400), ("7 days and more", None))
@@ -17,8 +15,6 @@ def dead_letters(deaths: DataFrame, exported_at_us: int) -> DataFrame:
     ``error_class``: of the last attempt, where failing was the reason; else the reason. ``age``, numbered by ``age_rank``: from
     death to export. ``deaths``; ``remaining``: of these, those that are still in a dead-letter queue; ``first_died_at``, ``last_died_at``.
     """
-    from pyspark.sql import functions as F
-
     age_s = (F.lit(exported_at_us) - F.unix_micros("died_at")) / 1_000_000
     name, rank = F.lit(AGES[-1][0]), F.lit(len(AGES) - 1)
     for index, (age, below_s) in reversed(list(enumerate(AGES[:-1]))):

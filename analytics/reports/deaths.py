@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 ENTRY = ("broker_id", "sequence")
 #: Reasons that are not the consumer's: the last error, if there was one, is not the cause. All others are, also the name of a rule.
@@ -25,9 +23,6 @@ def deaths(
     was the reason; ``target_queues``, ``lies_in``: where it was put, and where a copy is; ``deaths``: how many, 1 but for those that were
     only counted.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     failing = ~F.col("reason").isin(*OTHERWISE)
     died = dead_letters.select(
         *("broker_id", "message_id", "queue", "address", "died_at", F.lit("dead-lettered").alias("outcome"), "reason"),
@@ -67,6 +62,4 @@ def deaths(
 
 def _sent_to_all(entries: DataFrame) -> DataFrame:
     """``entries``, told to be FEW where they are: else every attempt would be moved and sorted to find theirs."""
-    from pyspark.sql import functions as F
-
     return F.broadcast(entries) if entries.limit(FEW + 1).count() <= FEW else entries

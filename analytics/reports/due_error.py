@@ -4,10 +4,8 @@ a busy queue, no consumer, a late timer, or by hand, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 #: A median lateness above this is called late. The broker's timer looks at least every second.
 LATE_MS = 1_000
@@ -20,8 +18,6 @@ def due_error(ordered: DataFrame) -> DataFrame:
     them another time, or a clock went back), and how late the others were assigned to a consumer: ``p50_ms``, ``p99_ms``, ``max_ms`` (null:
     there is none), and counts by lateness: BINS; ``late``. Only retries that failed have a row, so only they are seen.
     """
-    from pyspark.sql import functions as F
-
     # The broker keeps times by the millisecond: less than that is no error.
     error_ms = F.floor((F.unix_micros("assigned_at") - F.unix_micros("was_due_at") + 999) / 1000)
     return (
@@ -51,8 +47,6 @@ def due_error(ordered: DataFrame) -> DataFrame:
 
 
 def _binned() -> list[Column]:
-    from pyspark.sql import functions as F
-
     counts, above = [], None
     for name, end in BINS.items():
         after = F.lit(True) if above is None else F.col("error_ms") > above

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 LIMIT = 50
 #: By which programs know a message.
@@ -19,8 +17,6 @@ def failed_most(messages: DataFrame, attempts: DataFrame, limit: int = LIMIT) ->
     the latest entry; ``failed_in``: the queue they failed in last; ``last_error_class``, ``last_error_text``, ``last_failed_at``: of the
     last attempt on record, null where history has forgotten it; ``first_failed_at``: of the first on record.
     """
-    from pyspark.sql import functions as F
-
     key = ["broker_id", "message_id"]
     # Numbers first, of all messages; what is shown of one is then looked up for a few.
     failed = messages.where("failed_attempts > 0").groupBy(*key).agg(F.sum("failed_attempts").alias("failed_attempts"))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
 from ..spark.session import in_one_piece, kept
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from ..input.export import Export
 
 KEY = ("broker_id", "sequence")
@@ -25,9 +26,6 @@ def in_order(attempts: DataFrame) -> DataFrame:
     right before it had said that this one was due (null: none, or not on record). Those of an entry lie together, in their order, so that
     what is asked of entries moves and sorts attempts once; an entry's are never in memory as one value.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     entry = Window.partitionBy(*KEY).orderBy("attempt")
     follows = F.col("attempt") - F.lag("attempt").over(entry) == 1
     return attempts.select(
@@ -40,8 +38,6 @@ def weighed(attempts: DataFrame, cut: Collection[str] = ()) -> DataFrame:
     """The attempts on record, and how many each ``stands_for``: the last of an entry also for those that have no record
     (``max-redelivery-records``). ``cut``: brokers of which what was before the first on record may have been before the window.
     """
-    from pyspark.sql import functions as F
-
     last, begin = F.max("attempt"), F.when(F.col("broker_id").isin(*cut), F.min("attempt") - 1).otherwise(0)
     trimmed = attempts.groupBy(*KEY).agg(last.alias("attempt"), (last - begin - F.count(F.lit(1))).alias("lost")).where("lost > 0")
     stands_for = (1 + F.coalesce("lost", F.lit(0))).alias("stands_for")
@@ -59,8 +55,6 @@ def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:
     - ``took_ms``: from the first failure to the success or the death, or to the last failure where there was neither;
     - ``success_ms``: from sending to success, null where there was none.
     """
-    from pyspark.sql import functions as F
-
     at_home = F.col("queue") == F.col("home_queue")
     one = F.struct("at", "sequence", "attempt", "error_class", "policy", "rule")
     of_message = attempts.where(at_home).groupBy(*MESSAGE).agg(F.min(one).alias("first"), F.max(one).alias("last"))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from .clusters import plain_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 #: The time on record is looked at in so many parts.
 SLOTS = 24
@@ -26,8 +24,6 @@ def faults(known: DataFrame, attempts: DataFrame, kinds: DataFrame, deliveries_b
 
     ``attempts``: fates.weighed; ``kinds``: clusters.faults.
     """
-    from pyspark.sql import functions as F
-
     began = F.broadcast(deliveries_by_minute.agg(F.unix_micros(F.min("minute")).alias("began_us")))
     slot = F.floor(SLOTS * (F.unix_micros("at") - F.col("began_us")) / F.greatest(until_us - F.col("began_us"), F.lit(1)))
     of_slot = (
@@ -72,8 +68,6 @@ def redrive_yield(died: DataFrame, known: DataFrame, redrives: DataFrame, messag
     to succeed (_likely; null: none was sent back); ``redrive``, ``redrive_state``, ``redrive_why``: the queue's last job; ``command``
     that sends these.
     """
-    from pyspark.sql import functions as F
-
     lying = (
         died.withColumn("dead_letter_queue", F.explode("lies_in"))
         .groupBy(*FAULT, "dead_letter_queue")
@@ -118,8 +112,6 @@ def _likely(well: Column, tried: Column) -> tuple[Column, Column]:
 
 
 def _command() -> Column:
-    from pyspark.sql import functions as F
-
     of_fault = F.concat(F.lit(" --fault "), "fingerprint", F.lit(" --from-queue "), "queue")
     return F.concat(
         F.lit("homing redrive "),

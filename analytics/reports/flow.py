@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 #: Whole ways in the table.
 LIMIT = 1_000
@@ -21,9 +19,6 @@ def flow(messages: DataFrame) -> DataFrame:
     ``messages`` (moves), ``first_at``, ``last_at``, and ``circling``: of these moves those of messages that came back to the source by
     themselves: they had left it before, and nobody sent them back or had them wait since.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     moves = messages.where(_MOVED).withColumn("target", F.explode_outer("target_queues")).where("target IS NOT NULL")
     way = Window.partitionBy("broker_id", "message_id").orderBy("sequence")
     redrives = F.sum(F.col("outcome").isin(*MEANT).cast("int")).over(way)
@@ -50,8 +45,6 @@ def journeys(messages: DataFrame, limit: int = LIMIT) -> DataFrame:
     ``messages`` that went it, ``circles``: it leads
     back to a queue without such a move. Of a message that several queues got, the ways of all copies in the order of their moves.
     """
-    from pyspark.sql import functions as F
-
     one = F.struct("sequence", "queue", "outcome", F.get("target_queues", F.lit(0)).alias("target"))
     moved = (
         messages.where(_MOVED)
@@ -71,7 +64,6 @@ def journeys(messages: DataFrame, limit: int = LIMIT) -> DataFrame:
 
 def _way() -> Column:
     """``moves`` as text."""
-    from pyspark.sql import functions as F
 
     def step(move: Column) -> Column:
         arrow = F.when(move["outcome"].isin(*MEANT), " ⇒ ").otherwise(" → ")
@@ -83,8 +75,6 @@ def _way() -> Column:
 
 def _circles() -> Column:
     """Whether ``moves`` lead through a queue twice with no such move between."""
-    from pyspark.sql import functions as F
-
     nothing = F.struct(F.array().cast("array<string>").alias("seen"), F.lit(False).alias("circles"))
 
     def go(so_far: Column, move: Column) -> Column:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from .storms import fine_from, is_recent
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 #: Of the deliveries of a minute that is down no more than this part succeeds; of the queue's others this part at least.
 DOWN, UP = 0.1, 0.5
@@ -30,8 +28,6 @@ def outage_windows(fates: DataFrame, attempts: DataFrame, deliveries_by_minute: 
     most of those that failed had not failed before, and came from minute to minute or succeeded later. What history keeps by the hour is
     left out.
     """
-    from pyspark.sql import functions as F
-
     runs = _runs(deliveries_by_minute, exported_at_us)
     key, within = list(_RUN[:2]), F.col("at").between(F.col("from_minute"), F.col("to_minute"))
     failed = (
@@ -69,9 +65,6 @@ def outage_windows(fates: DataFrame, attempts: DataFrame, deliveries_by_minute: 
 
 def _runs(deliveries_by_minute: DataFrame, exported_at_us: int) -> DataFrame:
     """Runs of minutes that are down, with at least MINUTES and FAILURES, of queues in which most deliveries succeed otherwise."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     queue = Window.partitionBy(*_RUN[:2])
     in_time = queue.orderBy("minute")
     succeeded, failed = F.col("succeeded"), F.col("failed")

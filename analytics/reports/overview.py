@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from ..spark.session import in_one_piece
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 COUNTS = (
     *("sent", "moved_in", "delivered", "succeeded", "first_try", "failed"),
@@ -34,8 +32,6 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
       wherever they are: ``died`` (dead-lettered), ``ran_out`` (expired), or dropped or taken away;
     - ``success_share``: succeeded among the entries that are over; null where none is.
     """
-    from pyspark.sql import functions as F
-
     counted = deliveries_by_minute.withColumn("transient_here", _transient_here())
     counts = counted.groupBy("broker_id", "queue").agg(*(F.sum(name).alias(name) for name in (*COUNTS, *PASSING)))
     at_home = F.col("home_queue") == F.col("queue")
@@ -92,23 +88,17 @@ def overview(messages: DataFrame, deliveries_by_minute: DataFrame, before: DataF
 
 def _here_before(counts: DataFrame) -> DataFrame:
     """Broker and queue -> ``here_before``: of ``counts``, what came and did not leave."""
-    from pyspark.sql import functions as F
-
     left = sum((F.col(name) for name in ENDS), F.coalesce("lost", F.lit(0)))
     return counts.groupBy("broker_id", "queue").agg(F.sum(F.col("sent") + F.col("moved_in") - left).alias("here_before"))
 
 
 def _came_less_gone() -> Column:
     """What must be here, less what has a row and is."""
-    from pyspark.sql import functions as F
-
     came = F.col("here_before") + F.col("sent") + F.col("moved_in")
     return came - sum((F.col(name) for name in (*ENDS, *HERE)), F.col("lost"))
 
 
 def _transient_here() -> Column:
     """Messages that were not durable, came, and did not leave; none are counted in exports that do not tell."""
-    from pyspark.sql import functions as F
-
     gone = sum((F.col(f"transient_{name}") for name in ENDS), F.col("kept") + F.col("lost"))
     return F.col("transient_sent") + F.col("transient_moved_in") - gone

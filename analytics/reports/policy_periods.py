@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ..what_if.policy import regex_of, specificity
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 #: The settings that decide when and how often a message is tried again; policies hold them under these names.
 DECIDING = ("max_delivery_attempts", "redelivery_delay_ms", "redelivery_delay_multiplier", "max_redelivery_delay_ms")
@@ -53,7 +53,6 @@ def policy_periods(attempts: DataFrame, policies: DataFrame, settings: DataFrame
     as in settings_in_force, the policy's settings of DECIDING, and all in ``settings_json``.
     """
     import pyarrow as pa
-    from pyspark.sql import functions as F
 
     # A queue's settings are those of its own address: a dead-letter queue's are not those of what is in it.
     addresses = queues.groupBy(*_QUEUE).agg(F.max_by("address", "created_at").alias("address"))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 #: How far back it reaches.
 REACH_S = 600
@@ -17,8 +15,6 @@ def recent_load(attempts: DataFrame, messages: DataFrame, exported_at_us: int) -
 
     Of what is on record by itself: messages that succeeded at once are counted by the minute (``retry_load``).
     """
-    from pyspark.sql import functions as F
-
     since = F.timestamp_micros(F.lit(exported_at_us - REACH_S * 1_000_000).cast("long"))
     one, none = F.lit(1), F.lit(0)
     failed = attempts.where(F.col("at") >= since).select(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from ..spark.session import settled
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 #: What is compared. Where two explain a fault alike the first of these is said to.
 KINDS = ("version", "host", "client_id")
@@ -33,9 +31,6 @@ def releases(attempts: DataFrame, served: DataFrame) -> DataFrame:
 
     A message that fails with others, too, fails for a reason of its own. Deliveries of a slice are reckoned, and no whole number.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     failed, there = settled(_failed(attempts)), settled(_there(served))
     whose, by_slice = [*_FAULT, "kind"], [*_WHOSE[:3], "slice"]
     # Who did not fail so in a slice in which others did was there all the same.
@@ -87,8 +82,6 @@ def releases(attempts: DataFrame, served: DataFrame) -> DataFrame:
 def _failed(attempts: DataFrame) -> DataFrame:
     """The fault's messages that failed with one name of a kind only, in the slice of the first time: ``failed``, ``first_at``,
     ``last_at``."""
-    from pyspark.sql import functions as F
-
     sets = {kind: F.collect_set(kind) for kind in KINDS}
     messages = attempts.groupBy(*_FAULT, "message_id").agg(F.min("at").alias("at"), *(each.alias(kind) for kind, each in sets.items()))
     lone = messages.withColumns({kind: F.when(F.size(kind) == 1, F.col(kind)[0]) for kind in KINDS})
@@ -101,9 +94,6 @@ def _failed(attempts: DataFrame) -> DataFrame:
 
 def _there(served: DataFrame) -> DataFrame:
     """What each name was given in a slice in which others were there, too: ``deliveries``, and ``others`` of all of these."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     begin, end = F.coalesce("first_at", "hour"), F.coalesce("last_at", F.col("hour") + F.expr("INTERVAL 3599 SECONDS"))
     slices = F.sequence(_slice(begin), F.greatest(_slice(begin), _slice(end)))
     given = (F.col("succeeded") + F.coalesce("failed", F.lit(0))) / F.size(slices)
@@ -119,14 +109,10 @@ def _there(served: DataFrame) -> DataFrame:
 
 
 def _slice(at: Column | str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.floor(F.unix_seconds(at) / SLICE_S)
 
 
 def _named(frame: DataFrame) -> DataFrame:
     """``frame`` once for each kind of name that its program told: ``kind``, ``name``."""
-    from pyspark.sql import functions as F
-
     told = F.array(*(F.struct(F.lit(kind).alias("kind"), F.col(kind).alias("name")) for kind in KINDS))
     return frame.withColumn("told", F.explode(told)).select("*", "told.*").where("name IS NOT NULL").drop("told", *KINDS)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 COUNTS = ("succeeded_first", "succeeded_retry", "failed_first", "failed_retry", "wasted", "failed_ms")
 _MINUTE = ("broker_id", "queue", "minute")
@@ -19,8 +17,6 @@ def retry_load(attempts: DataFrame, deliveries_by_minute: DataFrame, messages: D
     All from counts, which are of every delivery, however few attempts the broker keeps of each message. Exports of schema version 1 do
     not tell ``failed_first`` and ``failed_ms``; there they are of the attempts on record.
     """
-    from pyspark.sql import functions as F
-
     counted = deliveries_by_minute.where("succeeded > 0 OR failed > 0")
     held_us = F.greatest(F.unix_micros("at") - F.unix_micros("given_at"), F.lit(0))
     unknown = counted.where("failed > 0 AND failed_first IS NULL").select(*_MINUTE)

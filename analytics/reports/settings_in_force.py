@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 
 from .policy_periods import DECIDED, DECIDING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 #: The part that was dead-lettered must change by more than so many standard errors to be better or worse.
 ERRORS = 3.0
@@ -28,9 +26,6 @@ def settings_in_force(fates: DataFrame, periods: DataFrame) -> DataFrame:
     ``retries``, ``wasted`` (retries of dead letters), ``died_share`` (of those that are over). ``verdict`` on the change of that
     share against the period before: ``better``, ``worse``, ``same``; ``first`` where there was none.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     took = F.col("took_ms")
     over = F.col("succeeded") + F.col("died")
     summed = (

@@ -4,10 +4,8 @@ fell due than the queue is used to, so that they came back all at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 #: A minute with at least so many retries, and at least this part of its deliveries, belongs to a storm.
 RETRIES, PART = 30, 0.5
@@ -28,9 +26,6 @@ def retry_storms(load: DataFrame, exported_at_us: int, limit: int = LIMIT) -> Da
 
     Counts that history keeps by the hour or the day are left out: what came in a minute is not known, nor what failed then.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     queue = Window.partitionBy("broker_id", "queue").orderBy("minute")
     load = load.withColumn(
         "fine_from", fine_from(F.col("succeeded_first") + F.col("succeeded_retry") > 0).over(Window.partitionBy("broker_id", "queue"))
@@ -61,16 +56,12 @@ def retry_storms(load: DataFrame, exported_at_us: int, limit: int = LIMIT) -> Da
 
 def fine_from(counted: Column) -> Column:
     """An aggregate over counts: from when on they are by the minute. Older ones are by whole hours, or coarser. Null: there are none."""
-    from pyspark.sql import functions as F
-
     on_the_hour = F.unix_seconds("minute") % 3600 == 0
     return F.min(F.when(counted & ~on_the_hour, F.date_trunc("hour", "minute")))
 
 
 def is_recent(exported_at_us: int) -> Column:
     """Counts that begin less than an hour before the export are by the minute, on the hour too; unless ``history-retention`` is shorter."""
-    from pyspark.sql import functions as F
-
     return F.unix_micros("minute") > F.lit(exported_at_us - _HOUR_US)
 
 
@@ -80,9 +71,6 @@ def thundering_herds(attempts: DataFrame, limit: int = LIMIT) -> DataFrame:
     spread and came back together, which a collision avoidance factor breaks up; failures of one moment come back together by any fixed
     delay.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     seconds = (
         attempts.where("due_at IS NOT NULL")
         .groupBy("broker_id", "queue", F.date_trunc("second", "due_at").alias("second"))

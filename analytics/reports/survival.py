@@ -7,10 +7,10 @@ its last failure and counts until then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 #: pandas comes without types.
 Table = Any
@@ -32,7 +32,6 @@ def survival(fates: DataFrame) -> DataFrame:
     """
     import pandas as pd
     import pyarrow as pa
-    from pyspark.sql import functions as F
 
     made = F.when(F.col("won"), F.col("tries")).otherwise(F.col("failed_attempts")).cast("long")
     steps = F.array(
@@ -88,7 +87,5 @@ def _incidence(curve: Table) -> Table:
 
 
 def _rounded_up(name: str) -> Column:
-    from pyspark.sql import functions as F
-
     step = F.ceil(STEPS * F.log10(F.greatest(F.col(name), F.lit(1))))
     return F.round(F.pow(F.lit(10.0), step / STEPS)).cast("long")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 #: Percentiles are true elements of the data while a group has fewer than this many messages, and off by at most 1/this in rank beyond.
 ACCURACY = 10_000
@@ -17,8 +15,6 @@ def time_to_success(fates: DataFrame) -> DataFrame:
     ``messages`` that succeeded after failing; from send to success in milliseconds ``p50_ms``, ``p90_ms``, ``p99_ms`` (the smallest
     time within which that share had succeeded), ``mean_ms``, ``max_ms``; and attempts they needed: ``mean_attempts``, ``max_attempts``.
     """
-    from pyspark.sql import functions as F
-
     nobody = F.lit(None).cast("string")
     # As rows, not as grouping sets, of which Spark no longer knows that they are in one piece, where all is.
     groups = F.array(

@@ -12,12 +12,11 @@ import math
 import operator
 from collections.abc import Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 from .simulate import KEY, QUEUE, play, uniform
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 #: Stands for all queues of all brokers together; nothing has this name.
 ALL = "\0"
@@ -39,8 +38,6 @@ def play_all(entries: DataFrame, placed: DataFrame, chances: DataFrame, seed: in
 
 def details_played(played: DataFrame, placed: DataFrame, seed: int, replicates: int) -> DataFrame:
     """``broker_id``, ``queue``, ``replicate``, ``peak_per_s``, ``out_of_order``. ``played``: play_all."""
-    from pyspark.sql import functions as F
-
     others = placed.where("NOT failed").withColumn("replicate", F.explode(F.sequence(F.lit(0), F.lit(replicates - 1))))
     # That these messages failed, and those did not, was a throw of the dice too: a pair counts as often as one more throw has it, but for
     # what stays as it was.
@@ -49,40 +46,30 @@ def details_played(played: DataFrame, placed: DataFrame, seed: int, replicates: 
 
 def _poisson(drawn: Column) -> Column:
     """How often something happens that happens once on average; ``drawn`` from (0, 1)."""
-    from pyspark.sql import functions as F
-
     chances = [sum(math.exp(-1) / math.factorial(n) for n in range(most + 1)) for most in range(7)]
     return reduce(operator.add, [(drawn > F.lit(chance)).cast("int") for chance in chances])
 
 
 def details_recorded(entries: DataFrame, placed: DataFrame) -> DataFrame:
     """``broker_id``, ``queue``, ``peak_per_s``, ``out_of_order``. ``placed``: placed_by_key."""
-    from pyspark.sql import functions as F
-
     times = F.when(F.col("success_ms").isNull(), F.col("failures_ms")).otherwise(F.array_append("failures_ms", F.col("success_ms")))
     ordered = entries.join(placed.where("failed").select(*KEY, "order_key", "before"), list(KEY), "left").withColumn("times_ms", times)
     return _details(ordered, placed.where("NOT failed"), [], F.lit(1))
 
 
 def _details(played: DataFrame, others: DataFrame, keys: list[str], weight: Column) -> DataFrame:
-    from pyspark.sql import functions as F
-
     joined = _peaks(played, keys).join(_disorder(played, others, keys, weight), [*QUEUE, *keys], "full")
     return joined.select(*QUEUE, *keys, *(F.coalesce(name, F.lit(0)).alias(name) for name in DETAILS))
 
 
 def and_all(frame: DataFrame) -> DataFrame:
     """Each row of a broker and queue, and once more as a part of ALL."""
-    from pyspark.sql import functions as F
-
     every = F.array(F.struct(*QUEUE), F.struct(*(F.lit(ALL).alias(name) for name in QUEUE)))
     return frame.withColumn("both", F.explode(every)).select("both.*", *(name for name in frame.columns if name not in QUEUE))
 
 
 def _peaks(played: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Retries only: the first attempts are the producers' doing, not the policy's."""
-    from pyspark.sql import functions as F
-
     retries = F.explode(F.slice("times_ms", F.lit(2), F.greatest(F.size("times_ms") - 1, F.lit(0))))
     second = F.floor((F.unix_micros("first_at") + F.round(F.col("retry_ms") * 1000)) / 1_000_000)
     exploded = played.select(*keys, *QUEUE, "first_at", retries.alias("retry_ms"))
@@ -100,9 +87,6 @@ def placed_by_key(messages: DataFrame, entries: DataFrame) -> DataFrame:
 
     ``failed``: one of ``entries``; the others, which succeeded at once at ``at_us``, are here where a neighbour failed.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     queues = entries.groupBy(*QUEUE).agg(F.bool_or(F.col("message_key").isNotNull()).alias("has_keys"))
     failed = entries.select(*KEY, "queue", "message_key", F.lit(True).alias("failed"), F.lit(None).cast("long").alias("at_us"))
     at_once = messages.where("failed_attempts = 0 AND outcome = 'succeeded'").select(
@@ -121,9 +105,6 @@ def placed_by_key(messages: DataFrame, entries: DataFrame) -> DataFrame:
 
 
 def _disorder(played: DataFrame, others: DataFrame, keys: Sequence[str], weight: Column) -> DataFrame:
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     at_us = F.unix_micros("first_at") + F.round(F.col("success_ms") * 1000).cast("long")
     names = [*keys, *KEY, "queue", "order_key", "before", "failed", "at_us", "same"]
     placed = played.where("order_key IS NOT NULL").withColumns({"failed": F.lit(True), "at_us": at_us}).select(*names)

@@ -7,10 +7,8 @@ trouble of their own, or each attempt is a throw of the dice, runs are short.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
 
 #: A run of fewer attempts is short, and this part of all attempts may not be in short ones.
 ENOUGH, MOSTLY = 5, 0.9
@@ -26,8 +24,6 @@ def outages(entries: DataFrame) -> DataFrame:
 
     ``entries``: of failed_entries. Dead letters of outages only are their victims; what failed amid successes had trouble of its own.
     """
-    from pyspark.sql import functions as F
-
     began = F.unix_micros("first_at")
 
     def event(ms: Column, first: Column, won: bool) -> Column:
@@ -61,9 +57,6 @@ def _runs(events: DataFrame) -> DataFrame:
     """Attempts after each other that ended alike: ``won``, ``count``, of them ``met`` for the first time, ``from_us``, ``to_us``, and the
     ends of the runs beside it.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
     one = Window.partitionBy(*FAULT)
     in_time, by_run = one.orderBy("at_us", "won"), one.orderBy("run")
     begins = (F.lag("won").over(in_time) != F.col("won")).cast("int")

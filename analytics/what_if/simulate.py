@@ -22,15 +22,14 @@ the seed, the replicate and the message, so a seed gives the same answer on any 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from ..errors import AnalyticsError
 from .cure import LAST, drawn
 from .outages import FAULT
 from .policy import ENDLESS, MAX_DELAY_MS, Policies, in_force_policy
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 REPLICATES = 40
 #: Failed entries of one queue that a replicate plays at most: of more it plays a share, another one each time, and reckons it up.
@@ -43,15 +42,11 @@ CHANGING = ("delivery_limit", "expired", "deleted")
 
 def uniform(seed: int, what: str, *columns: str | Column) -> Column:
     """In (0, 1), from the seed, what it is for, and the columns."""
-    from pyspark.sql import functions as F
-
     return (F.shiftrightunsigned(F.xxhash64(F.lit(seed), F.lit(what), *columns), 11) + 0.5) / F.lit(float(1 << 53))
 
 
 def _early(seed: int) -> Column:
     """Whether trouble passes early between a failure and a success, or late, in one replicate as a whole: an exponent of a throw."""
-    from pyspark.sql import functions as F
-
     return F.exp(1.1 * (2 * uniform(seed, "early", "replicate") - 1))
 
 
@@ -66,8 +61,6 @@ def failed_entries(messages: DataFrame, attempts: DataFrame, until_us: int | Non
     ``ruled``: a rule had a say; ``over_ms``: no attempt comes later, for the message has expired or was taken away then, or the record
     ends (``until_us``, since 1970); null: neither.
     """
-    from pyspark.sql import functions as F
-
     one = F.struct("attempt", "at", "due_at", "error_class", "message_key", "policy", "rule")
     # At most 100 records a message: max-redelivery-records.
     recorded = attempts.groupBy(*KEY).agg(F.sort_array(F.collect_list(one)).alias("recorded"))
@@ -122,8 +115,6 @@ def hazards_of(entries: DataFrame) -> DataFrame:
 
     ``won`` of ``risk``, and for how long these had waited, ``gap_ms``: arrays by attempt, from the second to LAST.
     """
-    from pyspark.sql import functions as F
-
     times = F.when(F.col("success_ms").isNull(), F.col("failures_ms")).otherwise(F.array_append("failures_ms", F.col("success_ms")))
     each = (
         entries.where("NOT verdict AND (size(failures_ms) > 1 OR success_ms IS NOT NULL)")
@@ -147,7 +138,6 @@ def chances_of(hazards: DataFrame, outages: DataFrame, seed: int, replicates: in
     """For each broker, queue, class and replicate: ``chance``, ``hopeless``, ``late_ms`` (cure.drawn), and where time decided ``down``:
     from when to when (``from_us``, ``to_us``), drawn between the attempts that show it; null elsewhere.
     """
-    from pyspark.sql import functions as F
 
     def down(each: Column, number: Column) -> Column:
         # It began before its first failure, by about as much as messages are apart; it ended before the first success.
@@ -185,8 +175,6 @@ def with_policy(entries: DataFrame, policies: Policies, recorded: DataFrame | No
     What is collected is one row for each set of patterns that some address matches, declaration, and policy: bounded by settings, not
     messages. Raises AnalyticsError nothing-to-simulate where no address is left.
     """
-    from pyspark.sql import functions as F
-
     dotted = F.concat(F.coalesce("address", "queue"), F.lit("."))
     names = [F.when(dotted.rlike(regex), F.lit(pattern)) for pattern, regex in policies.patterns()]
     known = entries.withColumns({"in_force": F.lit(""), "declared": F.lit("")})
@@ -227,8 +215,6 @@ def play(entries: DataFrame, chances: DataFrame, seed: int, replicates: int, *, 
     ``entries``: of ``with_policy``; its columns ``keep`` come along. ``chances``: of ``chances_of``. With ``times``: all of them, and
     ``times_ms`` of every attempt from the first failure on; else at most PLAYED of each queue.
     """
-    from pyspark.sql import functions as F
-
     most = F.lit(2**60 if times else PLAYED)
     of_queue = entries.groupBy(*QUEUE).agg(
         F.percentile_approx("lag_ms", 0.5).alias("typical_lag_ms"), F.greatest(F.lit(1.0), F.count(F.lit(1)) / most).alias("weight")
@@ -291,24 +277,18 @@ def play(entries: DataFrame, chances: DataFrame, seed: int, replicates: int, *, 
 
 def _numbers() -> Column:
     """The attempts after the first that the new policy allows, up to a verdict; none where it is the one in force."""
-    from pyspark.sql import functions as F
-
     allowed = F.least(F.size("delays_ms") + 1, F.lit(ENDLESS + 1), F.when(F.col("verdict"), F.col("failed_attempts")))
     none = F.array().cast("array<int>")
     return F.when(F.col("same") | (allowed < 2), none).otherwise(F.sequence(F.lit(2), allowed))
 
 
 def _start(times: bool) -> Column:
-    from pyspark.sql import functions as F
-
     no = F.lit(False)
     fields = [F.lit(0.0).alias("at_ms"), F.lit(1).alias("n"), no.alias("won"), no.alias("over"), F.lit(0).alias("known")]
     return F.struct(*fields, *([F.array(F.lit(0.0)).alias("times_ms")] if times else []))
 
 
 def _is_down(at_ms: Column) -> Column:
-    from pyspark.sql import functions as F
-
     at_us = F.col("begin_us") + at_ms * 1000
     # A microsecond lost in rounding is none of up time.
     return F.exists("down", lambda each: (each["from_us"] - 1 <= at_us) & (at_us <= each["to_us"] + 1))
@@ -316,8 +296,6 @@ def _is_down(at_ms: Column) -> Column:
 
 def _step(end: Column, n: Column, seed: int, who: tuple[str, ...], times: bool) -> Column:
     """The nth attempt of a message that has not succeeded yet; one that has stays as it is."""
-    from pyspark.sql import functions as F
-
     base = F.element_at("delays_ms", n - 1)
     drawn = F.when(F.col("full_jitter"), base * uniform(seed, "jitter", *who, n)).otherwise(base)
     sign = 2 * uniform(seed, "spread", *who, n) - 1  # sign and size in one: U(-1, 1) is ± U(0, 1)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from ..spark.session import COMPILED, kept, settled, with_settings
 from .details import ALL, DETAILS, and_all, details_played, details_recorded, placed_by_key, play_all, replicates_with_details
 from .outages import outages
 from .policy import Policies
 from .simulate import QUEUE, REPLICATES, chances_of, failed_entries, hazards_of, play, with_policy
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 LOW, HIGH = 0.05, 0.95
 #: Plays of which so many are over before what would play them is compiled.
@@ -49,8 +47,6 @@ def what_if(
     ``until_us``: as of with_policy and failed_entries. Where more than BLIND of a queue's messages met errors of which nobody saw a second
     attempt, and the new policy makes one, what comes of it cannot be known: ``expected``, ``low`` and ``high`` are null.
     """
-    from pyspark.sql import functions as F
-
     entries = kept(with_policy(failed_entries(messages, attempts, until_us), policies, recorded, queues), small=small)
     chances = kept(chances_of(hazards_of(entries), outages(entries), seed, replicates), small=small)
     record = _recorded(entries)
@@ -90,8 +86,6 @@ def what_if(
 
 
 def _unpivot(frame: DataFrame, keys: list[str], names: list[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
     known = F.col("known_share") if "known_share" in frame.columns else F.lit(None).cast("double")
     knowable = F.col("knowable") if "knowable" in frame.columns else F.lit(True)
     pairs = F.array(*(F.struct(F.lit(name).alias("figure"), F.col(name).cast("double").alias("value")) for name in names))
@@ -101,8 +95,6 @@ def _unpivot(frame: DataFrame, keys: list[str], names: list[str]) -> DataFrame:
 
 def _sums(played: DataFrame) -> DataFrame:
     """One row for each broker, queue and replicate, and one for ALL of them for each replicate."""
-    from pyspark.sql import functions as F
-
     won, weight = F.col("success_ms").isNotNull(), F.first("weight")
     of_queue = played.groupBy(*QUEUE, "replicate").agg(
         F.round(weight * F.sum("deliveries")).alias("deliveries"),
@@ -125,8 +117,6 @@ def _sums(played: DataFrame) -> DataFrame:
 
 
 def _recorded(entries: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as F
-
     won = F.col("success_ms").isNotNull()
     of_queue = entries.groupBy(*QUEUE).agg(
         F.sum(F.col("failed_attempts") + won.cast("int")).alias("deliveries"),
