@@ -49,16 +49,19 @@ class FrameTransport(Transport):
 
 
 class NoHost:
-    def history(self, message_id: int) -> dict[str, Any] | None:
+    def past(self) -> Any:
+        return self
+
+    def history(self, message_id: int) -> Any:
         return None
 
-    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
+    def last_attempts(self, entries: list[tuple[int, int]]) -> Any:
         return [None for _ in entries]
 
     def events(self, *_: object) -> list[Any]:
         return []
 
-    def fault_lives(self, fault_ids: Collection[int]) -> dict[int, FaultLife]:
+    def fault_lives(self, now_ms: int, fault_ids: Collection[int]) -> dict[int, FaultLife]:
         return {}
 
     def failures(self, since_ms: int, most: int) -> Iterator[Any]:
@@ -70,7 +73,7 @@ class NoHost:
     def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
         return {}
 
-    def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
+    def first_and_last(self, queue_ids: list[int], now_ms: int) -> dict[int, tuple[int, int]]:
         return {}
 
     def counts(self, queue_id: int, since_ms: int, width_minutes: int) -> list[dict[str, int]]:
@@ -79,10 +82,10 @@ class NoHost:
     def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]:
         return {}
 
-    def fault_hours(self, fault_ids: list[int]) -> dict[int, list[int]]:
+    def fault_hours(self, fault_ids: list[int], now_ms: int) -> dict[int, list[int]]:
         return {each: [0] * 24 for each in fault_ids}
 
-    def describe_fault(self, fault_ids: list[int]) -> FaultDescription:
+    def describe_fault(self, fault_ids: list[int], now_ms: int) -> FaultDescription:
         return FaultDescription("", "", [0] * 24)
 
     def committed(self, transaction_id: str) -> bool:
@@ -90,35 +93,35 @@ class NoHost:
 
     def record_settings(self) -> None: ...
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> Any:
         return {}
 
     def sockets(self) -> dict[object, Any]:
         return {}
 
-    def settings_in_force(self) -> dict[str, Any]:
+    def settings_in_force(self) -> Any:
         return {}
 
     async def reload(self) -> list[Change]:
         raise Refused("no-config-file", "there is none", "none is needed")
 
-    def start_export(self, with_tracebacks: bool) -> dict[str, Any]:
+    def start_export(self, with_tracebacks: bool) -> Any:
         return {}
 
-    async def discard_export(self) -> dict[str, Any]:
+    async def discard_export(self) -> Any:
         return {}
 
-    def export_status(self) -> dict[str, Any]:
+    def export_status(self) -> Any:
         return {}
 
-    def export_part(self, name: str, offset: int, most: int) -> dict[str, Any]:
+    def export_part(self, name: str, offset: int, most: int) -> Any:
         raise Refused("no-such-export", "there is none", "none is needed")
 
-    def reports(self) -> dict[str, Any]:
+    def reports(self) -> Any:
         return {}
 
-    def report_part(self, name: str, offset: int, most: int) -> dict[str, Any]:
+    def report_part(self, name: str, offset: int, most: int) -> Any:
         raise Refused("no-such-report", "there is none", "none is needed")
 
-    async def backup(self, name: str) -> dict[str, Any]:
+    async def backup(self, name: str) -> Any:
         raise Refused("backup-name", "there is no journal", "none is needed")

@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/config": {"broker/core", "broker/shares"},
     "broker/logs": {"broker/config", "broker/errors", "broker/words"},
     "broker/tls": {"broker/config", "broker/errors"},
-    "broker/auth": {"broker/core", "broker/errors", "broker/logs", "journal/declarations"},
+    "broker/auth": {"broker/answers", "broker/core", "broker/errors", "broker/logs", "journal/declarations"},
     "broker/recording": {
         *("broker/core", "broker/properties", "journal/commit", "journal/contract", "journal/fingerprint"),
         "journal/read",
@@ -101,6 +101,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "broker/management": {
         *(
+            "broker/answers",
             "broker/auth",
             "broker/broker",
             "broker/config",
@@ -113,10 +114,29 @@ ALLOWED: dict[str, set[str]] = {
         "broker/topology",
         "journal/contract",
     },
-    "broker/http": {"broker/auth", "broker/broker", "broker/core", "broker/errors", "broker/management", "broker/steps", "codec"},
+    "broker/http": {
+        "broker/answers",
+        "broker/auth",
+        "broker/broker",
+        "broker/core",
+        "broker/errors",
+        "broker/management",
+        "broker/steps",
+        "codec",
+    },
     "broker/from_activemq": {"broker/auth", "broker/errors"},
     "broker/process": {
-        *("broker", "broker/auth", "broker/broker", "broker/clock", "broker/config", "broker/core", "broker/delivery", "broker/engine"),
+        *(
+            "broker",
+            "broker/answers",
+            "broker/auth",
+            "broker/broker",
+            "broker/clock",
+            "broker/config",
+            "broker/core",
+            "broker/delivery",
+            "broker/engine",
+        ),
         *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/long_work", "broker/management"),
         *(
             "broker/protocols",
@@ -132,10 +152,12 @@ ALLOWED: dict[str, set[str]] = {
         *("journal", "journal/backup", "journal/errors", "journal/export", "journal/migrations", "journal/options", "journal/read"),
         "journal/store",
     },
+    # What management writes and its readers read.
+    "broker/answers": set(),
     # Of the client what applies a patch to a body, which is pure.
     "broker/words": {"broker/core", "client", "codec", "journal/json_text"},
     # A client like any other, and no part of the broker.
-    "broker/console": {"broker/words", "client", "homing", "journal/json_text"},
+    "broker/console": {"broker/answers", "broker/words", "client", "homing", "journal/json_text"},
     "broker/cli": {
         *("analytics", "broker", "broker/auth", "broker/config", "broker/console", "broker/core", "broker/from_activemq", "broker/process"),
         *("broker/properties", "broker/tls", "broker/words", "client", "homing"),

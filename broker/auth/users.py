@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from homing.journal.declarations import DeclarationRecord, UserContent
 
+from ..answers.administration import Granted
+from ..answers.administration import User as Described
 from ..core.rights import Grant, GrantError, Place, Right, Rights, read_grant
 from ..errors import Refused
 from .passwords import check_hash, check_name
@@ -38,11 +40,11 @@ class User(NamedTuple):
             content["ends_ms"] = self.ends_ms
         return content
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Described:
         """For people: no hash."""
-        source = "broker.yaml" if self.configured else "command"
-        ends = {} if self.ends_ms is None else {"ends_ms": self.ends_ms}
-        return {"name": self.name, "grants": [grant.describe() for grant in self.grants], "source": source, **ends}
+        grants: list[Granted] = [{**grant.describe()} for grant in self.grants]
+        described: Described = {"name": self.name, "grants": grants, "source": "broker.yaml" if self.configured else "command"}
+        return described if self.ends_ms is None else {**described, "ends_ms": self.ends_ms}
 
 
 def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, UserContent]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -69,10 +69,9 @@ class Memory:
         already."""
         return self.limit // 2 - (sum(self._kinds) - self._kinds[Kind.FAULTS])
 
-    def describe(self) -> dict[str, Any]:
-        """Bytes: the sum, and by kind of owner, the journal among them."""
-        kinds = {**{kind.name.lower(): size for kind, size in zip(Kind, self.by_kind, strict=True)}, "journal": self._unwritten()}
-        return {"memory_bytes": sum(kinds.values()), "memory": kinds}
+    def describe(self) -> dict[str, int]:
+        """Bytes by kind of owner, the journal among them."""
+        return {**{kind.name.lower(): size for kind, size in zip(Kind, self.by_kind, strict=True)}, "journal": self._unwritten()}
 
 
 class Owner:

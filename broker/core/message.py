@@ -10,7 +10,7 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Final, NamedTuple, NotRequired, TypedDict
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -62,6 +62,11 @@ class HopDetail(TypedDict):
     count: NotRequired[int]
     first_ms: NotRequired[int]
     keys_replaced: NotRequired[bool]
+
+
+class DescribedHop(HopDetail):
+    message_id: int
+    sequence: int
 
 
 class Hop(NamedTuple):
@@ -311,7 +316,7 @@ def overlay(hops: list[Hop], message_id: int) -> Properties:
     return {**_latest(hops, message_id), HOPS: _as_text(hops, message_id)}
 
 
-def describe_hops(hops: list[Hop], message_id: int) -> list[dict[str, Any]]:
+def describe_hops(hops: list[Hop], message_id: int) -> list[DescribedHop]:
     """The hops of a message as they are shown."""
     return [{**hop.detail, "message_id": message_id, "sequence": hop.sequence} for hop in hops]
 

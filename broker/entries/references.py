@@ -80,10 +80,6 @@ class References:
         self.spilled_bytes = 0
         self.spilled: dict[Queue, tuple[int, int]] = {}
 
-    def describe(self) -> dict[str, int]:
-        sizes = {"durable_bytes": self.durable_bytes, "transient_bytes": self.transient_bytes, "spilled_bytes": self.spilled_bytes}
-        return {**sizes, "failed_not_kept": self.failed_not_kept}
-
     @property
     def stored_bytes(self) -> int:
         """Of durable messages, in memory or only on disk."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from ..answers.parts import Waiting
 from ..management.statistics import WHOLE
 
 State = Literal["recovering", "ready", "stopping", "failed"]
@@ -17,7 +18,7 @@ class Health:
         self.state: State = "recovering"
         self.disk_degraded: Callable[[], bool] = lambda: False
         #: See management.statistics.waiting.
-        self.producers_wait: Callable[[], list[dict[str, Any]]] = list
+        self.producers_wait: Callable[[], list[Waiting]] = list
 
     @property
     def ready(self) -> bool:

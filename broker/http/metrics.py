@@ -6,11 +6,12 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final, cast
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
+from ..answers.inventory import AllMessages, HostStatistics
 from ..broker import Broker
 from ..core.counts import COUNTED, Figures, Histogram, none_yet
 from ..core.queue import Queue
@@ -76,7 +77,7 @@ class BrokerFigures:
         meter: Meter,
         version: str,
         *,
-        statistics: Callable[[], dict[str, Any]],
+        statistics: Callable[[], HostStatistics],
         disk_low: Callable[[], bool],
         disk_waits_s: Callable[[], float],
         loop_lag: Histogram,
@@ -102,13 +103,13 @@ class BrokerFigures:
         next_ms = yield from self._next_on_disk()
         return list(self._all(queues, messages, next_ms))
 
-    def _all(self, queues: list[Metric], messages: dict[str, Any], next_ms: int | None) -> Iterator[Metric]:
+    def _all(self, queues: list[Metric], messages: AllMessages, next_ms: int | None) -> Iterator[Metric]:
         yield _gauge("homing_build_info", "The version that runs.", 1, version=self._version)
         statistics, figures = self._statistics(), self._broker.figures()
         yield from self._messages(messages, figures)
         yield from queues
         yield from self._times(messages, figures, next_ms)
-        for name, number in self._meter.open().items():
+        for name, number in cast(dict[str, int], self._meter.open()).items():
             yield _gauge(f"homing_{name}", f"How many {name} there are.", number)
         yield _gauge("homing_queues_staying", "Queues that were to end and stay for what is parked in them.", figures.queues_staying)
         yield _counter("homing_logins_refused", "Logins that were refused.", self._refused())
@@ -122,9 +123,9 @@ class BrokerFigures:
         if (ends_s := self._certificate_ends_s()) is not None:
             yield _gauge("homing_certificate_end_timestamp_seconds", "When the certificate of TLS ends.", ends_s)
 
-    def _messages(self, messages: dict[str, Any], figures: Figures) -> Iterator[Metric]:
+    def _messages(self, messages: AllMessages, figures: Figures) -> Iterator[Metric]:
         for name, (shown, help_text) in _MESSAGES.items():
-            yield _counter(f"homing_messages_{shown}", help_text, messages[name])
+            yield _counter(f"homing_messages_{shown}", help_text, cast(dict[str, int], messages)[name])
         family = CounterMetricFamily("homing_messages_dead_lettered", "Messages that were dead-lettered.", labels=["reason"])
         for reason, number in figures.dead_lettered.items():
             family.add_metric([reason], number)
@@ -186,7 +187,7 @@ class BrokerFigures:
             yield
         return min(times, default=None)
 
-    def _times(self, messages: dict[str, Any], figures: Figures, on_disk_ms: int | None) -> Iterator[Metric]:
+    def _times(self, messages: AllMessages, figures: Figures, on_disk_ms: int | None) -> Iterator[Metric]:
         attempts = figures.attempts
         # Those that succeeded at once are counted anyway.
         first_tries = messages["succeeded"] - sum(attempts.numbers)
@@ -225,18 +226,18 @@ def _waiting(figures: Figures) -> Metric:
     return family
 
 
-def _memory(statistics: dict[str, Any]) -> Iterator[Metric]:
+def _memory(statistics: HostStatistics) -> Iterator[Metric]:
     family = GaugeMetricFamily("homing_memory_bytes", "What is in memory, by the kind of its owner.", labels=["owner"])
     for owner, size in statistics["memory"].items():
         family.add_metric([owner], size)
     yield family
     messages = GaugeMetricFamily("homing_messages_bytes", "What messages in memory take.", labels=["kind"])
-    for kind in ("durable", "transient"):
-        messages.add_metric([kind], statistics[f"{kind}_bytes"])
+    for kind, size in (("durable", statistics["durable_bytes"]), ("transient", statistics["transient_bytes"])):
+        messages.add_metric([kind], size)
     yield messages
 
 
-def _journal(statistics: dict[str, Any]) -> Iterator[Metric]:
+def _journal(statistics: dict[str, float]) -> Iterator[Metric]:
     for name, (shown, help_text, factor) in _COUNTERS.items():
         yield _counter(f"homing_journal_{shown}", help_text, statistics[name] * factor)
     rows = CounterMetricFamily("homing_journal_rows", "Messages' rows in commits; elided: consumed before.", labels=["change"])
@@ -258,8 +259,7 @@ class _Group:
         self.held_ms: list[int] = []
 
     def with_all(self, queues: list[Queue], held_since: dict[Queue, int]) -> _Group:
-        found = states(queues)
-        del found["pending"]
+        found = {name: number for name, number in states(queues).items() if name != "pending"}
         found["dead"] = sum([queue.dead for queue in queues])
         found["ready"] = sum([max(0, queue.ready - queue.dead) for queue in queues])
         self.states.update(found)

@@ -6,10 +6,13 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final
 
+from ..answers.administration import ChangedSettings
+from ..answers.lives import History
+from ..answers.parts import Properties
 from ..broker import Broker
 from ..connection import Connection
 from ..errors import Refused
@@ -42,7 +45,7 @@ from .statistics import Meter
 log = logging.getLogger("homing")
 
 Answer = Callable[[Any], None]
-#: Called with the broker, whoever asks, and the arguments.
+#: Called with the broker, whoever asks, and its arguments by name.
 Handler = Callable[..., Any]
 #: Reads of the journal under way at a time, for all clients together.
 _MAX_READS: Final = 256
@@ -155,7 +158,7 @@ class Calls:
         self._listing = False
         self.meter = Meter(broker)
         #: What some handlers are given besides.
-        self._given: dict[Handler, dict[str, Any]] = {
+        self._given: dict[Handler, Properties] = {
             queues.one: {"meter": self.meter},
             queues.list_queues: {"meter": self.meter},
             connections.list_all: {"sockets": host.sockets},
@@ -164,44 +167,45 @@ class Calls:
             **{handler: {"host": host} for handler in (*READS.values(), *FILES.values(), *PROCESS.values())},
         }
 
-    def run(self, connection: Connection, verb: str, arguments: dict[str, Any], answer: Answer) -> bool:
+    def run(self, connection: Connection, verb: str, arguments: Properties, answer: Answer) -> bool:
         """Runs a verb; ``answer`` gets its value or a Refused, now or later. Returns whether that may be much: then nothing more is to be
         asked on this connection before."""
         try:
             handler = VERBS.get(verb)
             if handler is None:
                 raise Refused("unknown-verb", f"there is no verb {verb[:64]!r}", f"verbs: {', '.join(sorted(VERBS))}")
-            asked = partial(self._ask, verb, partial(handler, self._broker, connection, **self._given.get(handler, {})))
+            asked = partial(self._ask, verb, connection, arguments)
             if verb in LISTS:
-                self._lists.append((asked(arguments), answer))
+                self._lists.append((asked(), answer))
                 if not self._listing:
                     self._list()
             elif verb in AT_ONCE:
-                self._finish(asked(arguments), answer)
+                self._finish(asked(), answer)
             elif verb in CHANGES:
-                self._finish(asked(arguments), partial(self._when_safe, answer))
+                self._finish(asked(), partial(self._when_safe, answer))
             elif verb in SETTINGS:
-                self._finish(asked(arguments), partial(self._settings_set, answer))
+                self._finish(asked(), partial(self._settings_set, answer))
             elif verb in OF_ONE:
-                message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
+                message_id: int = read.number(0, read.MOST)(self._broker, "message_id", arguments.get("message_id") or 0)
                 self._check_room()
-                self._when_safe(lambda: self.start(self._of_one(asked, message_id, arguments), partial(self._when_safe, answer)))
+                self._when_safe(lambda: self.start(self._of_one(asked, message_id), partial(self._when_safe, answer)))
             elif verb in READS:
                 self._check_room()
-                self._broker.when_known(lambda: self.start(asked(arguments), partial(self._when_safe, answer)))
+                self._broker.when_known(lambda: self.start(_later(asked), partial(self._when_safe, answer)))
             elif verb in FILES:
                 self._check_room()
-                self.start(asked(arguments), answer)
+                self.start(asked(), answer)
             else:
                 self._check_room()
-                self.start(asked(arguments), partial(self._when_safe, answer))
+                self.start(asked(), partial(self._when_safe, answer))
         except Exception as error:
             answer(_refusal(error))
         return verb in LISTS or verb in AT_ONCE or verb in READS or verb in FILES
 
-    def _ask(self, verb: str, handler: Handler, *arguments: Any) -> Any:
-        times = self._broker.step_times
-        value = times.call(verb, partial(handler, *arguments))
+    def _ask(self, verb: str, connection: Connection, arguments: Properties, *more: History | None) -> Any:
+        handler, times = VERBS[verb], self._broker.step_times
+        named = {**self._given.get(handler, {}), **read.taken(self._broker, handler, arguments)}
+        value = times.call(verb, partial(handler, self._broker, connection, *more, **named))
         return times.of(verb, value) if isinstance(value, Generator) and verb not in LISTS else value
 
     def _list(self) -> None:
@@ -242,7 +246,7 @@ class Calls:
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    def _settings_set(self, answer: Answer, changed: dict[str, Any] | Refused) -> None:
+    def _settings_set(self, answer: Answer, changed: ChangedSettings | Refused) -> None:
         if not isinstance(changed, Refused) and not changed["dry_run"]:
             self._host.record_settings()
         self._when_safe(answer, changed)
@@ -254,9 +258,13 @@ class Calls:
     def _when_safe(self, callback: Callable[..., None], *values: Any) -> None:
         self._broker.journal.when_safe(partial(callback, *values))
 
-    async def _of_one(self, asked: Callable[..., Steps[Any]], message_id: int, arguments: dict[str, Any]) -> Any:
-        history = await in_thread(lambda: self._host.history(message_id))
-        return await in_turns(self._broker, asked(message_id, history, arguments))
+    async def _of_one(self, asked: Callable[..., Steps[Any]], message_id: int) -> Any:
+        history = await in_thread(lambda: self._host.past().history(message_id))
+        return await in_turns(self._broker, asked(history))
+
+
+async def _later(asked: Callable[[], Awaitable[Any]]) -> Any:
+    return await asked()
 
 
 def _refusal(error: Exception) -> Refused:

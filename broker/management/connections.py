@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from ..answers.inventory import ClosedConnection
+from ..answers.inventory import Connection as DescribedConnection
+from ..answers.parts import Client, Waiting
 from ..auth.access import Who, asks, everywhere, needs
 from ..broker import Broker
 from ..connection import Connection
@@ -12,7 +15,7 @@ from ..core.consumer import NOBODY, Library
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
-from .pages import Listed, listed
+from .pages import Asked, Listed, listed
 
 
 class Socket(Protocol):
@@ -38,13 +41,12 @@ Sockets = Callable[[], Mapping[Any, Socket]]
 
 
 @needs((Right.MONITOR, everywhere), action="connections")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, sockets: Sockets) -> Listed:
-    read.only(arguments, "limit", "after")
+def list_all(broker: Broker, who: Who, *, sockets: Sockets, page: Asked) -> Listed[DescribedConnection]:
     found = sockets()
-    return listed(broker, arguments, broker.connections, lambda each: _describe(each, found.get(each.front_end)))
+    return listed(broker, page, broker.connections, lambda each: _describe(each, found.get(each.front_end)))
 
 
-def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
+def _describe(connection: Connection, socket: Socket | None) -> DescribedConnection:
     """Sizes in bytes. ``memory``: of what it holds unsettled, what its transactions gather, and what is charged to its socket."""
     transactions = connection.transactions.values()
     transaction_bytes, unsent_bytes = sum(each.bytes for each in transactions), socket.unsent_bytes if socket else 0
@@ -70,16 +72,21 @@ def _describe(connection: Connection, socket: Socket | None) -> dict[str, Any]:
     }
 
 
-def described(connection: Connection | None) -> dict[str, Any]:
+def described(connection: Connection | None) -> Client:
     """What its client says of itself, None for what it does not say: ``client`` is its client_id, or what AMQP calls connection_name;
     ``version`` is the program's; ``instrumented``: the library that reports failures for it (``homing instrument``)."""
     client, library = (NOBODY, Library()) if connection is None else (connection.client, connection.library)
-    said = {"client": client.client_id, "product": library.product, "product_version": library.version}
-    said["instrumented"] = library.instrumented
-    return {name: value or None for name, value in {**said, "host": client.host, "version": client.version}.items()}
+    return {
+        "client": client.client_id or None,
+        "product": library.product or None,
+        "product_version": library.version or None,
+        "instrumented": library.instrumented or None,
+        "host": client.host or None,
+        "version": client.version or None,
+    }
 
 
-def _why_blocked(connection: Connection) -> dict[str, Any] | None:
+def _why_blocked(connection: Connection) -> Waiting | None:
     """How many of its producers wait, and the longest of these: since when, and why."""
     producers = [*connection.producers.values(), *([connection.sender] if connection.sender is not None else [])]
     waits = [each.waiting for each in producers if each.waiting is not None]
@@ -90,12 +97,9 @@ def _why_blocked(connection: Connection) -> dict[str, Any] | None:
 
 
 @asks("close_connection")
-def close(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def close(broker: Broker, who: Who, *, connection: read.Text) -> ClosedConnection:
     """Ends a connection. What it holds goes back as at a clean close: nobody is blamed for it."""
-    read.only(arguments, "connection")
-    name = read.text(arguments, "connection")
-    connection = broker.connections.get(name)
-    if connection is None:
-        raise Refused("no-such-connection", f"there is no connection {name}", "homing connections lists all of them")
-    given_back = broker.close_connection(who, connection)
-    return {"connection": name, "given_back": given_back}
+    found = broker.connections.get(connection)
+    if found is None:
+        raise Refused("no-such-connection", f"there is no connection {connection}", "homing connections lists all of them")
+    return {"connection": connection, "given_back": broker.close_connection(who, found)}

@@ -15,7 +15,7 @@ from .host import Host, in_thread, in_turns
 
 async def fault_lives(broker: Broker, host: Host, fault_ids: Collection[int]) -> dict[int, FaultLife]:
     """Of these fault groups."""
-    lives: dict[int, FaultLife] = await in_thread(lambda: host.fault_lives(fault_ids))
+    lives = await in_thread(lambda: host.past().fault_lives(broker.now_ms(), fault_ids))
     for fault_id in fault_ids:
         life, number = lives.get(fault_id, FaultLife()), broker.fault_groups.in_memory[fault_id]
         lives[fault_id] = life._replace(waiting=life.waiting + number, transient=number)
@@ -28,5 +28,5 @@ async def count_chosen(
     """How many the filter takes, by their fault (0: of what is not dead) and where that was; and of these the transient ones."""
     transient = await in_turns(broker, broker.count_in_memory(queue, wanted))
     known, which = broker.count_chosen(queue, wanted)
-    stored = Counter() if which is None else Counter(await in_thread(lambda: host.count_chosen(queue.queue_id, which)))
+    stored = Counter() if which is None else Counter(await in_thread(lambda: host.past().count_chosen(queue.queue_id, which)))
     return known - transient + stored + transient, transient

@@ -6,41 +6,43 @@ What a filter has to look at, message by message, it does for a while: the answe
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Annotated, Final
 
+from ..answers.failures import DeadQueue, Done, Messages
+from ..answers.parts import NumberedPage
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import Dead, FaultGroup
+from ..core.letter_filter import Filter
 from ..core.queue import Queue
 from ..core.rights import Right
 from ..delivery.chosen import PAGES
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from .filters import cursor, read_filter
+from .filters import ALL, Wanted
 from .host import Host, in_thread, in_turns
-from .messages import describe, describe_cause
-from .pages import Shown, on_page, whole
+from .messages import describe_fault, describe_to
+from .pages import AskedByNumber, Shown, whole
 
 _MAX_PAGE: Final = 1_000
 _SOURCES: Final = 20
 
 
 @shown_only(Right.BROWSE)
-async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any] | list[dict[str, Any]]:
+async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber) -> NumberedPage[DeadQueue] | list[DeadQueue]:
     """One for each queue that has dead letters, or where some are parked, the fullest first."""
-    read.only(arguments, "limit", "after")
     groups = {each.fault_id: each for each in broker.faults(who)}
     shown = Shown(broker, who, Right.BROWSE, "dead-letters")
     queues = [each for each in broker.post_office.queues.values() if (each.dead or each.parked) and shown(queue_place(each))]
     fullest = sorted(queues, key=lambda each: (-(each.dead or len(each.parked)), each.name))
-    page, _ = on_page(arguments, fullest)
+    looked_up, _ = page.of(fullest)
     # Now, for they may leave while the rest is looked up.
-    parked = {each: _of_parked(each) for each in page if not each.dead}
+    parked = {each: _of_parked(each) for each in looked_up if not each.dead}
     dead: dict[Queue, list[Dead]] = {}
-    for each in broker.fault_groups.graves.within(set(page)):
+    for each in broker.fault_groups.graves.within(set(looked_up)):
         dead.setdefault(each.queue, []).append(each)
-    times: dict[int, tuple[int, int]] = await in_thread(lambda: host.dead_since([each.queue_id for each in page]))
+    times = await in_thread(lambda: host.past().dead_since([each.queue_id for each in looked_up]))
     transient = Counter[int]()
     for part in await in_turns(broker, broker.dead_in_memory()):
         oldest_ms, newest_ms = times.get(part.queue_id, (part.oldest_ms, part.newest_ms))
@@ -48,17 +50,16 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
         transient[part.queue_id] += part.messages
     just_now = (broker.now_ms(),) * 2
 
-    def describe(queue: Queue) -> dict[str, Any]:
-        if queue in parked:
-            return parked[queue]
-        oldest_ms, newest_ms = times.get(queue.queue_id, just_now)
-        came = {"transient": transient[queue.queue_id], "oldest_ms": oldest_ms, "newest_ms": newest_ms}
-        return {"queue": queue.name, **came, **_of_dead(broker, dead[queue], groups)}
+    def describe(queue: Queue) -> DeadQueue:
+        came = times.get(queue.queue_id, just_now)
+        return parked[queue] if queue in parked else _of_dead(broker, queue, dead[queue], groups, transient[queue.queue_id], came)
 
-    return whole(arguments, fullest, shown, describe)
+    return whole(page, fullest, shown, describe)
 
 
-def _of_dead(broker: Broker, parts: list[Dead], groups: dict[int, FaultGroup]) -> dict[str, Any]:
+def _of_dead(
+    broker: Broker, queue: Queue, parts: list[Dead], groups: dict[int, FaultGroup], transient: int, came: tuple[int, int]
+) -> DeadQueue:
     by_fault: dict[int, int] = {}
     reasons: dict[str, int] = {}
     for each in parts:
@@ -68,9 +69,13 @@ def _of_dead(broker: Broker, parts: list[Dead], groups: dict[int, FaultGroup]) -
     sources = sorted({each.source for each in parts if each.fault_id in groups and each.source})[:_SOURCES]
     settings = [broker.settings_of(source) for source in sources]
     return {
+        "queue": queue.name,
+        "transient": transient,
+        "oldest_ms": came[0],
+        "newest_ms": came[1],
         "messages": sum(by_fault.values()),
         "faults": len(by_fault),
-        "top_fault": None if top is None else {"fault": top.fingerprint, "error_class": top.error_class, "text": top.text},
+        "top_fault": describe_fault(top),
         "top_messages": max(by_fault.values()),
         "reasons": reasons,
         "sources": sources,
@@ -81,11 +86,10 @@ def _of_dead(broker: Broker, parts: list[Dead], groups: dict[int, FaultGroup]) -
     }
 
 
-def _of_parked(queue: Queue) -> dict[str, Any]:
+def _of_parked(queue: Queue) -> DeadQueue:
     """Dead letters that found no place, and stay in the queue that they came from."""
     parked = list(queue.parked.values())
     came = [each.entered_at_ms for each in parked]
-    nothing: dict[str, Any] = {"faults": 0, "top_fault": None, "sent_back": 0, "refused": None}
     return {
         "queue": queue.name,
         "messages": len(parked),
@@ -97,46 +101,52 @@ def _of_parked(queue: Queue) -> dict[str, Any]:
         "sources": [queue.name],
         "owners": [queue.settings.owner] if queue.settings.owner else [],
         "runbooks": [queue.settings.runbook] if queue.settings.runbook else [],
-        **nothing,
+        "faults": 0,
+        "top_fault": None,
+        "sent_back": 0,
+        "refused": None,
     }
 
 
 @asks("browse_chosen")
-def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def peek(
+    broker: Broker,
+    who: Who,
+    *,
+    queue: read.Queue,
+    filter_: Wanted = ALL,
+    limit: Annotated[int, read.number(1, _MAX_PAGE)] = 20,
+    after: read.Number = 0,
+    newest_first: read.Flag = False,
+    pages: Annotated[int, read.number(1, PAGES)] = PAGES,
+) -> Steps[Messages]:
     """A page of what the filter takes, in the order in which it came."""
-    read.only(arguments, "queue", "filter", "limit", "after", "newest_first", "pages")
-    queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", 20, 1, _MAX_PAGE)
-    wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
-    pages = read.number(arguments, "pages", PAGES, 1, PAGES)
-    found, looked_at, after = yield from broker.browse_chosen(who, queue, wanted, cursor(arguments), limit, newest, pages)
-    shown = [
-        {**describe(each), **describe_cause(broker, who, each), "signed_by": broker.editing.signatures_of(each.message)} for each in found
-    ]
-    return {"messages": shown, "looked_at": looked_at, "next": after}
+    found, looked_at, end = yield from broker.browse_chosen(who, queue, filter_, after, limit, newest_first, pages)
+    shown = [describe_to(broker, who, each) for each in found]
+    for each, described in zip(found, shown, strict=True):
+        described["signed_by"] = broker.editing.signatures_of(each.message)
+    return {"messages": shown, "looked_at": looked_at, "next": end}
 
 
 @asks("delete_chosen")
-def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def delete(broker: Broker, who: Who, *, queue: read.Queue, filter_: Wanted = ALL, after: read.Number = 0) -> Steps[Done]:
     """Removes what the filter takes and nobody holds."""
-    read.only(arguments, "queue", "filter", "after")
-    _check_filter(arguments, "homing queue purge removes all of a queue")
-    done = yield from broker.delete_chosen(who, read.queue(broker, arguments), read_filter(broker, arguments), cursor(arguments))
-    return dict(zip(("messages", "looked_at", "next"), done, strict=True))
+    _check_filter(filter_, "homing queue purge removes all of a queue")
+    messages, looked_at, end = yield from broker.delete_chosen(who, queue, filter_, after)
+    return {"messages": messages, "looked_at": looked_at, "next": end}
 
 
 @asks("move_chosen")
-def move(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def move(broker: Broker, who: Who, *, queue: read.Queue, filter_: Wanted = ALL, after: read.Number = 0, to: read.Queue) -> Steps[Done]:
     """Into queue ``to``, failures at 0."""
-    read.only(arguments, "queue", "filter", "after", "to")
-    _check_filter(arguments, "homing redrive QUEUE --to TARGET moves all of a queue")
-    source, target = read.queue(broker, arguments), read.queue(broker, {"queue": arguments.get("to")})
-    if source is target:
-        raise Refused("invalid-argument", f"the messages are in queue {target.name} already", "name another queue")
-    done = yield from broker.move_chosen(who, source, target, read_filter(broker, arguments), cursor(arguments))
-    return dict(zip(("messages", "looked_at", "next"), done, strict=True))
+    _check_filter(filter_, "homing redrive QUEUE --to TARGET moves all of a queue")
+    if queue is to:
+        raise Refused("invalid-argument", f"the messages are in queue {to.name} already", "name another queue")
+    messages, looked_at, end = yield from broker.move_chosen(who, queue, to, filter_, after)
+    return {"messages": messages, "looked_at": looked_at, "next": end}
 
 
-def _check_filter(arguments: dict[str, Any], for_all: str) -> None:
+def _check_filter(wanted: Filter, for_all: str) -> None:
     """``for_all``: what does it with all of a queue."""
-    if not arguments.get("filter"):
+    if wanted == ALL:
         raise Refused("invalid-argument", "the filter is empty, and would take all", f"say which are meant; {for_all}")

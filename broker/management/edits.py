@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from ..answers.lives import EditOfMessage
+from ..answers.lives import Edits as Edited
+from ..answers.parts import Properties
 from ..auth.access import Who, asks
 from ..broker import Broker
 from ..core.edit import Edit, Edits
@@ -16,40 +19,24 @@ from . import arguments as read
 _MOST: Final = 250
 
 
-@asks("edit")
-def edit(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
-    """Of messages of a queue: another body, other properties; the originals end as edited, unless ``keep_original``."""
-    read.only(arguments, "queue", "edits", "to", "keep_original", "signed")
-    queue = read.queue(broker, arguments)
-    target = read.queue(broker, {"queue": arguments["to"]}) if arguments.get("to") is not None else None
-    keep, signed = read.flag(arguments, "keep_original"), read.flag(arguments, "signed")
-    wanted = Edits(_by_number(_maps(arguments.get("edits"))), target, keep, signed)
-    done = yield from broker.edit(who, queue, wanted)
-    return {"edits": [_answer(number, done.get(number), queue) for number in wanted.by_number]}
-
-
-def _maps(given: Any) -> list[dict[str, Any]]:
-    if type(given) is list and 0 < len(given) <= _MOST and all(type(each) is dict for each in given):
-        return given
-    raise Refused("invalid-argument", f"edits must be a list of 1 to {_MOST} maps", "of message_id, body, set and unset")
-
-
-def _by_number(given: list[dict[str, Any]]) -> dict[int, Edit]:
+def _by_number(broker: Broker, name: str, given: Any) -> dict[int, Edit]:
+    if type(given) is not list or not 0 < len(given) <= _MOST or any(type(each) is not dict for each in given):
+        raise Refused("invalid-argument", f"{name} must be a list of 1 to {_MOST} maps", "of message_id, body, set and unset")
     found: dict[int, Edit] = {}
     for each in given:
-        number, edit = _edit(each)
+        number, edit = _edit(broker, each)
         if number in found:
             raise Refused("invalid-argument", f"message {number} has two edits", "give one edit of each message")
         found[number] = edit
     return found
 
 
-def _edit(given: dict[str, Any]) -> tuple[int, Edit]:
-    read.only(given, "message_id", "body", "set", "unset")
-    number = read.number(given, "message_id", 0, 1, read.MOST)
-    body, changes, unset = given.get("body"), given.get("set", {}), given.get("unset", [])
-    if not number:
+def _edit(broker: Broker, given: Properties) -> tuple[int, Edit]:
+    read.only(given, ("message_id", "body", "set", "unset"))
+    if given.get("message_id") is None:
         raise Refused("invalid-argument", "an edit is of a message_id", "say which message is meant")
+    number: int = read.number(1, read.MOST)(broker, "message_id", given["message_id"])
+    body, changes, unset = given.get("body"), given.get("set", {}), given.get("unset", [])
     if body is not None and type(body) is not bytes:
         raise Refused("invalid-argument", "body must be bytes", "leave it out to keep it")
     if type(changes) is not dict or type(unset) is not list or any(type(name) is not str for name in (*changes, *unset)):
@@ -59,7 +46,23 @@ def _edit(given: dict[str, Any]) -> tuple[int, Edit]:
     return number, Edit(body, changes, frozenset(unset))
 
 
-def _answer(number: int, done: int | Refused | None, queue: Queue) -> dict[str, Any]:
+@asks("edit")
+def edit(
+    broker: Broker,
+    who: Who,
+    *,
+    queue: read.Queue,
+    edits: Annotated[dict[int, Edit], _by_number],
+    to: read.Queue | None = None,
+    keep_original: read.Flag = False,
+    signed: read.Flag = False,
+) -> Steps[Edited]:
+    """Of messages of a queue: another body, other properties; the originals end as edited, unless ``keep_original``."""
+    done = yield from broker.edit(who, queue, Edits(edits, to, keep_original, signed))
+    return {"edits": [_answer(number, done.get(number), queue) for number in edits]}
+
+
+def _answer(number: int, done: int | Refused | None, queue: Queue) -> EditOfMessage:
     if isinstance(done, int):
         return {"message_id": number, "edited": done}
     why = done or Refused("no-such-message", f"message {number} is not in queue {queue.name}", f"homing history {number} shows more")

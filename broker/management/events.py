@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, cast
 
+from ..answers.administration import BrokerEvent
+from ..answers.parts import NumberedPage
 from ..auth.access import Who, everywhere, place_named, shown_only
 from ..broker import Broker
 from ..core.event import KINDS
@@ -19,18 +22,25 @@ _MOST: Final = 250
 _ALL: Final = -1
 
 
+def _kinds(_: Broker, name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or any(kind not in KINDS for kind in value):
+        raise Refused("invalid-argument", f"{name} must be events, not {str(value)[:80]}", f"there are {', '.join(KINDS)}")
+    return value
+
+
 @shown_only(Right.MONITOR)
-async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def list_all(
+    broker: Broker,
+    who: Who,
+    *,
+    host: Host,
+    kinds: Annotated[Sequence[str], _kinds] = (),
+    since_ms: read.Number = 0,
+    limit: Annotated[int, read.number(1, _MOST)] = _MOST,
+    after: read.Number = 0,
+) -> NumberedPage[BrokerEvent]:
     """A page of those of queues that whoever asks may monitor, as they happened. ``after``: ``next`` of the page before."""
-    read.only(arguments, "kinds", "since_ms", "limit", "after")
-    limit, after = read.number(arguments, "limit", _MOST, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
-    since_ms = read.number(arguments, "since_ms", 0, 0, read.MOST)
-    kinds = arguments.get("kinds") or []
-    if not isinstance(kinds, list) or any(kind not in KINDS for kind in kinds):
-        raise Refused("invalid-argument", f"kinds must be events, not {str(kinds)[:80]}", f"there are {', '.join(KINDS)}")
-    found: list[tuple[int, str, str, dict[str, Any]]] = await in_thread(
-        lambda: host.events(kinds, since_ms, after, limit if after else _ALL)
-    )
+    found = await in_thread(lambda: host.past().events(kinds, since_ms, after, limit if after else _ALL))
     shown = Shown(broker, who, Right.MONITOR, "events")
     seen = [
         (number, content) for number, queue, address, content in found if shown(place_named(queue, address) if queue else everywhere()[0])
@@ -38,5 +48,5 @@ async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host:
     if not after:
         shown.check()
     last = found[limit - 1][0] if len(found) >= limit else None
-    items = [{"number": number, **content} for number, content in seen if last is None or number <= last]
+    items = [cast(BrokerEvent, {"number": number, **content}) for number, content in seen if last is None or number <= last]
     return {"items": items, "next": last, "left_out": None if after else shown.left_out()}

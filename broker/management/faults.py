@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Annotated, Final
 
 from homing.journal.contract import FaultLife
 
+from ..answers.failures import Fault, FaultOfList, Muted, Program, SaidFixed
+from ..answers.failures import FaultGroup as DescribedGroup
+from ..answers.parts import NumberedPage
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
@@ -18,83 +21,84 @@ from .host import Host, in_thread, in_turns
 from .pages import Shown
 
 _MOST: Final = 250
-_PROGRAM: Final = ("client_id", "host", "version", "first_ms", "last_ms")
 
 
 @shown_only(Right.BROWSE)
-async def list_all(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def list_all(
+    broker: Broker,
+    who: Who,
+    *,
+    host: Host,
+    queue: read.Text | None = None,
+    limit: Annotated[int, read.number(1, _MOST)] = 100,
+    after: read.Number = 0,
+    since_ms: read.Number = 0,
+    new: read.Flag = False,
+    contains: read.Contained = lambda text: True,
+) -> NumberedPage[FaultOfList]:
     """A page of all groups, of one queue or of all, those with the most messages dead or waiting first. ``after``: ``next`` of the page
     before. ``since_ms``: met since then; ``new``: and not before, or back since then."""
-    read.only(arguments, "queue", "limit", "after", "since_ms", "new", "contains")
-    since_ms, new = read.number(arguments, "since_ms", 0, 0, read.MOST), read.flag(arguments, "new")
-    limit, after = read.number(arguments, "limit", 100, 1, _MOST), read.number(arguments, "after", 0, 0, read.MOST)
-    only = read.text(arguments, "queue") if arguments.get("queue") is not None else None
     shown = Shown(broker, who, Right.BROWSE, "faults")
-    groups = [group for group, place in broker.places_of_faults() if (only is None or group.queue == only) and shown(place)]
+    groups = [group for group, place in broker.places_of_faults() if (queue is None or group.queue == queue) and shown(place)]
     known = bool(groups)
     groups = [each for each in groups if (max(each.first_ms, each.regressed_ms or 0) if new else each.last_ms) >= since_ms]
-    if only is not None and not known:
-        shown(queue_place(read.queue(broker, arguments)))
+    if queue is not None and not known:
+        shown(queue_place(read.queue_named(broker, queue)))
     shown.check()
-    meant = read.contained(arguments)
-    groups = [each for each in groups if meant(f"{each.error_class}: {each.text}")]
+    groups = [each for each in groups if contains(f"{each.error_class}: {each.text}")]
     counts = broker.fault_groups
     in_trouble = {each: counts.graves.number(each) + counts.waits(each) for each in groups}
     groups.sort(key=lambda each: (-in_trouble[each], -each.last_ms, each.fingerprint))
     page = groups[after : after + limit]
-    hours = await in_thread(lambda: host.fault_hours([each.fault_id for each in page]))
-    items = [{**said, "hours": hours[each.fault_id]} for each, said in zip(page, await _described(broker, host, page), strict=True)]
+    hours = await in_thread(lambda: host.past().fault_hours([each.fault_id for each in page], broker.now_ms()))
+    described = await _described(broker, host, page)
+    items: list[FaultOfList] = [{**said, "hours": hours[each.fault_id]} for each, said in zip(page, described, strict=True)]
     return {"items": items, "next": after + limit if len(groups) > after + limit else None, "left_out": shown.left_out()}
 
 
 @shown_only(Right.BROWSE)
-async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def one(broker: Broker, who: Who, *, host: Host, fault: read.Text) -> Fault:
     """One fault, in every queue that met it: its groups, text and traceback of the first failure, failures by hour."""
-    read.only(arguments, "fault")
-    groups = found(broker, who, arguments, "fault")
-    stored = await in_thread(lambda: host.describe_fault([each.fault_id for each in groups]))
+    groups = found(broker, who, fault, "fault")
+    stored = await in_thread(lambda: host.past().describe_fault([each.fault_id for each in groups], broker.now_ms()))
     first = groups[0]
     return {
         "fault": first.fingerprint,
         "error_class": first.error_class,
-        **stored._asdict(),
+        "text": stored.text,
+        "traceback": stored.traceback,
+        "hours": stored.hours,
         "groups": await _described(broker, host, groups),
     }
 
 
 @asks("mute_fault")
-def mute(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def mute(broker: Broker, who: Who, *, fault: read.Text, muted: read.Flag = True) -> Muted:
     """Nothing more is reported of the fault, or again with ``muted`` false; it is counted as ever."""
-    read.only(arguments, "fault", "muted")
-    groups, muted = _named(broker, who, arguments, "mute-fault"), read.flag({"muted": True, **arguments}, "muted")
+    groups = _named(broker, who, fault, "mute-fault")
     broker.mute_fault(who, groups, muted)
     return {"fault": groups[0].fingerprint, "muted": muted}
 
 
 @asks("fault_fixed")
-def fixed(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def fixed(broker: Broker, who: Who, *, fault: read.Text, version: read.Text = "", fixed: read.Flag = True) -> SaidFixed:
     """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is reported.
     With ``fixed`` false that is taken back."""
-    read.only(arguments, "fault", "version", "fixed")
-    groups = _named(broker, who, arguments, "fault-fixed")
-    version: str | None = read.text(arguments, "version") if arguments.get("version") is not None else ""
-    if not read.flag({"fixed": True, **arguments}, "fixed"):
-        version = None
-    broker.fault_fixed(who, groups, version)
-    return {"fault": groups[0].fingerprint, "fixed_in": version}
+    groups, fixed_in = _named(broker, who, fault, "fault-fixed"), version if fixed else None
+    broker.fault_fixed(who, groups, fixed_in)
+    return {"fault": groups[0].fingerprint, "fixed_in": fixed_in}
 
 
-def _named(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> list[FaultGroup]:
+def _named(broker: Broker, who: Who, name: str, verb: str) -> list[FaultGroup]:
     """``found``, of a fault that something may be said of."""
-    groups = found(broker, who, arguments, verb)
+    groups = found(broker, who, name, verb)
     if not groups[0].queue:
         raise Refused("invalid-argument", "many faults were folded into this one", "name one that is still told apart")
     return groups
 
 
-def found(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> list[FaultGroup]:
-    """The groups of the one fault that ``fault`` names, by its fingerprint or the beginning of that. Raises Refused."""
-    name = read.text(arguments, "fault")
+def found(broker: Broker, who: Who, name: str, verb: str) -> list[FaultGroup]:
+    """The groups of the one fault of that name, its fingerprint or the beginning of that. Raises Refused."""
     shown = Shown(broker, who, Right.BROWSE, verb)
     groups = [group for group, place in broker.places_of_faults() if group.is_called(name) and shown(place)]
     shown.check()
@@ -106,7 +110,7 @@ def found(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> lis
     return groups
 
 
-async def _described(broker: Broker, host: Host, groups: list[FaultGroup]) -> list[dict[str, Any]]:
+async def _described(broker: Broker, host: Host, groups: list[FaultGroup]) -> list[DescribedGroup]:
     lives = await fault_lives(broker, host, [each.fault_id for each in groups])
     transient = Counter[int]()
     for each in await in_turns(broker, broker.dead_in_memory()):
@@ -114,7 +118,7 @@ async def _described(broker: Broker, host: Host, groups: list[FaultGroup]) -> li
     return [_describe(broker, each, lives[each.fault_id], transient[each.fault_id]) for each in groups]
 
 
-def _describe(broker: Broker, group: FaultGroup, life: FaultLife, transient: int) -> dict[str, Any]:
+def _describe(broker: Broker, group: FaultGroup, life: FaultLife, transient: int) -> DescribedGroup:
     """``transient``: of its dead letters."""
     dead = broker.fault_groups.graves.of(group)
     return {
@@ -124,14 +128,26 @@ def _describe(broker: Broker, group: FaultGroup, life: FaultLife, transient: int
         "text": group.text,
         "first_ms": group.first_ms,
         "last_ms": group.last_ms,
-        **life._asdict(),
-        "dead": sum(each.messages for each in dead),
+        "failures": life.failures,
+        "waiting": life.waiting,
+        "succeeded": life.succeeded,
+        "died": life.died,
+        "redriven": life.redriven,
+        "back_succeeded": life.back_succeeded,
+        "back_died": life.back_died,
+        "last_hour": life.last_hour,
+        "last_day": life.last_day,
         "transient": transient + life.transient,
+        "dead": sum(each.messages for each in dead),
         "dead_in": sorted({each.queue.name for each in dead}),
         "message_ids": list(dict.fromkeys(group.message_ids)),  # one that failed again stands in them again
-        "programs": [dict(zip(_PROGRAM, (*program, *times), strict=True)) for program, times in group.programs.items()],
+        "programs": [_program(*program, *times) for program, times in group.programs.items()],
         "muted": group.muted,
         "fixed_in": group.fixed_in,
         "fixed_ms": group.fixed_ms,
         "regressed_ms": group.regressed_ms,
     }
+
+
+def _program(client_id: str, host: str, version: str, first_ms: int, last_ms: int) -> Program:
+    return {"client_id": client_id, "host": host, "version": version, "first_ms": first_ms, "last_ms": last_ms}

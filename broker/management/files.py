@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Final
 
+from ..answers.administration import Export, Part, Reports
 from ..auth.access import Who, everywhere, needs
 from ..broker import Broker
 from ..core.rights import Place, Right
@@ -12,56 +13,46 @@ from .host import Host, in_thread
 
 #: Of a file in one answer, at most.
 _PART_BYTES: Final = 256 * 1024
-_MOST_OFFSET: Final = 1 << 50
+_Offset = Annotated[int, read.number(0, 1 << 50)]
 
 
 @needs((Right.ADMINISTER, everywhere), audited=True)
-def start_export(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+def start_export(broker: Broker, who: Who, *, host: Host, with_tracebacks: read.Flag = False) -> Export:
     """Of the whole journal; one at a time, which takes the place of the one before."""
-    read.only(arguments, "with_tracebacks")
-    return host.start_export(read.flag(arguments, "with_tracebacks"))
+    return host.start_export(with_tracebacks)
 
 
 @needs((Right.ADMINISTER, everywhere), action="export")
-def export(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+def export(broker: Broker, who: Who, *, host: Host) -> Export:
     """How far it is."""
-    read.only(arguments)
     return host.export_status()
 
 
 @needs((Right.ADMINISTER, everywhere), audited=True)
-async def discard_export(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def discard_export(broker: Broker, who: Who, *, host: Host) -> Export:
     """Ends it, and removes its file."""
-    read.only(arguments)
     return await host.discard_export()
 
 
 @needs((Right.ADMINISTER, everywhere), action="export-part")
-async def export_part(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def export_part(broker: Broker, who: Who, *, host: Host, name: read.Text, offset: _Offset = 0) -> Part:
     """A part of its file. Who begins at the beginning stands in the audit."""
-    read.only(arguments, "name", "offset")
-    name, offset = read.text(arguments, "name"), read.number(arguments, "offset", 0, 0, _MOST_OFFSET)
-    part: dict[str, Any] = await in_thread(lambda: host.export_part(name, offset, _most(broker)))
+    part = await in_thread(lambda: host.export_part(name, offset, _most(broker)))
     if offset == 0:
         broker.access.record(who, "download-export", (Place("broker"),), "done", name=name)
     return part
 
 
 @needs((Right.BROWSE, everywhere), action="reports")
-async def reports(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def reports(broker: Broker, who: Who, *, host: Host) -> Reports:
     """The latest first, and where they stand."""
-    read.only(arguments)
-    found: dict[str, Any] = await in_thread(host.reports)
-    return found
+    return await in_thread(host.reports)
 
 
 @needs((Right.BROWSE, everywhere), action="report-part")
-async def report_part(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def report_part(broker: Broker, who: Who, *, host: Host, name: read.Text, offset: _Offset = 0) -> Part:
     """A part of the page of a report."""
-    read.only(arguments, "name", "offset")
-    name, offset = read.text(arguments, "name"), read.number(arguments, "offset", 0, 0, _MOST_OFFSET)
-    part: dict[str, Any] = await in_thread(lambda: host.report_part(name, offset, _most(broker)))
-    return part
+    return await in_thread(lambda: host.report_part(name, offset, _most(broker)))
 
 
 def _most(broker: Broker) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
+from ..answers.parts import Properties
 from ..broker import Broker
 from ..core.dead_letter import REASONS
 from ..core.letter_filter import Filter, FilterContent
@@ -16,6 +17,7 @@ _TEXTS: Final[tuple[_Text, ...]] = get_args(_Text)
 _TIMES: Final[tuple[_Time, ...]] = get_args(_Time)
 NAMES: Final = (*_TEXTS, *_TIMES, "message_ids", "properties", "body_contains")
 _MOST_IDS: Final = 10_000
+_TIME: Final = read.number(0, read.MOST)
 #: Digits of a fault's number that have to be given: fewer are soon the beginning of many.
 _LEAST_OF_FAULT: Final = 4
 #: What each text is, for who gave none.
@@ -31,12 +33,11 @@ _WHAT: Final[dict[_Text, str]] = {
 }
 
 
-def read_filter(broker: Broker, arguments: dict[str, Any]) -> Filter:
-    """``filter``, or what takes everything. Raises Refused."""
-    wanted = said(arguments)
-    if "fault" in wanted:
-        _check_fault(broker, wanted["fault"])
-    return Filter.of(wanted, broker.resources.read_selector)
+def made(broker: Broker, content: FilterContent) -> Filter:
+    """Raises Refused."""
+    if "fault" in content:
+        _check_fault(broker, content["fault"])
+    return Filter.of(content, broker.resources.read_selector)
 
 
 def _check_fault(broker: Broker, name: str) -> None:
@@ -48,24 +49,21 @@ def _check_fault(broker: Broker, name: str) -> None:
         raise Refused("no-such-fault", f"there is no fault {name}", "homing faults lists them")
 
 
-def said(arguments: dict[str, Any]) -> FilterContent:
-    """``filter`` as plain values, each of the right type. Raises Refused."""
-    given = arguments.get("filter")
-    if given is None:
-        return {}
+def _content(broker: Broker, _: str, given: Any) -> FilterContent:
+    """Plain values, each of the right type."""
     if type(given) is not dict:
         raise Refused("invalid-argument", "filter must be a map", f"its keys: {', '.join(NAMES)}")
     given = {name: value for name, value in given.items() if value is not None}
-    read.only(given, *NAMES)
+    read.only(given, NAMES)
     found = FilterContent()
     for text in _TEXTS:
         if text in given:
             if given[text] == "":
                 raise Refused("invalid-argument", f"{text} is empty", f"give {_WHAT[text]}, or leave it out")
-            found[text] = read.text(given, text)
+            found[text] = read.text(broker, text, given[text])
     for time in _TIMES:
         if time in given:
-            found[time] = read.number(given, time, 0, 0, read.MOST)
+            found[time] = _TIME(broker, time, given[time])
     if found.get("reason") not in (None, *REASONS):
         raise Refused("invalid-argument", f"nothing is dead-lettered for {found['reason']!r}", f"reasons: {', '.join(REASONS)}")
     if "message_ids" in given:
@@ -77,7 +75,7 @@ def said(arguments: dict[str, Any]) -> FilterContent:
     return found
 
 
-def _properties(given: Any) -> dict[str, Any]:
+def _properties(given: Any) -> Properties:
     if type(given) is not dict or any(type(name) is not str or not name for name in given):
         raise Refused("invalid-argument", "properties must be a map of names to values", 'such as {"region": "eu"}')
     return given
@@ -97,6 +95,11 @@ def _bytes(given: Any) -> bytes:
     return given
 
 
-def cursor(arguments: dict[str, Any]) -> int:
-    """``after``: ``next`` of the answer before."""
-    return read.number(arguments, "after", 0, 0, read.MOST)
+def wanted(broker: Broker, name: str, given: Any) -> Filter:
+    return made(broker, _content(broker, name, given))
+
+
+#: As it was said; and ready to be asked, where it may take everything.
+Content = Annotated[FilterContent, _content]
+Wanted = Annotated[Filter, wanted]
+ALL: Final = Filter()

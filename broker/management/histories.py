@@ -3,59 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
-from typing import Any, Final
+from typing import Annotated, Final
 
 from homing.journal.contract import ReferenceState
 
+from ..answers.lives import Entry, Histories, History, KeptMessage
 from ..auth.access import Who, asks, found_later
 from ..broker import Broker
 from ..core.message import MessageReference, Where, describe_hops
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
-from .filters import cursor, read_filter
+from .filters import ALL, Wanted
 from .host import Host, in_thread, in_turns
-from .messages import describe_cause
+from .messages import cause_of
 from .one_message import NO_HISTORY, places_of
 
 #: Whole lives of one answer: each has up to a hundred tracebacks.
 _MOST: Final = 20
-_PARTS: Final = ("references", "attempts", "outcomes", "edits")
-_OF_MESSAGE: Final = ("address", "body", "properties", "priority", "sent_at_ms", "expires_at_ms", "producer")
 
 
 @found_later(Right.BROWSE)
-async def one(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def one(broker: Broker, who: Who, *, host: Host, message_id: read.MessageNumber = 0) -> History:
     """Asks for each queue that the message was in: the answer has its body."""
-    read.only(arguments, "message_id")
-    message_id = read.number(arguments, "message_id", 0, 1, read.MOST)
     for found in await _lives(broker, who, host, [message_id]):
         return found
     raise Refused("no-such-message", f"nothing is known of message {message_id}", NO_HISTORY)
 
 
 @asks("browse_histories")
-async def of_queue(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def of_queue(
+    broker: Broker,
+    who: Who,
+    *,
+    host: Host,
+    queue: read.Queue,
+    filter_: Wanted = ALL,
+    limit: Annotated[int, read.number(1, _MOST)] = _MOST,
+    after: read.Number = 0,
+    newest_first: read.Flag = False,
+) -> Histories:
     """A page of the same, of each message of a queue that the filter takes; asks for each as ``one`` does."""
-    read.only(arguments, "queue", "filter", "limit", "after", "newest_first")
-    queue, limit = read.queue(broker, arguments), read.number(arguments, "limit", _MOST, 1, _MOST)
-    wanted, newest = read_filter(broker, arguments), read.flag(arguments, "newest_first")
-    found, looked_at, after = await in_turns(broker, broker.browse_histories(who, queue, wanted, cursor(arguments), limit, newest))
+    found, looked_at, end = await in_turns(broker, broker.browse_histories(who, queue, filter_, after, limit, newest_first))
     lives = await _lives(broker, who, host, [each.message.message_id for each in found])
-    return {"histories": lives, "looked_at": looked_at, "next": after}
+    return {"histories": lives, "looked_at": looked_at, "next": end}
 
 
-async def _lives(broker: Broker, who: Who, host: Host, message_ids: Collection[int]) -> list[dict[str, Any]]:
+async def _lives(broker: Broker, who: Who, host: Host, message_ids: Collection[int]) -> list[History]:
     """Of those of which anything is known."""
     transient: dict[int, list[MessageReference]] = {}
     for each in await in_turns(broker, broker.find_in_memory_only(message_ids)):
         transient.setdefault(each.message.message_id, []).append(each)
-    lives: list[dict[str, Any]] = []
-    for number in message_ids:
-        found: dict[str, Any] | None = await in_thread(partial(host.history, number))
+    lives: list[History] = []
+    for number, found in zip(message_ids, await in_thread(lambda: [*map(host.past().history, message_ids)]), strict=True):
         if here := transient.get(number):
-            found = found or {"message_id": number, "message": None, **{part: [] for part in _PARTS}}
+            found = found or {"message_id": number, "message": None, "references": [], "attempts": [], "outcomes": [], "edits": []}
             found["message"] = found["message"] or _message(here[0])
             found["references"] += [_describe(broker, who, each) for each in here]
         broker.access.check(who, Right.BROWSE, *places_of(found), verb="history")
@@ -63,14 +65,23 @@ async def _lives(broker: Broker, who: Who, host: Host, message_ids: Collection[i
     return lives
 
 
-def _message(reference: MessageReference) -> dict[str, Any]:
+def _message(reference: MessageReference) -> KeptMessage:
     """As the journal tells it (JournalReader.history)."""
     message = reference.message
-    return {name: getattr(message, name) for name in _OF_MESSAGE}
+    return {
+        "address": message.address,
+        "body": message.body,
+        "properties": message.properties,
+        "priority": message.priority,
+        "sent_at_ms": message.sent_at_ms,
+        "expires_at_ms": message.expires_at_ms,
+        "producer": message.producer,
+    }
 
 
-def _describe(broker: Broker, who: Who, reference: MessageReference) -> dict[str, Any]:
+def _describe(broker: Broker, who: Who, reference: MessageReference) -> Entry:
     """As the journal tells of others; and what it failed of, as there are no attempts on record that would."""
+    fault, refused = cause_of(broker, who, reference)
     return {
         "sequence": reference.sequence,
         "queue_id": reference.queue.queue_id,
@@ -85,7 +96,8 @@ def _describe(broker: Broker, who: Who, reference: MessageReference) -> dict[str
         "expires_at_ms": reference.expires_at_ms,
         "entered_at_ms": reference.entered_at_ms,
         "redrive": abs(reference.redrive) or None,
-        "hops": describe_hops(reference.hops or [], reference.message.message_id),
+        "hops": [*describe_hops(reference.hops or [], reference.message.message_id)],
         "transient": True,
-        **describe_cause(broker, who, reference),
+        "fault": fault,
+        "refused": refused,
     }

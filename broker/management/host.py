@@ -6,10 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 from homing.journal.contract import Failed, FaultDescription, FaultLife
 
+from ..answers.administration import Backup, ChangedValue, Export, OutcomeOfTransaction, Part, Reloaded, Reports
+from ..answers.inventory import HostStatistics, Level, Statistics
+from ..answers.lives import Attempt, History, RefusedAttempt
+from ..answers.parts import Properties
 from ..auth.access import Who, everywhere, free, needs, shown_only
 from ..broker import Broker
 from ..config.changes import Change
@@ -23,104 +27,119 @@ from .statistics import Meter, waiting
 log = logging.getLogger("homing")
 
 T = TypeVar("T")
+#: Queue entries that one call asks about.
+_MOST_ENTRIES: Final = 100
 
 
-class Host(Protocol):
-    def history(self, message_id: int) -> dict[str, Any] | None: ...
+class Past(Protocol):
+    """What the journal tells, in a thread: short reads (JournalReader)."""
 
-    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]: ...
+    def history(self, message_id: int) -> History | None: ...
+
+    def last_attempts(self, entries: list[tuple[int, int]]) -> list[Attempt | None]: ...
 
     def committed(self, transaction_id: str) -> bool: ...
 
-    def fault_lives(self, fault_ids: Collection[int]) -> dict[int, FaultLife]: ...
+    def fault_lives(self, now_ms: int, fault_ids: Collection[int]) -> dict[int, FaultLife]: ...
 
     def failures(self, since_ms: int, most: int) -> Iterator[Failed]: ...
 
     def dead_since(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]: ...
 
-    def events(self, kinds: Sequence[str], since_ms: int, after: int, limit: int) -> list[tuple[int, str, str, dict[str, Any]]]: ...
+    def events(self, kinds: Sequence[str], since_ms: int, after: int, limit: int) -> list[tuple[int, str, str, Properties]]: ...
 
     def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]: ...
 
-    def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]: ...
+    def first_and_last(self, queue_ids: list[int], now_ms: int) -> dict[int, tuple[int, int]]: ...
 
     def counts(self, queue_id: int, since_ms: int, width_minutes: int) -> list[dict[str, int]]: ...
 
     def calendar(self, queue_ids: list[int], now_ms: int, parts: Sequence[tuple[int, int]]) -> dict[int, int]: ...
 
-    def fault_hours(self, fault_ids: list[int]) -> dict[int, list[int]]: ...
+    def fault_hours(self, fault_ids: list[int], now_ms: int) -> dict[int, list[int]]: ...
 
-    def describe_fault(self, fault_ids: list[int]) -> FaultDescription: ...
+    def describe_fault(self, fault_ids: list[int], now_ms: int) -> FaultDescription: ...
 
-    def settings_in_force(self) -> dict[str, Any]: ...
+
+class Host(Protocol):
+    def past(self) -> Past: ...
+
+    def settings_in_force(self) -> Properties: ...
 
     def record_settings(self) -> None: ...
 
-    def statistics(self) -> dict[str, Any]: ...
+    def statistics(self) -> HostStatistics: ...
 
     def sockets(self) -> Mapping[Any, Socket]: ...
 
     async def reload(self) -> list[Change]: ...
 
-    async def backup(self, name: str) -> dict[str, Any]: ...
+    async def backup(self, name: str) -> Backup: ...
 
-    def start_export(self, with_tracebacks: bool) -> dict[str, Any]: ...
+    def start_export(self, with_tracebacks: bool) -> Export: ...
 
-    def export_status(self) -> dict[str, Any]: ...
+    def export_status(self) -> Export: ...
 
-    async def discard_export(self) -> dict[str, Any]: ...
+    async def discard_export(self) -> Export: ...
 
-    def export_part(self, name: str, offset: int, most: int) -> dict[str, Any]: ...
+    def export_part(self, name: str, offset: int, most: int) -> Part: ...
 
-    def reports(self) -> dict[str, Any]: ...
+    def reports(self) -> Reports: ...
 
-    def report_part(self, name: str, offset: int, most: int) -> dict[str, Any]: ...
+    def report_part(self, name: str, offset: int, most: int) -> Part: ...
 
 
 # -- at once -------------------------------------------------------------------------------------------------------------
 
 
 @needs((Right.MONITOR, everywhere))
-def settings(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
-    read.only(arguments)
+def settings(broker: Broker, who: Who, *, host: Host) -> Properties:
     return host.settings_in_force()
 
 
 @needs((Right.MONITOR, everywhere))
-def statistics(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host, meter: Meter) -> Steps[dict[str, Any]]:
-    read.only(arguments)
+def statistics(broker: Broker, who: Who, *, host: Host, meter: Meter) -> Steps[Statistics]:
     messages = yield from meter.messages_in_steps()
     figures = broker.figures()
-    limits = {name: level._asdict() for name, level in figures.levels.items()}
+    limits: dict[str, Level] = {name: {"used": each.used, "limit": each.limit} for name, each in figures.levels.items()}
     return {"messages": messages, **meter.open(), "producers_wait": waiting(figures), "limits": limits, **host.statistics()}
+
+
+def _entries(_: Broker, name: str, value: Any) -> list[tuple[int, int]]:
+    """(message id, sequence) of each, as ``hops`` name them."""
+    if type(value) is list and len(value) <= _MOST_ENTRIES and all(type(each) is list and len(each) == 2 for each in value):
+        found = [(message_id, sequence) for message_id, sequence in value]
+        if all(type(number) is int and 0 <= number <= read.MOST for each in found for number in each):
+            return found
+    raise Refused("invalid-argument", f"{name} must be at most {_MOST_ENTRIES} pairs of message id and sequence", "hops name both")
 
 
 # -- reads of the journal, once it knows everything up to now ---------------------------------------------------------------
 
 
 @shown_only(Right.BROWSE)
-async def last_attempts(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> list[dict[str, Any] | None]:
+async def last_attempts(
+    broker: Broker, who: Who, *, host: Host, stays: Annotated[list[tuple[int, int]], _entries]
+) -> list[Attempt | RefusedAttempt | None]:
     """Without tracebacks: ``history`` has them. In queues that whoever asks may not browse: ``queue``, and ``refused``: the right."""
-    read.only(arguments, "stays")
-    entries = read.entries(arguments)
-    found: list[dict[str, Any] | None] = await in_thread(lambda: host.last_attempts(entries))
-    browsable = [each is None or broker.access.may(who, Right.BROWSE, Place("queue", (each["queue"],))) for each in found]
-    refused = {"refused": str(Right.BROWSE)}
-    found = [each if told or each is None else {"queue": each["queue"], **refused} for each, told in zip(found, browsable, strict=True)]
-    for fault in [each["fault"] for each in found if each is not None and each.get("fault")]:
-        fault.pop("traceback", None)
+    found: list[Attempt | RefusedAttempt | None] = []
+    for each in await in_thread(lambda: host.past().last_attempts(stays)):
+        if each is None or broker.access.may(who, Right.BROWSE, Place("queue", (each["queue"] or "",))):
+            if each is not None and (fault := each.get("fault")):
+                fault.pop("traceback", None)
+            found.append(each)
+        else:
+            found.append({"queue": each["queue"], "refused": str(Right.BROWSE)})
     return found
 
 
 @free
-async def transaction_outcome(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def transaction_outcome(broker: Broker, who: Who, *, host: Host, transaction_id: read.Text) -> OutcomeOfTransaction:
     """Its id is known to nobody but the client that made it."""
-    read.only(arguments, "transaction_id")
-    transaction_id = read.text(arguments, "transaction_id")
-    return {"outcome": "committed" if await in_thread(lambda: host.committed(transaction_id)) else "unknown"}
+    return {"outcome": "committed" if await in_thread(lambda: host.past().committed(transaction_id)) else "unknown"}
 
 
-async def in_thread(job: Callable[[], Any]) -> Any:
+async def in_thread(job: Callable[[], T]) -> T:
     """What the journal says."""
     try:
         return await asyncio.to_thread(job)
@@ -147,12 +166,14 @@ async def in_turns(broker: Broker, steps: Steps[T]) -> T:
 
 
 @needs((Right.ADMINISTER, everywhere), audited=True)
-async def backup(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
-    read.only(arguments, "name")
-    return await host.backup(read.text(arguments, "name"))
+async def backup(broker: Broker, who: Who, *, host: Host, name: read.Text) -> Backup:
+    return await host.backup(name)
 
 
 @needs((Right.ADMINISTER, everywhere), audited=True)
-async def reload(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
-    read.only(arguments)
-    return {"changed": [change._asdict() for change in await host.reload()]}
+async def reload(broker: Broker, who: Who, *, host: Host) -> Reloaded:
+    return {"changed": [_changed(*each) for each in await host.reload()]}
+
+
+def _changed(path: str, before: object, after: object, needs_restart: bool) -> ChangedValue:
+    return {"path": path, "before": before, "after": after, "needs_restart": needs_restart}

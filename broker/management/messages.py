@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from ..answers.failures import Message, Messages
+from ..answers.parts import ErrorOfFault, Removed
 from ..auth.access import Who, asks
 from ..broker import Broker
 from ..core.amqp.declared import MOST_PRIORITY
@@ -21,11 +23,13 @@ _BEFORE_ALL: Final = -MOST_PRIORITY - 1
 _MAX_PAGE: Final = 1000
 
 
-def describe(reference: MessageReference) -> dict[str, Any]:
-    message = reference.message
+def describe(reference: MessageReference) -> Message:
+    """Without what it failed of."""
+    message, ids = reference.message, ids_in(reference.message.properties)
     return {
         "message_id": message.message_id,
-        **ids_in(message.properties)._asdict(),
+        "amqp_message_id": ids.amqp_message_id,
+        "app_id": ids.app_id,
         "address": message.address,
         "state": state_of(reference),
         "body": message.body,
@@ -41,34 +45,44 @@ def describe(reference: MessageReference) -> dict[str, Any]:
         "failed": reference.failed,
         "assigned": reference.dispatched,
         "suspect": reference.suspect,
-        "hops": describe_hops(reference.hops or [], message.message_id),
+        "hops": [*describe_hops(reference.hops or [], message.message_id)],
     }
 
 
-def describe_fault(group: FaultGroup | None) -> dict[str, Any] | None:
+def describe_to(broker: Broker, who: Who, reference: MessageReference) -> Message:
+    """With what it failed of."""
+    described = describe(reference)
+    described["fault"], described["refused"] = cause_of(broker, who, reference)
+    return described
+
+
+def describe_fault(group: FaultGroup | None) -> ErrorOfFault | None:
     """What a message failed of; ``text`` is that of the fault's first failure. None: it never failed, or that is not known."""
     return None if group is None else {"fault": group.fingerprint, "error_class": group.error_class, "text": group.text}
 
 
-def describe_cause(broker: Broker, who: Who, reference: MessageReference) -> dict[str, Any]:
-    """``fault``: what it failed of; ``refused``: the right, where it failed, for want of which that is not told, or None."""
+def cause_of(broker: Broker, who: Who, reference: MessageReference) -> tuple[ErrorOfFault | None, str | None]:
+    """What it failed of; and the right, where it failed, for want of which that is not told, or None."""
     shown = broker.fault_shown(who, reference)
     hidden = shown is None and broker.fault_groups.group_of(reference.cause) is not None
-    return {"fault": describe_fault(shown), "refused": str(Right.BROWSE) if hidden else None}
+    return describe_fault(shown), str(Right.BROWSE) if hidden else None
 
 
 @asks("browse")
-def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
-    """A page of a queue in delivery order, whatever state its messages are in. ``after``: ``next`` of the page before."""
-    read.only(arguments, "queue", "limit", "after", "selector")
-    queue = read.queue(broker, arguments)
-    limit = read.number(arguments, "limit", 20, 1, _MAX_PAGE)
-    after = _place(arguments)
+def peek(
+    broker: Broker,
+    who: Who,
+    *,
+    queue: read.Queue,
+    limit: Annotated[int, read.number(1, _MAX_PAGE)] = 20,
+    after: Annotated[tuple[int, int], read.place(_BEFORE_ALL, 0)] | None = None,
+) -> Steps[Messages]:
+    """A page of a queue in delivery order, whatever state its messages are in."""
     ordered = yield from broker.browse(who, queue, after or (_BEFORE_ALL, 0), limit + 1)
-    found: list[dict[str, Any]] = []
+    found: list[Message] = []
     size, last = 0, list(after) if after else None
     for place, reference in ordered[:limit]:
-        shown = {**describe(reference), **describe_cause(broker, who, reference)}
+        shown = describe_to(broker, who, reference)
         size += reference.message.size + 2 * len(shown["properties"].get("_HOMING_HOPS", ""))
         size += len(shown["fault"]["error_class"]) + len(shown["fault"]["text"]) if shown["fault"] is not None else 0
         if found and size > broker.limits.answer_bytes:
@@ -78,23 +92,13 @@ def peek(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str,
     return {"messages": found, "next": last if len(found) < len(ordered) else None}
 
 
-def _place(arguments: dict[str, Any]) -> tuple[int, int] | None:
-    after = arguments.get("after")
-    if after is None:
-        return None
-    if type(after) is list and len(after) == 2 and all(type(each) is int for each in after):
-        rank, sequence = after
-        if _BEFORE_ALL <= rank <= 0 <= sequence <= read.MOST:
-            return rank, sequence
-    raise Refused("invalid-argument", "after must be what next was", "leave it out for the first page")
+def _numbers(_: Broker, name: str, value: Any) -> list[int]:
+    if type(value) is not list or any(type(each) is not int or not 0 <= each <= read.MOST for each in value):
+        raise Refused("invalid-argument", f"{name} must be a list of message numbers", "leave it out for all")
+    return value
 
 
 @asks("redrive")
-def redrive(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def redrive(broker: Broker, who: Who, *, queue: read.Queue, message_ids: Annotated[list[int], _numbers] | None = None) -> Steps[Removed]:
     """Dead letters go back to the queue of their first death, failed count at 0; their history stays."""
-    read.only(arguments, "queue", "message_ids")
-    wanted = arguments.get("message_ids")
-    if wanted is not None and (type(wanted) is not list or any(type(each) is not int or not 0 <= each <= read.MOST for each in wanted)):
-        raise Refused("invalid-argument", "message_ids must be a list of message numbers", "leave it out for all")
-    sent = yield from broker.redrive(who, read.queue(broker, arguments), wanted)
-    return {"messages": sent}
+    return {"messages": (yield from broker.redrive(who, queue, message_ids))}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+from ..answers.failures import Awaited
+from ..answers.lives import DeletedMessage, MovedMessage, Reason, Records, Standing, Why
 from ..auth.access import Who, asks, found_later, queue_place
 from ..broker import Broker
 from ..core import dead_letter
@@ -17,8 +19,6 @@ from ..steps import LOOK_STEP, Steps
 from . import arguments as read
 from .queues import state_of
 
-#: What the journal knows of it (JournalReader.history); None: nothing.
-History = dict[str, Any] | None
 #: Consumers of one queue of which it is said why they do not take it.
 _MOST_CONSUMERS: Final = 50
 #: Why nothing may be known of a message.
@@ -28,13 +28,15 @@ NO_HISTORY: Final = (
 )
 
 
-def places_of(history: History) -> list[Place]:
+def places_of(history: Records | None) -> list[Place]:
     """The queues that the journal knows it in."""
-    known = [each for kind in ("references", "attempts", "outcomes", "edits") for each in (history or {}).get(kind, ())]
-    return [Place("queue", (name,)) for name in dict.fromkeys(each["queue"] for each in known) if name is not None]
+    if history is None:
+        return []
+    known = [each["queue"] for part in (history["references"], history["attempts"], history["outcomes"], history["edits"]) for each in part]
+    return [Place("queue", (name,)) for name in dict.fromkeys(known) if name is not None]
 
 
-def _places(broker: Broker, message_id: int, history: History) -> Steps[list[MessageReference]]:
+def _places(broker: Broker, message_id: int, history: Records | None) -> Steps[list[MessageReference]]:
     entries = [(each["queue_id"], each["priority"], each["sequence"]) for each in (history["references"] if history else ())]
     return broker.find_message(message_id, entries)
 
@@ -43,34 +45,39 @@ def _places(broker: Broker, message_id: int, history: History) -> Steps[list[Mes
 
 
 @asks("delete_message")
-def delete(broker: Broker, who: Who, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def delete(
+    broker: Broker, who: Who, history: Records | None, *, message_id: read.MessageNumber = 0, queue: read.Queue | None = None
+) -> Steps[DeletedMessage]:
     """Removes it from all its queues, or from ``queue``."""
-    read.only(arguments, "message_id", "queue")
-    only = read.queue(broker, arguments) if arguments.get("queue") is not None else None
-    places = yield from _movable(broker, message_id, history, only)
+    places = yield from _movable(broker, message_id, history, queue)
     if not (yield from broker.delete_message(who, places)):
         raise _taken(message_id)
     return {"message_id": message_id, "messages": len(places), "queues": [each.queue.name for each in places]}
 
 
 @asks("move_message")
-def move(broker: Broker, who: Who, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def move(
+    broker: Broker,
+    who: Who,
+    history: Records | None,
+    *,
+    message_id: read.MessageNumber = 0,
+    queue: read.Queue,
+    source: read.Queue | None = None,
+) -> Steps[MovedMessage]:
     """Into ``queue``, failures at 0; from the one queue it is in, or from ``source``."""
-    read.only(arguments, "message_id", "queue", "source")
-    target = read.queue(broker, arguments)
-    source = read.queue(broker, {"queue": arguments["source"]}) if arguments.get("source") is not None else None
     places = yield from _movable(broker, message_id, history, source)
     if len(places) > 1:
         names = ", ".join(each.queue.name for each in places)
         raise Refused("invalid-argument", f"message {message_id} is in several queues: {names}", "name one of them as the source")
-    if places[0].queue is target:
-        raise Refused("invalid-argument", f"message {message_id} is in queue {target.name} already", "name another queue")
-    if not (yield from broker.move_message(who, places[0], target)):
+    if places[0].queue is queue:
+        raise Refused("invalid-argument", f"message {message_id} is in queue {queue.name} already", "name another queue")
+    if not (yield from broker.move_message(who, places[0], queue)):
         raise _taken(message_id)
-    return {"message_id": message_id, "source": places[0].queue.name, "queue": target.name}
+    return {"message_id": message_id, "source": places[0].queue.name, "queue": queue.name}
 
 
-def _movable(broker: Broker, message_id: int, history: History, only: Queue | None) -> Steps[list[MessageReference]]:
+def _movable(broker: Broker, message_id: int, history: Records | None, only: Queue | None) -> Steps[list[MessageReference]]:
     """Where it is, in that queue or anywhere. Raises Refused where it is not, or where somebody holds it."""
     places = yield from _places(broker, message_id, history)
     places = [each for each in places if only is None or each.queue is only]
@@ -94,15 +101,14 @@ def _taken(message_id: int) -> Refused:
 
 
 @found_later(Right.MONITOR)
-def why(broker: Broker, who: Who, message_id: int, history: History, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def why(broker: Broker, who: Who, history: Records | None, *, message_id: read.MessageNumber = 0) -> Steps[Why]:
     """For each queue it is in: its state there and what stands in the way, most telling first. ``ended``: how its last entry did."""
-    read.only(arguments, "message_id")
     places = yield from _places(broker, message_id, history)
     broker.access.check(who, Right.MONITOR, *map(queue_place, {each.queue for each in places}), *places_of(history), verb="why")
     outcomes = history["outcomes"] if history else []
     if not places and not outcomes:
         raise Refused("no-such-message", f"nothing is known of message {message_id}", NO_HISTORY)
-    described = []
+    described: list[Standing] = []
     for reference in places:
         ahead, first = yield from _ahead(reference)
         described.append(
@@ -114,7 +120,7 @@ def why(broker: Broker, who: Who, message_id: int, history: History, arguments: 
                 "entered_at_ms": reference.entered_at_ms,
                 "failed": reference.failed,
                 "delivery_count": reference.delivery_count,
-                "died": reference.hops[0].detail if reference.hops else None,
+                "died": {**reference.hops[0].detail} if reference.hops else None,
                 "reasons": _reasons(broker, reference, ahead, first),
             }
         )
@@ -139,30 +145,31 @@ def _ahead(reference: MessageReference) -> Steps[tuple[int, int | None]]:
     return before, first.message.message_id if first is not None else None
 
 
-def _reasons(broker: Broker, reference: MessageReference, ahead: int, first: int | None) -> list[dict[str, Any]]:
+def _reasons(broker: Broker, reference: MessageReference, ahead: int, first: int | None) -> list[Reason]:
     match reference.where:
         case Where.DELIVERING:
             return [_held(broker, reference)]
         case Where.SCHEDULED:
             return [{"code": "on-hold"} if reference.on_hold else {"code": "waits-until", "at_ms": reference.due_at_ms}]
         case Where.PARKED:
-            return [{"code": "parked", "reason": reference.park_reason, **_nowhere(broker, reference)}]
+            return [_nowhere(broker, reference)]
         case Where.IN_COMMIT:
             return [{"code": "being-written"}]
         case _:
             return _pending(broker, reference, ahead, first)
 
 
-def _nowhere(broker: Broker, reference: MessageReference) -> dict[str, Any]:
+def _nowhere(broker: Broker, reference: MessageReference) -> Reason:
     """Where it is to go and finds no place: an exchange, or an address, which may be its own; neither: nothing is configured."""
     queue = reference.queue
     exchange = broker.explain(queue.name).dead_letter_exchange
     target = None if exchange is not None else dead_letter.target(queue.settings, queue.address, reference.park_reason)
     address = target.address if target is not None else None
-    return {"exchange": exchange, "address": address, "its_own": address == queue.address}
+    why = reference.park_reason
+    return {"code": "parked", "reason": why, "exchange": exchange, "address": address, "its_own": address == queue.address}
 
 
-def _held(broker: Broker, reference: MessageReference) -> dict[str, Any]:
+def _held(broker: Broker, reference: MessageReference) -> Reason:
     consumer = reference.consumer
     connection = broker.connections.get(consumer.connection) if consumer is not None else None
     return {
@@ -176,10 +183,10 @@ def _held(broker: Broker, reference: MessageReference) -> dict[str, Any]:
     }
 
 
-def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int | None) -> list[dict[str, Any]]:
+def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int | None) -> list[Reason]:
     queue, now_ms = reference.queue, broker.now_ms()
     consumers = broker.declared_queues.all_consumers(queue)
-    reasons: list[dict[str, Any]] = []
+    reasons: list[Reason] = []
     if reference.expired(now_ms):
         reasons.append({"code": "expired", "at_ms": reference.expires_at_ms})
     if queue.paused:
@@ -187,12 +194,11 @@ def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int
     if not consumers:
         reasons.append({"code": "no-consumer"})
     if reference.suspect:
-        awaited = queue.awaited(now_ms)
-        reasons.append({"code": "suspect", "waits_for": awaited._asdict() if awaited is not None else None})
+        reasons.append({"code": "suspect", "waits_for": awaited_by(queue, now_ms)})
     for consumer in consumers[:_MOST_CONSUMERS]:
         in_the_way = _in_the_way(queue, consumer, reference, now_ms)
         if in_the_way is not None:
-            reasons.append({"code": in_the_way, "consumer": consumer.name, **_window(consumer)})
+            reasons.append(_window(consumer, in_the_way))
     on_disk = reference.sequence not in queue.references
     if ahead:
         # Those on disk of its own priority are not counted.
@@ -202,8 +208,17 @@ def _pending(broker: Broker, reference: MessageReference, ahead: int, first: int
     return reasons
 
 
-def _window(consumer: Consumer) -> dict[str, Any]:
+def awaited_by(queue: Queue, now_ms: int) -> Awaited | None:
+    found = queue.awaited(now_ms)
+    if found is None:
+        return None
+    return {"connection": found.connection, "unsettled": found.unsettled, "has_suspect": found.has_suspect}
+
+
+def _window(consumer: Consumer, code: str) -> Reason:
     return {
+        "code": code,
+        "consumer": consumer.name,
         "prefetch": consumer.window,
         "unsettled": len(consumer.unsettled),
         "selector": consumer.selector.text if consumer.selector else None,

@@ -4,10 +4,12 @@ nobody else waits for it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Final, TypeVar
 
 from msgpack import packb
 
+from ..answers.parts import LeftOut, NumberedPage, Page
 from ..auth.access import Who
 from ..broker import Broker
 from ..core.rights import Place, Right
@@ -16,6 +18,8 @@ from ..steps import Steps
 from . import arguments as read
 
 T = TypeVar("T")
+#: As it is answered.
+D = TypeVar("D")
 
 #: Entries of one page.
 MAX_PAGE: Final = 250
@@ -23,8 +27,37 @@ MAX_PAGE: Final = 250
 MAX_WHOLE: Final = 1000
 
 
-#: What a list comes to.
-Listed = Steps[dict[str, Any] | list[dict[str, Any]]]
+#: What a list comes to: a page, or all of it.
+Listed = Steps[Page[D] | list[D]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Which page; without either the whole list. ``limit``: it may have fewer."""
+
+    limit: Annotated[int, read.number(1, 1_000_000)] | None = None
+    after: read.Text | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.limit is None and self.after is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedByNumber:
+    """The same of a list that is worked out at once."""
+
+    limit: Annotated[int, read.number(1, MAX_PAGE)] | None = None
+    after: read.Number | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.limit is None and self.after is None
+
+    def of(self, items: Sequence[T]) -> tuple[Sequence[T], int]:
+        """Those that are meant, and the place behind the last."""
+        end = len(items) if self.whole else (self.after or 0) + (self.limit or MAX_PAGE)
+        return items[self.after or 0 : end], end
 
 
 class Shown:
@@ -51,52 +84,35 @@ class Shown:
         if not self._some and self._left_out:
             self._broker.access.check(self._who, self._right, *self._left_out, verb=self._verb)
 
-    def left_out(self) -> dict[str, Any] | None:
+    def left_out(self) -> LeftOut | None:
         """How many queues are left out, and for want of which right."""
         return {"queues": len(self._left_out), "right": str(self._right)} if self._left_out else None
 
 
-def whole(
-    arguments: dict[str, Any], items: Sequence[T], shown: Shown, describe: Callable[[T], dict[str, Any]]
-) -> dict[str, Any] | list[dict[str, Any]]:
+def whole(asked: AskedByNumber, items: Sequence[T], shown: Shown, describe: Callable[[T], D]) -> NumberedPage[D] | list[D]:
     """A list that is worked out at once: as a page where pages are asked for, ``next`` being its place. Raises Refused: see Shown.check."""
     shown.check()
-    page, end = on_page(arguments, items)
-    if not is_paged(arguments):
+    page, end = asked.of(items)
+    if asked.whole:
         return [describe(each) for each in page]
     return {"items": [describe(each) for each in page], "next": end if len(items) > end else None, "left_out": shown.left_out()}
 
 
-def on_page(arguments: dict[str, Any], items: Sequence[T]) -> tuple[Sequence[T], int]:
-    """Those that are asked for, and the place behind the last."""
-    if not is_paged(arguments):
-        return items, len(items)
-    after = read.number(arguments, "after", 0, 0, read.MOST)
-    end = after + read.number(arguments, "limit", MAX_PAGE, 1, MAX_PAGE)
-    return items[after:end], end
-
-
-def is_paged(arguments: dict[str, Any]) -> bool:
-    return arguments.get("limit") is not None or arguments.get("after") is not None
-
-
 def listed(
     broker: Broker,
-    arguments: dict[str, Any],
+    asked: Asked,
     found: Mapping[str, T],
-    describe: Callable[[T], dict[str, Any]],
+    describe: Callable[[T], D],
     shown: Shown | None = None,
     place_of: Callable[[T], Place] | None = None,
-) -> Listed:
+) -> Listed[D]:
     """With ``limit`` or ``after``: ``{items, next}`` in the order of the keys; ``next`` is the ``after`` of the next page, or None.
 
     A page may hold fewer than ``limit``. Without either: all in one list. Raises Refused where that is more than one answer holds. What
     goes meanwhile is passed over, and so is what is not to be ``shown``, of all of which the first page has the number: ``left_out``.
     """
-    paged = is_paged(arguments)
-    limit = min(MAX_PAGE, read.number(arguments, "limit", MAX_PAGE, 1, 1_000_000)) if paged else MAX_WHOLE
-    after = read.text(arguments, "after") if arguments.get("after") is not None else None
-    items: list[dict[str, Any]] = []
+    after, most = asked.after, MAX_WHOLE if asked.whole else min(MAX_PAGE, asked.limit or MAX_PAGE)
+    items: list[D] = []
     size, last, more = 0, "", False
     for key in sorted(found if after is None else (key for key in found if key > after)):
         yield
@@ -105,7 +121,7 @@ def listed(
             continue
         described = describe(each)
         size += len(packb(described))
-        more = len(items) == limit or bool(items and size > broker.limits.answer_bytes)
+        more = len(items) == most or bool(items and size > broker.limits.answer_bytes)
         if more and (shown is None or after is not None):
             break
         if not more:
@@ -113,8 +129,8 @@ def listed(
             last = key
     if shown is not None and after is None:
         shown.check()
-    if paged:
-        page: dict[str, Any] = {"items": items, "next": last if more else None}
+    if not asked.whole:
+        page: Page[D] = {"items": items, "next": last if more else None}
         return page if shown is None else {**page, "left_out": shown.left_out() if after is None else None}
     if more:
         fix = "ask for pages, with limit and after (docs/protocol.md, 2.7); a newer client does"

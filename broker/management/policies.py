@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated
 
+from ..answers.administration import Policy as DescribedPolicy
+from ..answers.parts import Named
 from ..auth.access import Who, asks, everywhere, needs
 from ..broker import Broker
 from ..core.amqp.policy import ALL, Policy, PolicyError, read_policy
@@ -12,36 +14,49 @@ from ..core.rights import Right
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from .pages import Listed, listed
+from .pages import Asked, Listed, listed
+
+#: By the rules of policies, with those of files.
+_Unread = Annotated[object, lambda broker, name, value: value]
 
 
-def describe(policy: Policy, configured: bool) -> dict[str, Any]:
-    """``slow``: its pattern ran out of time on some name, and does not hold there."""
-    source = "broker.yaml" if configured else "command"
-    return {**policy.describe(), "source": source, **({"slow": True} if policy.pattern.slow else {})}
+def describe(policy: Policy, configured: bool) -> DescribedPolicy:
+    described: DescribedPolicy = {
+        "name": policy.name,
+        "virtual_host": policy.virtual_host,
+        "pattern": policy.pattern.pattern,
+        "apply_to": policy.apply_to,
+        "priority": policy.priority,
+        "definition": dict(policy.definition),
+        "source": "broker.yaml" if configured else "command",
+    }
+    if policy.pattern.slow:
+        described["slow"] = True
+    return described
 
 
 @needs((Right.MONITOR, everywhere), action="policies")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
-    read.only(arguments, "limit", "after")
+def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[DescribedPolicy]:
     # As they are sorted: by virtual host, then by name. No name of either holds a zero.
     found = {f"{policy.virtual_host}\0{policy.name}": (policy, configured) for policy, configured in broker.policies.all()}
-    return listed(broker, arguments, found, lambda each: describe(*each))
+    return listed(broker, page, found, lambda each: describe(*each))
 
 
 @asks("set_policy")
-def set_one(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def set_one(
+    broker: Broker,
+    who: Who,
+    *,
+    name: _Unread = None,
+    pattern: _Unread = None,
+    definition: _Unread = None,
+    apply_to: _Unread = ALL,
+    priority: _Unread = 0,
+    virtual_host: read.Text = DEFAULT,
+) -> Steps[DescribedPolicy]:
     """Holds at once, for queues and exchanges that are there too."""
-    read.only(arguments, "name", "pattern", "definition", "apply_to", "priority", "virtual_host")
     try:
-        policy = read_policy(
-            arguments.get("name"),
-            arguments.get("pattern"),
-            arguments.get("definition"),
-            arguments.get("apply_to", ALL),
-            arguments.get("priority", 0),
-            _virtual_host(arguments),
-        )
+        policy = read_policy(name, pattern, definition, apply_to, priority, virtual_host)
     except PolicyError as error:
         raise Refused("invalid-policy", error.message, error.fix) from None
     yield from broker.set_policy(who, policy)
@@ -49,12 +64,6 @@ def set_one(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[s
 
 
 @asks("clear_policy")
-def clear(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
-    read.only(arguments, "name", "virtual_host")
-    name = read.text(arguments, "name")
-    yield from broker.clear_policy(who, _virtual_host(arguments), name)
+def clear(broker: Broker, who: Who, *, name: read.Text, virtual_host: read.Text = DEFAULT) -> Steps[Named]:
+    yield from broker.clear_policy(who, virtual_host, name)
     return {"name": name}
-
-
-def _virtual_host(arguments: dict[str, Any]) -> str:
-    return read.text(arguments, "virtual_host") if "virtual_host" in arguments else DEFAULT

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Final
 
 from homing.journal.contract import Failed, Fault, PolicyInForce
 
+from ..answers.administration import PreviewedSettings, PreviewRow
 from ..auth.access import Who, needs, place_named
 from ..broker import Broker
 from ..core.redelivery import Action, ConsumerPolicy, Terms, attempts_allowed, foreseen, under
@@ -18,7 +19,7 @@ from ..core.settings.rules import fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
 from .host import Host, in_thread, in_turns
-from .settings import checked, of_patterns, wanted_layers
+from .settings import Layers, checked, of_patterns, wanted_layers
 
 _DAY_MS: Final = 86_400_000
 #: Rows of the journal that are looked at, the latest: each is of up to a thousand deliveries.
@@ -51,7 +52,7 @@ class _Row:
     least_ms: int | None = None
     most_ms: int | None = None
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> PreviewRow:
         return {
             "queue": self.queue,
             "fault": self.fault,
@@ -68,12 +69,13 @@ class _Row:
 
 
 @needs((Right.MANAGE, of_patterns), action="preview-settings")
-async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def preview(
+    broker: Broker, who: Who, *, host: Host, layers: Layers, rows: Annotated[int, read.number(1, _MOST)] = _MOST
+) -> PreviewedSettings:
     """Of the last day's failures in queues that the patterns of ``layers`` match and whoever asks may browse: what came of them, and what
     would have. Attempts on record tell neither headers, so that a rule that asks for one fits none, nor delays that came with a failure.
     """
-    read.only(arguments, "layers", "rows")
-    wanted, patterns = wanted_layers(broker, arguments)
+    wanted, patterns = wanted_layers(broker, layers)
     would = checked(broker, wanted, patterns)
 
     def meant(address: str) -> bool:
@@ -81,21 +83,21 @@ async def preview(broker: Broker, who: Who, arguments: dict[str, Any], *, host: 
 
     # A queue that was made anew is the one that it was, and one that is gone would be made under these settings.
     held = {queue.name: each if meant(queue.address) else None for queue, each in await in_turns(broker, broker.would_hold(would))}
-    since_ms, most = broker.now_ms() - _DAY_MS, read.number(arguments, "rows", _MOST, 1, _MOST)
+    since_ms = broker.now_ms() - _DAY_MS
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
-    looked_at = await in_thread(lambda: account.count(host.failures(since_ms, most)))
-    rows = [each for each in account.rows.values() if broker.access.may(who, Right.BROWSE, place_named(each.queue, each.address))]
+    looked_at = await in_thread(lambda: account.count(host.past().failures(since_ms, rows)))
+    found = [each for each in account.rows.values() if broker.access.may(who, Right.BROWSE, place_named(each.queue, each.address))]
     # Of failures without a report the group is known by how they ended.
     unreported = {(each.queue, each.error_class): each.fingerprint for each in broker.faults(who) if not each.text}
-    for each in rows:
+    for each in found:
         each.fault = each.fault or unreported.get((each.queue, each.error_class))
-    rows = sorted(rows, key=lambda each: (-each.failures, each.queue, each.error_class, each.text))
+    found = sorted(found, key=lambda each: (-each.failures, each.queue, each.error_class, each.text))
     return {
         "since_ms": since_ms,
-        "failures": sum(each.failures for each in rows),
-        "rows": [each.shown() for each in rows[:_SHOWN]],
-        "more_rows": max(0, len(rows) - _SHOWN),
-        "whole": looked_at < most,
+        "failures": sum(each.failures for each in found),
+        "rows": [each.shown() for each in found[:_SHOWN]],
+        "more_rows": max(0, len(found) - _SHOWN),
+        "whole": looked_at < rows,
         "header_rules": sorted({rule.name for settings in held.values() if settings for rule in settings.rules if rule.header}),
     }
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from ..answers.inventory import BriefQueue, Counts
+from ..answers.inventory import Consumer as DescribedConsumer
+from ..answers.inventory import Queue as DescribedQueue
+from ..answers.parts import Removed
 from ..auth.access import Who, asks, needs, queue_place, shown_only
 from ..broker import Broker
 from ..connection import Connection
@@ -21,9 +25,10 @@ from ..errors import Refused
 from ..steps import Steps
 from ..topology.resources import takes_nothing
 from . import arguments as read
+from .arguments import number
 from .connections import described
 from .host import Host, in_thread
-from .pages import Listed, Shown, is_paged, listed
+from .pages import Asked, Listed, Shown, listed
 from .statistics import WHOLE, Meter, states
 
 #: How far back the minute counts of an answer go, and how many parts it has.
@@ -32,7 +37,7 @@ _MOST_PARTS: Final = 1440
 _MINUTE_MS: Final = 60_000
 
 
-def describe(queue: Queue) -> dict[str, Any]:
+def describe(queue: Queue) -> BriefQueue:
     """A queue as ``queues`` shows it. Counts are of messages in it now; times are ms since 1970."""
     return {
         "queue": queue.name,
@@ -46,7 +51,7 @@ def describe(queue: Queue) -> dict[str, Any]:
         "durable": queue.durable,
         "auto_created": queue.auto_created,
         "paused": queue.paused,
-        "options": queue.options,
+        "options": dict(queue.options),
         "ignored_arguments": ignored(queue),
         "messages": queue.count + queue.committing,
         **states((queue,)),
@@ -65,44 +70,54 @@ def describe(queue: Queue) -> dict[str, Any]:
     }
 
 
-def of_queue(broker: Broker, _: Who, arguments: dict[str, Any], **__: object) -> tuple[Place]:
-    return (queue_place(read.queue(broker, arguments)),)
+def of_queue(_: Broker, __: Who, *, queue: Queue, **___: object) -> tuple[Place]:
+    return (queue_place(queue),)
 
 
 @shown_only(Right.MONITOR)
-def list_queues(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> Listed:
+def list_queues(
+    broker: Broker,
+    who: Who,
+    *,
+    meter: Meter,
+    page: Asked,
+    contains: read.Contained = lambda name: True,
+) -> Listed[BriefQueue]:
     """In pages with what became of messages; who asks for all in one list gets what there was before there were pages.
 
     Those that whoever asks may monitor.
     """
-    read.only(arguments, "limit", "after", "contains")
-    meant = read.contained(arguments)
-    found = {name: queue for name, queue in broker.post_office.queues.items() if meant(name)}
-    show = partial(_in_full, broker, meter, _held_back(broker)) if is_paged(arguments) else describe
-    return listed(broker, arguments, found, show, Shown(broker, who, Right.MONITOR, "queues"), queue_place)
+    found = {name: queue for name, queue in broker.post_office.queues.items() if contains(name)}
+    show = describe if page.whole else partial(_in_full, broker, meter, _held_back(broker))
+    return listed(broker, page, found, show, Shown(broker, who, Right.MONITOR, "queues"), queue_place)
 
 
 @needs((Right.MONITOR, of_queue), action="queue")
-def one(broker: Broker, who: Who, arguments: dict[str, Any], *, meter: Meter) -> dict[str, Any]:
-    read.only(arguments, "queue")
-    return _in_full(broker, meter, _held_back(broker), read.queue(broker, arguments))
+def one(broker: Broker, who: Who, *, meter: Meter, queue: read.Queue) -> DescribedQueue:
+    return _in_full(broker, meter, _held_back(broker), queue)
 
 
 @needs((Right.MONITOR, of_queue), action="counts")
-async def counts(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+async def counts(
+    broker: Broker,
+    who: Who,
+    *,
+    host: Host,
+    queue: read.Queue,
+    width_minutes: Annotated[int, number(1, _MOST_MINUTES)] = 1,
+    minutes: Annotated[int, number(1, _MOST_MINUTES)] = 60,
+) -> Counts:
     """What became of its messages over the last ``minutes``, added up by ``width_minutes``; of those that are not durable up to a minute
     late. What it held before is what it holds now, without what came since and with what left.
     """
-    read.only(arguments, "queue", "minutes", "width_minutes")
-    queue, now_ms = read.queue(broker, arguments), broker.now_ms()
-    width = read.number(arguments, "width_minutes", 1, 1, _MOST_MINUTES)
-    minutes = read.number(arguments, "minutes", 60, 1, min(_MOST_MINUTES, width * _MOST_PARTS))
-    since_ms = (now_ms // (width * _MINUTE_MS) + 1) * width * _MINUTE_MS - minutes * _MINUTE_MS
-    parts = await in_thread(lambda: host.counts(queue.queue_id, since_ms, width))
-    return {"now_ms": now_ms, "since_ms": since_ms, "width_minutes": width, "parts": parts}
+    number(1, min(_MOST_MINUTES, width_minutes * _MOST_PARTS))(broker, "minutes", minutes)
+    now_ms, width_ms = broker.now_ms(), width_minutes * _MINUTE_MS
+    since_ms = (now_ms // width_ms + 1) * width_ms - minutes * _MINUTE_MS
+    parts = await in_thread(lambda: host.past().counts(queue.queue_id, since_ms, width_minutes))
+    return {"now_ms": now_ms, "since_ms": since_ms, "width_minutes": width_minutes, "parts": parts}
 
 
-def _in_full(broker: Broker, meter: Meter, held_back: str | None, queue: Queue) -> dict[str, Any]:
+def _in_full(broker: Broker, meter: Meter, held_back: str | None, queue: Queue) -> DescribedQueue:
     """``blocked``: why it takes nothing more, for now: its own limit, or one of the broker."""
     return {**describe(queue), "blocked": "queue-full" if takes_nothing(queue) else held_back, **meter.of(queue)}
 
@@ -112,26 +127,24 @@ def _held_back(broker: Broker) -> str | None:
 
 
 @shown_only(Right.MONITOR)
-def consumers(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
+def consumers(broker: Broker, who: Who, *, queue: read.Queue | None = None, page: Asked) -> Listed[DescribedConsumer]:
     """Who holds what: one map per consumer, of one queue or of all that whoever asks may monitor."""
-    read.only(arguments, "queue", "limit", "after")
     shown = Shown(broker, who, Right.MONITOR, "consumers")
-    if arguments.get("queue") is None:
+    if queue is None:
         of = [each for connection in broker.connections.values() for each in connection.consumers.values()]
     else:
-        queue = read.queue(broker, arguments)
         shown(queue_place(queue))
         of = broker.declared_queues.all_consumers(queue)
     found = {f"{each.connection}/{each.number:010}": each for each in of}
     show = partial(_describe_consumer, broker.connections, broker.now_ms())
-    return listed(broker, arguments, found, show, shown, lambda each: queue_place(each.queue))
+    return listed(broker, page, found, show, shown, lambda each: queue_place(each.queue))
 
 
 #: By the bits of what was sent (core/counts.py).
 _SENDS: Final = (None, "persistent", "transient", "both")
 
 
-def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consumer: Consumer) -> dict[str, Any]:
+def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consumer: Consumer) -> DescribedConsumer:
     """``consumer_tag``: AMQP's; ``blocked``: why it is given nothing whatever waits, None where it would be. ``settled_when_given``: it has
     no acknowledgements; ``reports``: of how many failures it told the reason, and how often its connection did after the acknowledgement.
     ``sends``: whether what was sent to its queue is persistent, transient or both; ``queue_keeps``: which of these before they fail.
@@ -174,16 +187,12 @@ def _why_blocked(consumer: Consumer, now_ms: int) -> str | None:
 
 
 @asks("create_queue")
-def create(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    return describe(broker.create_queue(who, arguments))
+def create(broker: Broker, who: Who, /, **declaration: Any) -> BriefQueue:
+    return describe(broker.create_queue(who, declaration))
 
 
 @asks("remove_queue")
-def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
-    read.only(arguments, "queue", "if_empty", "if_unused")
-    queue = read.queue(broker, arguments)
-    if_empty, if_unused = read.flag(arguments, "if_empty"), read.flag(arguments, "if_unused")
-
+def delete(broker: Broker, who: Who, *, queue: read.Queue, if_empty: read.Flag = False, if_unused: read.Flag = False) -> Steps[Removed]:
     def check() -> None:
         if if_empty and queue.count:
             raise Refused("queue-not-empty", f"queue {queue.name} holds {counted(queue.count, 'message')}", "purge it first")
@@ -195,25 +204,22 @@ def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[st
 
 
 @asks("purge")
-def purge(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
-    read.only(arguments, "queue")
-    count = yield from broker.purge(who, read.queue(broker, arguments))
+def purge(broker: Broker, who: Who, *, queue: read.Queue) -> Steps[Removed]:
+    count = yield from broker.purge(who, queue)
     return {"messages": count}
 
 
 @asks("pause")
-def pause(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    return _set_paused(broker, who, arguments, True)
+def pause(broker: Broker, who: Who, *, queue: read.Queue) -> BriefQueue:
+    return _set_paused(broker, who, queue, True)
 
 
 @asks("pause")
-def resume(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    return _set_paused(broker, who, arguments, False)
+def resume(broker: Broker, who: Who, *, queue: read.Queue) -> BriefQueue:
+    return _set_paused(broker, who, queue, False)
 
 
-def _set_paused(broker: Broker, who: Who, arguments: dict[str, Any], paused: bool) -> dict[str, Any]:
-    read.only(arguments, "queue")
-    queue = read.queue(broker, arguments)
+def _set_paused(broker: Broker, who: Who, queue: Queue, paused: bool) -> BriefQueue:
     broker.pause(who, queue, paused)
     return describe(queue)
 

@@ -4,42 +4,48 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, floor
-from typing import Any, Final
+from typing import Annotated, Final, cast
 
 from homing.journal.contract import FaultLife
 
+from ..answers.failures import PlannedPart, Redrive, RedrivePlan, Sample
+from ..answers.parts import NumberedPage
 from ..auth.access import Who, asks, needs, place_named, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
+from ..core.letter_filter import FilterContent
 from ..core.likely import likely
 from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redrive_job import STOP_ABOVE, RedriveJob
-from ..core.rights import Right
+from ..core.rights import Place, Right
 from ..delivery.by_hand import would_go_back
 from ..delivery.chosen import PAGES
 from ..errors import Refused
 from . import arguments as read
 from .counting import count_chosen, fault_lives
-from .filters import read_filter, said
+from .filters import Content, made
 from .host import Host, in_turns
-from .pages import Shown, whole
-from .queues import of_queue
+from .pages import AskedByNumber, Shown, whole
 
 _MOST: Final = 1_000_000_000
 _SAMPLES: Final = 5
 
 
-def describe(broker: Broker, job: RedriveJob) -> dict[str, Any]:
+def _per_cent(broker: Broker, name: str, value: object) -> int | None:
+    return None if value is None else read.number(0, 100)(broker, name, value)
+
+
+def describe(broker: Broker, job: RedriveJob) -> Redrive:
     """``sent_per_s``: from its start to its end or to now."""
     took_ms = max(1, (broker.now_ms() if job.ended_ms is None else job.ended_ms) - job.started_ms)
-    return {**job.describe(), "waiting": job.waiting, "sent_per_s": round(1000 * job.sent / took_ms, 1)}
+    return cast(Redrive, {**job.describe(), "waiting": job.waiting, "sent_per_s": round(1000 * job.sent / took_ms, 1)})
 
 
-def _job(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> RedriveJob:
-    number = read.number(arguments, "redrive", 0, 1, read.MOST)
+def _job(broker: Broker, who: Who, number: int, verb: str) -> RedriveJob:
     for job, places in broker.redrives():
         if job.job_id == number:
             broker.access.check(who, Right.BROWSE, *places, verb=verb)
@@ -48,34 +54,42 @@ def _job(broker: Broker, who: Who, arguments: dict[str, Any], verb: str) -> Redr
 
 
 @shown_only(Right.BROWSE)
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any] | list[dict[str, Any]]:
+def list_all(broker: Broker, who: Who, *, page: AskedByNumber) -> NumberedPage[Redrive] | list[Redrive]:
     """Those at work, and the last that have ended, the latest first."""
-    read.only(arguments, "limit", "after")
     shown = Shown(broker, who, Right.BROWSE, "redrives")
     jobs = [job for job, places in reversed(broker.redrives()) if all(map(shown, places))]
-    return whole(arguments, jobs, shown, partial(describe, broker))
+    return whole(page, jobs, shown, partial(describe, broker))
 
 
 @shown_only(Right.BROWSE)
-def one(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    read.only(arguments, "redrive")
-    return describe(broker, _job(broker, who, arguments, "redrive-status"))
+def one(broker: Broker, who: Who, *, redrive: read.MessageNumber = 0) -> Redrive:
+    return describe(broker, _job(broker, who, redrive, "redrive-status"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    queue: read.Queue
+    filter: Content = field(default_factory=FilterContent)
+    to: read.Queue | None = None
+    rate: Annotated[int, read.number(0, _MOST)] = 0
+    limit: Annotated[int, read.number(0, _MOST)] = 0
+    newest_first: read.Flag = False
+    canary: Annotated[int, read.number(0, _MOST)] = 0
+    stop_above: Annotated[int | None, _per_cent] = STOP_ABOVE
 
 
 @asks("start_redrive")
-def start(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Its map; it works on by itself."""
-    queue, target, job = _read(broker, who, arguments)
-    return describe(broker, broker.start_redrive(who, queue, target, job))
+def start(broker: Broker, who: Who, *, asked: _Asked) -> Redrive:
+    """It works on by itself."""
+    return describe(broker, broker.start_redrive(who, asked.queue, asked.to, _read(broker, who, asked)))
 
 
-def _by(verb: Callable[[Broker, Who, RedriveJob], None]) -> Callable[[Broker, Who, dict[str, Any]], dict[str, Any]]:
+def _by(verb: Callable[[Broker, Who, RedriveJob], None]) -> Callable[..., Redrive]:
     """Does this to the job that is named, and describes it."""
 
     @asks(verb.__name__)
-    def handler(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
-        read.only(arguments, "redrive")
-        job = _job(broker, who, arguments, verb.__name__.replace("_", "-"))
+    def handler(broker: Broker, who: Who, *, redrive: read.MessageNumber = 0) -> Redrive:
+        job = _job(broker, who, redrive, verb.__name__.replace("_", "-"))
         verb(broker, who, job)
         return describe(broker, job)
 
@@ -85,43 +99,32 @@ def _by(verb: Callable[[Broker, Who, RedriveJob], None]) -> Callable[[Broker, Wh
 pause, resume, cancel = map(_by, (Broker.pause_redrive, Broker.resume_redrive, Broker.cancel_redrive))
 
 
-def _read(broker: Broker, who: Who, arguments: dict[str, Any]) -> tuple[Queue, Queue | None, RedriveJob]:
-    names = ("queue", "filter", "to", "rate", "limit", "newest_first", "canary", "stop_above")
-    read.only(arguments, *names)
-    queue = read.queue(broker, arguments)
-    target = read.queue(broker, {"queue": arguments["to"]}) if arguments.get("to") is not None else None
-    if target is queue:
-        raise Refused("invalid-argument", f"the messages are in queue {queue.name} already", "name another one, or none")
-    read_filter(broker, arguments)
-    above = arguments.get("stop_above", STOP_ABOVE)
-    job = RedriveJob(
-        0,
-        queue.name,
-        who.user,
-        target.name if target is not None else None,
-        said(arguments),
-        read.number(arguments, "rate", 0, 0, _MOST),
-        read.number(arguments, "limit", 0, 0, _MOST),
-        read.flag(arguments, "newest_first"),
-        read.number(arguments, "canary", 0, 0, _MOST),
-        None if above is None else read.number(arguments, "stop_above", STOP_ABOVE, 0, 100),
-    )
-    return queue, target, job
+def _read(broker: Broker, who: Who, asked: _Asked) -> RedriveJob:
+    """As a job."""
+    if asked.to is asked.queue:
+        raise Refused("invalid-argument", f"the messages are in queue {asked.queue.name} already", "name another one, or none")
+    made(broker, asked.filter)
+    to = asked.to.name if asked.to is not None else None
+    how = (asked.rate, asked.limit, asked.newest_first, asked.canary, asked.stop_above)
+    return RedriveJob(0, asked.queue.name, who.user, to, asked.filter, *how)
+
+
+def _of_queue(_: Broker, __: Who, *, asked: _Asked, **___: object) -> tuple[Place]:
+    return (queue_place(asked.queue),)
 
 
 # -- a dry run -----------------------------------------------------------------------------------------------------------
 
 
-@needs((Right.BROWSE, of_queue), action="reckon-redrive")
-async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: Host) -> dict[str, Any]:
+@needs((Right.BROWSE, _of_queue), action="reckon-redrive")
+async def reckon(broker: Broker, who: Who, *, host: Host, asked: _Asked) -> RedrivePlan:
     """What a job would do: how many, from where to where, some of them, what at most so many would lose, and what would most likely come
     back, by why. Nothing is changed.
 
     Where each message has to be looked at, ``messages`` is how many there are to look at, and ``exact`` false. With a limit each of the
     parts is at most that.
     """
-    queue, target, job = _read(broker, who, arguments)
-    wanted = read_filter(broker, arguments)
+    queue, target, job, wanted = asked.queue, asked.to, _read(broker, who, asked), made(broker, asked.filter)
     counts, transient = await count_chosen(broker, host, queue, wanted)
     lives = await fault_lives(broker, host, {fault_id for fault_id, _ in counts if fault_id})
     groups = {each.fault_id: each for each in broker.faults(who)}
@@ -170,7 +173,7 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
         "messages": total,
         "transient": min(total, transient.total()),
         "exact": not wanted.scans,
-        "to": [{"queue": to, "fault": fault, **_part(number, fared[to, fault])} for (to, fault), number in parts.most_common()],
+        "to": [_part(*where, number, fared[where]) for where, number in parts.most_common()],
         "samples": [_sample(each, target, broker.fault_shown(who, each)) for each in found if target is not None or would_go_back(each)],
         "drops": [{"code": "redelivery-delay", "messages": delayed}] if delayed else [],
         "would_bounce": [
@@ -179,15 +182,23 @@ async def reckon(broker: Broker, who: Who, arguments: dict[str, Any], *, host: H
     }
 
 
-def _part(messages: int, lives: list[FaultLife]) -> dict[str, Any]:
+def _part(to: str | None, fault: str | None, messages: int, lives: list[FaultLife]) -> PlannedPart:
     """With what became of those of the fault that were sent back before, and how many can be expected to succeed; nil: none was."""
     succeeded, died = sum(each.back_succeeded for each in lives), sum(each.back_died for each in lives)
     low, high = (share * messages for share in likely(succeeded, succeeded + died)) if succeeded + died else (None, None)
     least, most = None if low is None else floor(low), None if high is None else ceil(high)
-    return {"messages": messages, "back_succeeded": succeeded, "back_died": died, "least": least, "most": most}
+    return {
+        "queue": to,
+        "fault": fault,
+        "messages": messages,
+        "back_succeeded": succeeded,
+        "back_died": died,
+        "least": least,
+        "most": most,
+    }
 
 
-def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup | None) -> dict[str, Any]:
+def _sample(reference: MessageReference, target: Queue | None, group: FaultGroup | None) -> Sample:
     """``died_in``: first; None: nowhere yet, and where it goes is where it is."""
     died_in = reference.hops[-1].detail["queue"] if reference.hops else None
     return {

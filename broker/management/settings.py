@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from ..answers.administration import ChangedSettings, Explained, SetOfPattern, TouchedQueue
+from ..answers.parts import Properties
 from ..auth.access import Who, everywhere, needs, pattern_place
 from ..broker import Broker
 from ..config.checks import layer_problems, removal_problems, settings_warnings
@@ -17,41 +19,55 @@ from ..core.settings.wildcard import pattern_problem
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
-from .pages import Listed, listed
+from .pages import Asked, Listed, listed
 
 #: So many of an address's queues are named.
 SHOWN_QUEUES: Final = 100
 #: Patterns that commands set something for: each is matched with each address once.
 MOST_PATTERNS: Final = 1000
-#: Pattern -> {field name: value}.
+#: Pattern -> {field name: value}, or of keys as they were said.
 _Layers = Mapping[str, Mapping[str, Any]]
 #: What commands would have set, and the patterns that are named.
 _Wanted = tuple[_Layers, list[str]]
 
 
-def of_address(_: Broker, __: Who, arguments: dict[str, Any]) -> tuple[Place]:
-    return (Place("address", (read.text(arguments, "address"),)),)
+def _layers(_: Broker, name: str, given: Any) -> _Layers:
+    if type(given) is not dict or not given or any(type(values) is not dict or not values for values in given.values()):
+        raise Refused("invalid-argument", f"{name} must be a map of patterns to maps of settings", "give at least one setting")
+    for pattern in given:
+        if problem := pattern_problem(pattern) if type(pattern) is str else "give text":
+            raise Refused("invalid-argument", f"{pattern!r} is no pattern of addresses", problem)
+    return given
 
 
-def of_patterns(_: Broker, __: Who, arguments: dict[str, Any], **___: object) -> list[Place]:
+def _keys(_: Broker, name: str, given: Any) -> list[str]:
+    if type(given) is not list or not given or any(type(key) is not str for key in given):
+        raise Refused("invalid-argument", f"{name} must be a list of settings", "leave it out for all")
+    return given
+
+
+Layers = Annotated[_Layers, _layers]
+
+
+def of_address(_: Broker, __: Who, *, address: str) -> tuple[Place]:
+    return (Place("address", (address,)),)
+
+
+def of_patterns(_: Broker, __: Who, *, layers: _Layers | None = None, pattern: str = "", **___: object) -> list[Place]:
     """Also where nothing is to be changed: it is said what would be touched."""
-    given = arguments.get("layers")
-    patterns = list(given) if type(given) is dict else [arguments.get("pattern")]
-    return [pattern_place(each) for each in patterns if type(each) is str]
+    return [pattern_place(each) for each in layers or (pattern,)]
 
 
 @needs((Right.MONITOR, of_address))
-def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def explain(broker: Broker, who: Who, *, address: read.Text) -> Explained:
     """Where the address has a queue of its name, what holds for that: its declaration and its policy go before the address settings."""
-    read.only(arguments, "address")
-    address = read.text(arguments, "address")
     explained = broker.explain(address)
     queues = broker.queues_of(address)
     return {
         "address": address,
         "queues": None if queues is None else queues[:SHOWN_QUEUES],
         "amqp_returns_at_once": explained.amqp_returns_at_once,
-        "dead_letter_queues": explained.dead_letter_queues[:SHOWN_QUEUES],
+        "dead_letter_queues": [*explained.dead_letter_queues[:SHOWN_QUEUES]],
         "dead_letter_exchange": explained.dead_letter_exchange,
         "dead_letter_routing_key": explained.dead_letter_routing_key,
         "settings": [
@@ -72,30 +88,23 @@ def explain(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, An
 
 
 @needs((Right.MONITOR, everywhere), action="list-settings")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
+def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[SetOfPattern]:
     """By pattern: what commands have set."""
-    read.only(arguments, "limit", "after")
     found = {pattern: (pattern, layer) for pattern, layer in broker.commanded.layers.items()}
-    return listed(broker, arguments, found, lambda each: {"pattern": each[0], "settings": _by_key(each[1])})
+    return listed(broker, page, found, lambda each: {"pattern": each[0], "settings": _by_key(each[1])})
 
 
 @needs((Right.MANAGE, of_patterns), action="set-settings")
-def set_some(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def set_some(broker: Broker, who: Who, *, layers: Layers, dry_run: read.Flag = False) -> Steps[ChangedSettings]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
-    read.only(arguments, "layers", "dry_run")
-    act = None if read.flag(arguments, "dry_run") else partial(broker.set_settings, who)
-    return broker.alone(_change(broker, lambda: wanted_layers(broker, arguments), act))
+    act = None if dry_run else partial(broker.set_settings, who)
+    return broker.alone(_change(broker, lambda: wanted_layers(broker, layers), act))
 
 
-def wanted_layers(broker: Broker, arguments: dict[str, Any]) -> _Wanted:
-    """What commands would have set with ``layers``, checked one by one; and the patterns that are named."""
-    given = arguments.get("layers")
-    if type(given) is not dict or not given or any(type(values) is not dict or not values for values in given.values()):
-        raise Refused("invalid-argument", "layers must be a map of patterns to maps of settings", "give at least one setting")
+def wanted_layers(broker: Broker, given: _Layers) -> _Wanted:
+    """What commands would have set with these, checked one by one; and the patterns that are named."""
     wanted = dict(broker.commanded.layers)
     for pattern, values in given.items():
-        if problem := pattern_problem(pattern) if type(pattern) is str else "give text":
-            raise Refused("invalid-argument", f"{pattern!r} is no pattern of addresses", problem)
         wanted[pattern] = {**wanted.get(pattern, {}), **_read(pattern, values)}
     if len(wanted) > MOST_PATTERNS:
         raise Refused("too-many-settings", f"commands set at most {MOST_PATTERNS} patterns", "write them into broker.yaml")
@@ -103,17 +112,15 @@ def wanted_layers(broker: Broker, arguments: dict[str, Any]) -> _Wanted:
 
 
 @needs((Right.MANAGE, of_patterns), action="unset-settings")
-def unset(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def unset(
+    broker: Broker, who: Who, *, pattern: read.Text, keys: Annotated[list[str], _keys] | None = None, dry_run: read.Flag = False
+) -> Steps[ChangedSettings]:
     """What commands have set for ``pattern``: ``keys`` of it, or all. What the file says holds again."""
-    read.only(arguments, "pattern", "keys", "dry_run")
-    act = None if read.flag(arguments, "dry_run") else partial(broker.unset_settings, who)
-    return broker.alone(_change(broker, lambda: _left(broker, arguments), act))
+    act = None if dry_run else partial(broker.unset_settings, who)
+    return broker.alone(_change(broker, lambda: _left(broker, pattern, keys), act))
 
 
-def _left(broker: Broker, arguments: dict[str, Any]) -> _Wanted:
-    pattern, keys = read.text(arguments, "pattern"), arguments.get("keys")
-    if keys is not None and (type(keys) is not list or not keys or any(type(key) is not str for key in keys)):
-        raise Refused("invalid-argument", "keys must be a list of settings", "leave it out for all")
+def _left(broker: Broker, pattern: str, keys: list[str] | None) -> _Wanted:
     wanted = dict(broker.commanded.layers)
     layer = dict(wanted.get(pattern, {}))
     names = list(layer) if keys is None else [FIELD_OF_KEY.get(key, key) for key in keys]
@@ -130,14 +137,14 @@ def _left(broker: Broker, arguments: dict[str, Any]) -> _Wanted:
     return wanted, [pattern]
 
 
-def _read(pattern: str, values: dict[str, Any]) -> dict[str, Any]:
+def _read(pattern: str, values: Mapping[str, Any]) -> Properties:
     try:
         return dict(read_setting(key, value) for key, value in values.items())
     except SettingError as error:
         raise Refused("invalid-setting", f'"{pattern}": {error}', error.fix or "docs/settings.md says what it takes") from None
 
 
-def _change(broker: Broker, want: Callable[[], _Wanted], act: Callable[[_Layers], Steps[None]] | None) -> Steps[dict[str, Any]]:
+def _change(broker: Broker, want: Callable[[], _Wanted], act: Callable[[_Layers], Steps[None]] | None) -> Steps[ChangedSettings]:
     """Checked as the file is, then ``act``; None: it is a dry run. ``touched``: queues for which something else holds, so many as one
     answer has room for.
     """
@@ -145,7 +152,9 @@ def _change(broker: Broker, want: Callable[[], _Wanted], act: Callable[[_Layers]
     settings = checked(broker, wanted, patterns)
     would = yield from broker.would_hold(settings)
     touched = [(queue, in_force) for queue, in_force in would if in_force is not queue.settings]
-    shown = [{"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]]
+    shown: list[TouchedQueue] = [
+        {"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]
+    ]
     if act is not None:
         yield from act(wanted)
     return {
@@ -162,7 +171,7 @@ def _about(patterns: Iterable[str], problems: Iterable[ConfigProblem]) -> list[C
     return [each for each in problems if each.path.startswith(ours)]
 
 
-def checked(broker: Broker, wanted: Mapping[str, Mapping[str, Any]], patterns: Iterable[str]) -> AddressSettingsRepository:
+def checked(broker: Broker, wanted: _Layers, patterns: Iterable[str]) -> AddressSettingsRepository:
     """What would be in force with these, of which ``patterns`` are to change. Raises Refused where that contradicts itself, or one of them
     would remove every message."""
     settings = broker.configured.laid_over(wanted)
@@ -177,5 +186,5 @@ def _changes(before: AddressSettings, after: AddressSettings) -> dict[str, list[
     return {key: [plain(was), plain(is_now)] for key, was, is_now in pairs if was != is_now}
 
 
-def _by_key(layer: Mapping[str, Any]) -> dict[str, Any]:
+def _by_key(layer: Mapping[str, Any]) -> Properties:
     return {KEY_OF_FIELD[name]: plain(value) for name, value in layer.items()}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
+from ..answers.inventory import AllMessages, Counted, Open, States
+from ..answers.parts import Waiting
 from ..broker import Broker
 from ..core.counts import COUNTED, Figures, named, none_yet
 from ..core.queue import Queue
@@ -84,17 +86,17 @@ class Meter:
                 _add(total, counts, seen)
         return total
 
-    def of(self, queue: Queue) -> dict[str, Any]:
+    def of(self, queue: Queue) -> Counted:
         """What became of messages, and how many a second of late."""
         looks = self._looks.get(queue)
         since_ms, before = (looks.before_ms, looks.before) if looks else (max(queue.created_at_ms, self.since_ms), _NOTHING)
-        return {**named(queue.counts), "rates": self._per_second(queue.counts, before, since_ms)}
+        return cast(Counted, {**named(queue.counts), "rates": self._per_second(queue.counts, before, since_ms)})
 
     def _per_second(self, counts: Sequence[int], before: Sequence[int], since_ms: int) -> dict[str, float]:
         seconds = max(_LEAST_MS, self._broker.now_ms() - since_ms) / 1000
         return {name: round((now - then) / seconds, 1) for name, now, then in zip(COUNTED, counts, before, strict=True)}
 
-    def messages_in_steps(self) -> Steps[dict[str, Any]]:
+    def messages_in_steps(self) -> Steps[AllMessages]:
         """Of all queues, as they are when their turn comes: what stands in them, and what became of messages ``since_ms``, with rates."""
         total, looks, queues = list(self._total), dict(self._looks), list(self._broker.post_office.queues.values())
         found = Counter({**states(()), "dead": 0})
@@ -107,9 +109,9 @@ class Meter:
                     _add(total, queue.counts, seen)
             yield
         rates = self._per_second(total, self._totals.before, self._totals.before_ms)
-        return {**found, "since_ms": self.since_ms, **named(total), "rates": rates}
+        return cast(AllMessages, {**found, "since_ms": self.since_ms, **named(total), "rates": rates})
 
-    def open(self) -> dict[str, int]:
+    def open(self) -> Open:
         """How many queues there are, and who is connected to them."""
         connections = self._broker.connections.values()
         return {
@@ -120,7 +122,7 @@ class Meter:
         }
 
 
-def states(queues: Iterable[Queue]) -> dict[str, int]:
+def states(queues: Iterable[Queue]) -> States:
     """How many messages stand in these now, by state."""
     pending = delivering = scheduled = on_hold = parked = 0
     for queue in queues:
@@ -132,9 +134,9 @@ def states(queues: Iterable[Queue]) -> dict[str, int]:
     return {"pending": pending, "delivering": delivering, "scheduled": scheduled, "on_hold": on_hold, "parked": parked}
 
 
-def waiting(figures: Figures) -> list[dict[str, Any]]:
+def waiting(figures: Figures) -> list[Waiting]:
     """The limits that hold producers back now, or would: how many wait, and since when there have been any."""
-    return [each._asdict() for each in figures.held_back]
+    return [{"limit": each.limit, "why": each.why, "producers": each.producers, "since_ms": each.since_ms} for each in figures.held_back]
 
 
 def _add(total: list[int], counts: Sequence[int], less: Sequence[int]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
+from ..answers.inventory import RemovedVirtualHost, VirtualHost
 from ..auth.access import Who, asks, everywhere, needs
 from ..broker import Broker
 from ..core.amqp.vhost import prefix_of, split
 from ..core.rights import Right
 from ..steps import Steps
 from . import arguments as read
-from .pages import Listed, listed
+from .pages import Asked, Listed, listed
 
 
 class _Counts:
@@ -28,7 +28,7 @@ class _Counts:
         self.connections = Counter(connection.virtual_host for connection in broker.connections.values())
 
 
-def _describe(name: str, counts: _Counts) -> dict[str, Any]:
+def _describe(name: str, counts: _Counts) -> VirtualHost:
     prefix = prefix_of(name)
     return {
         "name": name,
@@ -40,22 +40,19 @@ def _describe(name: str, counts: _Counts) -> dict[str, Any]:
 
 
 @needs((Right.MONITOR, everywhere), action="vhosts")
-def list_all(broker: Broker, who: Who, arguments: dict[str, Any]) -> Listed:
-    read.only(arguments, "limit", "after")
+def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[VirtualHost]:
     counts = _Counts(broker)
-    return listed(broker, arguments, {each: each for each in broker.list_virtual_hosts()}, lambda name: _describe(name, counts))
+    return listed(broker, page, {each: each for each in broker.list_virtual_hosts()}, lambda name: _describe(name, counts))
 
 
 @asks("add_virtual_host")
-def add(broker: Broker, who: Who, arguments: dict[str, Any]) -> dict[str, Any]:
+def add(broker: Broker, who: Who, *, name: read.Text) -> VirtualHost:
     """One that is there already is no error."""
-    read.only(arguments, "name")
-    return _describe(broker.add_virtual_host(who, read.text(arguments, "name")), _Counts(broker))
+    return _describe(broker.add_virtual_host(who, name), _Counts(broker))
 
 
 @asks("delete_virtual_host")
-def delete(broker: Broker, who: Who, arguments: dict[str, Any]) -> Steps[dict[str, Any]]:
+def delete(broker: Broker, who: Who, *, name: read.Text) -> Steps[RemovedVirtualHost]:
     """With everything in it; its connections are closed."""
-    read.only(arguments, "name")
-    queues, messages = yield from broker.delete_virtual_host(who, read.text(arguments, "name"))
+    queues, messages = yield from broker.delete_virtual_host(who, name)
     return {"queues": queues, "messages": messages}

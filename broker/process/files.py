@@ -6,8 +6,9 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from ..answers.administration import Part, Report
 from ..errors import Refused
 
 #: Of a report, or of an export: so no name leads out of the directory.
@@ -17,7 +18,7 @@ _PAGE: Final = "report.html"
 _MOST_REPORTS: Final = 100
 
 
-def _part_of(path: Path, offset: int, most: int) -> dict[str, Any]:
+def _part_of(path: Path, offset: int, most: int) -> Part:
     """``{data, bytes, next}``: so many bytes from ``offset`` on, how many there are in all, and where to go on, None at the end.
 
     Raises OSError, also where it is a link.
@@ -32,13 +33,13 @@ def _part_of(path: Path, offset: int, most: int) -> dict[str, Any]:
     return {"data": data, "bytes": size, "next": end if data and end < size else None}
 
 
-def reports(place: Path) -> list[dict[str, Any]]:
+def reports(place: Path) -> list[Report]:
     """``{name, at_ms, bytes}`` of the directories in ``place`` that have a report's page, the latest first."""
     try:
         there = [each.name for each in os.scandir(place) if _NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False)]
     except FileNotFoundError:
         return []
-    found: list[dict[str, Any]] = []
+    found: list[Report] = []
     for name in there:
         try:
             page = os.stat(place / name / _PAGE, follow_symlinks=False)
@@ -49,7 +50,7 @@ def reports(place: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: (-each["at_ms"], each["name"]))[:_MOST_REPORTS]
 
 
-def report_part(place: Path, name: str, offset: int, most: int) -> dict[str, Any]:
+def report_part(place: Path, name: str, offset: int, most: int) -> Part:
     """See _part_of. Raises Refused."""
     try:
         if not _NAME.fullmatch(name) or (place / name).is_symlink():
@@ -59,7 +60,7 @@ def report_part(place: Path, name: str, offset: int, most: int) -> dict[str, Any
         raise Refused("no-such-report", "there is no report of that name", "the reports list has them") from None
 
 
-def export_part(file: Path | None, offset: int, most: int) -> dict[str, Any]:
+def export_part(file: Path | None, offset: int, most: int) -> Part:
     """See _part_of. Raises Refused."""
     try:
         if file is None:

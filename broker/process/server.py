@@ -6,15 +6,15 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from homing.journal.contract import FaultDescription, FaultLife, Recovered
+from homing.journal.contract import Recovered
 from homing.journal.errors import JournalError
 from homing.journal.export.exports import Exports
 from homing.journal.journal import Journal
@@ -22,6 +22,9 @@ from homing.journal.options import JournalOptions
 from homing.journal.read.queries import JournalReader
 
 from .. import __version__
+from ..answers.administration import Backup, Export, Part, Reports
+from ..answers.inventory import HostStatistics
+from ..answers.parts import Properties
 from ..auth.logins import Logins
 from ..broker import Broker
 from ..clock import BrokerClock
@@ -35,7 +38,7 @@ from ..logs import audit
 from ..logs.files import log_bytes, log_options, open_log
 from ..logs.writer import LogWriter
 from ..management.calls import Calls
-from ..management.host import in_turns
+from ..management.host import Past, in_turns
 from ..protocols.amqp091.codec_cache import SHARED
 from ..protocols.transport import SocketTransport
 from ..protocols.turns import Turns
@@ -235,105 +238,56 @@ class Server:
 
     # -- what only the server can do (management.calls.Host) ---------------------------------------------------------
 
-    def history(self, message_id: int) -> dict[str, Any] | None:
-        """In a thread: a short read through a connection of its own."""
-        return self._journal_reader().history(message_id)
-
-    def last_attempts(self, entries: list[tuple[int, int]]) -> list[dict[str, Any] | None]:
-        """In a thread: of each queue entry (message_id, sequence) the last attempt, None where there was none."""
-        return self._journal_reader().last_attempts(entries)
-
-    def committed(self, transaction_id: str) -> bool:
-        """In a thread: whether a transaction of the last 24 h was committed."""
-        return self._journal_reader().committed(transaction_id)
-
-    def fault_lives(self, fault_ids: Collection[int]) -> dict[int, FaultLife]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().fault_lives(self._clock.now_ms(), fault_ids)
+    def past(self) -> Past:
+        return cast(Past, self._journal_reader())
 
     def name_old_deaths(self) -> None:
         """See old_deaths.py."""
         read = self._journal_reader
         self._old_deaths = self._loop.create_task(find_causes(self.broker, lambda after, limit: read().old_deaths(after, limit)))
 
-    def events(self, kinds: Sequence[str], since_ms: int, after: int, limit: int) -> list[tuple[int, str, str, dict[str, Any]]]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().events(kinds, since_ms, after, limit)
-
-    def dead_since(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().dead_since(queue_ids)
-
-    def failures(self, since_ms: int, most: int) -> Iterator[Any]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().failures(since_ms, most)
-
-    def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().count_chosen(queue_id, which)
-
-    def first_and_last(self, queue_ids: list[int]) -> dict[int, tuple[int, int]]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().first_and_last(queue_ids, self._clock.now_ms())
-
-    def counts(self, queue_id: int, since_ms: int, width_minutes: int) -> list[dict[str, int]]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().counts(queue_id, since_ms, width_minutes)
-
-    def calendar(self, queue_ids: list[int], now_ms: int, parts: Any) -> dict[int, int]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().calendar(queue_ids, now_ms, parts)
-
-    def fault_hours(self, fault_ids: list[int]) -> dict[int, list[int]]:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().fault_hours(fault_ids, self._clock.now_ms())
-
-    def describe_fault(self, fault_ids: list[int]) -> FaultDescription:
-        """In a thread: see JournalReader."""
-        return self._journal_reader().describe_fault(fault_ids, self._clock.now_ms())
-
     def _journal_reader(self) -> JournalReader:
         if self._reader is None:
             self._reader = JournalReader(self.config.data_directory)
         return self._reader
 
-    def settings_in_force(self) -> dict[str, Any]:
+    def settings_in_force(self) -> Properties:
         return self.config.describe(self.broker.settings)
 
-    async def backup(self, name: str) -> dict[str, Any]:
+    async def backup(self, name: str) -> Backup:
         """Raises Refused where none was made."""
         try:
-            return await self._journal.backups.make(name)
+            return cast(Backup, await self._journal.backups.make(name))
         except JournalError as error:
             raise Refused(error.code, error.message, error.fix) from error
         except asyncio.CancelledError:
             raise Refused("backup-interrupted", "the broker is stopping", "make the backup of the stopped one, with --data") from None
 
-    def start_export(self, with_tracebacks: bool) -> dict[str, Any]:
+    def start_export(self, with_tracebacks: bool) -> Export:
         """Raises Refused."""
         at = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         try:
             self.exports.start(f"{at:%Y-%m-%dT%H%M%SZ}", with_tracebacks)
         except JournalError as error:
             raise Refused(error.code, error.message, error.fix) from error
-        return self.exports.status
+        return cast(Export, self.exports.status)
 
-    async def discard_export(self) -> dict[str, Any]:
+    async def discard_export(self) -> Export:
         await self.exports.discard()
-        return self.exports.status
+        return cast(Export, self.exports.status)
 
-    def export_status(self) -> dict[str, Any]:
-        return self.exports.status
+    def export_status(self) -> Export:
+        return cast(Export, self.exports.status)
 
-    def export_part(self, name: str, offset: int, most: int) -> dict[str, Any]:
+    def export_part(self, name: str, offset: int, most: int) -> Part:
         """In a thread: see files.export_part."""
         return files.export_part(self.exports.file(name), offset, most)
 
-    def reports(self) -> dict[str, Any]:
+    def reports(self) -> Reports:
         """In a thread: those there are, and where."""
         return {"directory": str(self._report_directory), "items": files.reports(self._report_directory)}
 
-    def report_part(self, name: str, offset: int, most: int) -> dict[str, Any]:
+    def report_part(self, name: str, offset: int, most: int) -> Part:
         """In a thread: see files.report_part."""
         return files.report_part(self._report_directory, name, offset, most)
 
@@ -344,9 +298,9 @@ class Server:
     def sockets(self) -> dict[object, SocketTransport]:
         return {transport.session: transport for transport in self.listeners.transports}
 
-    def statistics(self) -> dict[str, Any]:
+    def statistics(self) -> HostStatistics:
         """What the journal has done since the start, and what stands in memory and in files. Times in ms, sizes in bytes."""
-        held, account = self.broker.state.references, self.broker.memory
+        held, memory = self.broker.state.references, self.broker.memory.describe()
         return {
             "version": __version__,
             "journal": asdict(self._journal.statistics),
@@ -357,8 +311,12 @@ class Server:
                 "waits_ms": int(self._journal.waits_s * 1000),
             },
             "log_bytes": log_bytes(self.config),
-            **account.describe(),
-            **held.describe(),
+            "memory_bytes": sum(memory.values()),
+            "memory": memory,
+            "durable_bytes": held.durable_bytes,
+            "transient_bytes": held.transient_bytes,
+            "spilled_bytes": held.spilled_bytes,
+            "failed_not_kept": held.failed_not_kept,
             "events": self.broker.events.describe(),
             "queues_staying": self.broker.figures().queues_staying,
             "slow_policies": self.broker.policies.slow(),

@@ -40,9 +40,7 @@ def purged(world: World) -> None:
 
 
 def trimmed(world: World) -> None:
-    world.run(
-        settings_calls.set_some(world.broker, ANYBODY, {"layers": {"work": {"max-length": 5, "overflow": "drop-head"}}}), commits=False
-    )
+    world.run(settings_calls.set_some(world.broker, ANYBODY, layers={"work": {"max-length": 5, "overflow": "drop-head"}}), commits=False)
 
 
 def expired(world: World) -> None:

@@ -19,7 +19,7 @@ from homing.broker.management.queues import delete
 from homing.broker.steps import Steps
 from tests import inside
 from tests.model.long_life import WINDOW, LongLife, numbers
-from tests.model.world import ANYBODY, Client
+from tests.model.world import ANYBODY, Client, call
 
 
 def test_a_backlog_is_in_memory_up_to_the_window_and_comes_in_order() -> None:
@@ -274,7 +274,7 @@ def test_a_peek_shows_memory_and_disk_in_delivery_order() -> None:
     found: list[str] = []
     after = None
     while True:
-        page = life.run(peek(life.world.broker, ANYBODY, {"queue": "a", "limit": 3, "after": after}))
+        page = life.run(call(peek, life.world.broker, queue="a", limit=3, after=after))
         found += [message["body"].decode() for message in page["messages"]]
         after = page["next"]
         if after is None:
@@ -388,9 +388,9 @@ def test_a_call_that_cannot_read_is_refused_and_everything_stays_as_it_was() -> 
     life.world.commit()
     queue, broker = life.queue("a"), life.world.broker
     works: dict[str, Callable[[], Steps[Any]]] = {
-        "peek": lambda: peek(broker, ANYBODY, {"queue": "a", "limit": 9}),
+        "peek": lambda: peek(broker, ANYBODY, queue=queue, limit=9),
         "redrive": lambda: broker.redrive(ANYBODY, queue, [-1]),
-        "delete": lambda: delete(broker, ANYBODY, {"queue": "a"}),
+        "delete": lambda: delete(broker, ANYBODY, queue=queue),
     }
     for name, work in works.items():
         before = queue.count

@@ -13,7 +13,7 @@ from homing.broker.management.queues import consumers
 from homing.broker.management.retries import peek
 from tests import inside
 from tests.model.life import Life
-from tests.model.world import ANYBODY, Client
+from tests.model.world import ANYBODY, Client, call
 
 
 def lose_all(life: Life, client: Client) -> None:
@@ -254,7 +254,7 @@ def test_why_and_retrying_tell_what_it_waits_for() -> None:
     suspect = min(life.queue("a").suspects.values())
 
     def reasons() -> list[dict[str, Any]]:
-        (place,) = life.world.run(why(life.world.broker, ANYBODY, suspect.message.message_id, None, {}))["places"]
+        (place,) = life.world.run(why(life.world.broker, ANYBODY, None, message_id=suspect.message.message_id))["places"]
         return list(place["reasons"])
 
     first, *others = reasons()
@@ -266,7 +266,7 @@ def test_why_and_retrying_tell_what_it_waits_for() -> None:
     assert sentence(first, 0).endswith(
         f"; connection {few.connection}, which holds 5 messages still, gets nothing more until it has settled them, and then this"
     )
-    shown = life.world.run(peek(life.world.broker, ANYBODY, {"queue": "a"}))["messages"]
+    shown = life.world.run(peek(life.world.broker, ANYBODY, queue=life.queue("a")))["messages"]
     assert [(each["message_id"], each["suspect"], each["waits_for"]["unsettled"]) for each in shown] == [
         (each.message.message_id, True, 5) for each in sorted(life.queue("a").suspects.values())
     ]
@@ -282,5 +282,5 @@ def test_why_and_retrying_tell_what_it_waits_for() -> None:
 
 
 def blocked(life: Life) -> dict[str, Any]:
-    listed = life.world.run(consumers(life.world.broker, ANYBODY, {}))
+    listed = life.world.run(call(consumers, life.world.broker))
     return {each["consumer"]: each["blocked"] for each in listed}

@@ -22,6 +22,7 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
+from homing.broker.management.arguments import taken
 from homing.broker.process.recovery import recover
 from homing.broker.protocols.amqp091.message_mapping import headers_seen
 from homing.broker.steps import Steps
@@ -39,6 +40,11 @@ class Anybody(NamedTuple):
 
 
 ANYBODY = Anybody()
+
+
+def call(handler: Callable[..., Any], broker: Broker, **arguments: Any) -> Any:
+    """What a handler of management answers to anybody."""
+    return handler(broker, ANYBODY, **taken(broker, handler, arguments))
 
 
 class DictJournal:

@@ -63,7 +63,7 @@ def test_one_that_is_being_deleted_lets_nobody_in() -> None:
     peer.call(1, "channel.open", "")
     for number in range(3):
         peer.call(1, "queue.declare", 0, f"q{number}", False, False, False, False, False, {})
-    work = virtual_hosts.delete(broker, ANYBODY, {"name": "shop"})
+    work = virtual_hosts.delete(broker, ANYBODY, name="shop")
     next(work)
     assert codes(peer.methods()) == [("connection.close", 320)]
     with pytest.raises(Refused, match="vhost shop not found"):

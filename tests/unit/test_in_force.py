@@ -33,7 +33,7 @@ def limits(broker: Broker) -> set[int]:
 
 
 def set_settings(broker: Broker, attempts: int, **more: Any) -> Steps[Any]:
-    return settings_calls.set_some(broker, ANYBODY, {"layers": {"#": {"max-delivery-attempts": attempts}}, **more})
+    return settings_calls.set_some(broker, ANYBODY, layers={"#": {"max-delivery-attempts": attempts}}, **more)
 
 
 def by_command(broker: Broker) -> Steps[Any]:
@@ -86,7 +86,7 @@ def test_a_dry_run_goes_in_steps_and_changes_nothing() -> None:
 def test_two_commands_follow_one_another_and_neither_is_lost() -> None:
     broker = crowded()
     first = set_settings(broker, 7)
-    second = settings_calls.set_some(broker, ANYBODY, {"layers": {"#": {"redelivery-delay": 5}}})
+    second = settings_calls.set_some(broker, ANYBODY, layers={"#": {"redelivery-delay": 5}})
     going_on = [first, second]
     while going_on:
         for each in list(going_on):

@@ -215,7 +215,7 @@ def test_owners_give_back_what_they_hold() -> None:
     assert (memory.bytes, memory.room(), memory.full) == (957, -50, False)
     second.hold(50)
     kinds = {"queues": 400, "connections": 100, "sessions": 0, "caches": 50, "declarations": 0, "faults": 0, "journal": 7}
-    assert memory.describe() == {"memory_bytes": 557, "memory": kinds}
+    assert (memory.describe(), memory.bytes) == (kinds, 557)
     first.close()
     second.close()
     assert (memory.charged, memory.room()) == (400, 500)
@@ -324,7 +324,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     for number in range(1, many):
         broker.delete_exchange(connection, f"x.{number}", False)
     broker.weigh_declared()
-    assert inside.memory(broker).describe()["memory_bytes"] == inside.memory(broker).by_kind[Kind.CACHES] == 0
+    assert inside.memory(broker).bytes == inside.memory(broker).by_kind[Kind.CACHES] == 0
 
 
 #: By what it is called; the queue, when something is sent to where there is none.

@@ -13,6 +13,7 @@ from homing.broker.core.amqp.policy import read_policy
 from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.management import policies, queues, virtual_hosts
+from homing.broker.management.arguments import taken
 from homing.broker.management.pages import MAX_PAGE, MAX_WHOLE
 from homing.broker.management.statistics import Meter
 from homing.broker.protocols.native.answers import result_frame
@@ -20,18 +21,18 @@ from homing.broker.protocols.native.codec import FrameDecoder, Op
 from homing.broker.protocols.native.fields import consumer_options
 from homing.broker.steps import at_once
 from tests import inside
-from tests.model.world import ANYBODY, World
+from tests.model.world import ANYBODY, World, call
 
 
 def list_queues(broker: Broker, arguments: dict[str, Any]) -> Any:
-    return at_once(queues.list_queues(broker, ANYBODY, arguments, meter=Meter(broker)))
+    return at_once(queues.list_queues(broker, ANYBODY, meter=Meter(broker), **taken(broker, queues.list_queues, arguments)))
 
 
 List = Callable[[Broker, dict[str, Any]], Any]
 
 
 def by_anybody(handler: Callable[..., Any]) -> List:
-    return lambda broker, arguments: at_once(handler(broker, ANYBODY, arguments))
+    return lambda broker, arguments: at_once(call(handler, broker, **arguments))
 
 
 def pages(broker: Broker, verb: List, **arguments: Any) -> list[dict[str, Any]]:

@@ -117,7 +117,7 @@ class Life:
         client.connection = connection = broker.connect("c", "", client)
         for pattern in ("native", "DLQ"):
             definition = {"message-ttl": times["policy"]}
-            attempt(policies.set_one, broker, ANYBODY, {"name": pattern, "pattern": f"^{pattern}", "definition": definition})
+            attempt(policies.set_one, broker, ANYBODY, name=pattern, pattern=f"^{pattern}", definition=definition)
         attempt(
             inside.resources(broker).declare, {"queue": "native", "message_ttl_ms": times["queue"], "redelivery_delay_ms": times["setting"]}
         )
@@ -142,9 +142,9 @@ class Life:
             inside.settlement(broker).fail(consumer, held[1:2], Failure(retryable=False), "nack", {})
 
 
-def attempt(act: Callable[..., Any], *arguments: Any) -> Any:
+def attempt(act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     try:
-        return act(*arguments)
+        return act(*arguments, **named)
     except REFUSALS:
         return None
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, model_serializer
 
+from ...answers.parts import Properties
 from ...words.filters import property_of
 
 _MOST = 2**63 - 1
@@ -64,7 +65,7 @@ class Chosen(Asked):
     message_ids: Annotated[list[Number], Field(max_length=1000)] = []
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> Properties:
         """As the broker's calls have it."""
         found = {name: getattr(self, name) for name in Chosen.model_fields}
         return {name: value for name, value in found.items() if value not in (None, [])}
@@ -75,9 +76,9 @@ class Filter(Chosen):
 
     properties: Annotated[dict[str, JsonValue], Field(description="Properties, all of which are equal.")] = {}
 
-    @property
-    def chosen(self) -> dict[str, Any]:
-        return {**super().chosen, **({"properties": dict(self.properties)} if self.properties else {})}
+    @model_serializer
+    def _chosen(self) -> Properties:
+        return {**self.chosen, **({"properties": self.properties} if self.properties else {})}
 
 
 class Messages(Chosen):
@@ -90,7 +91,7 @@ class Messages(Chosen):
     newest_first: bool = False
 
     @property
-    def chosen(self) -> dict[str, Any]:
+    def chosen(self) -> Properties:
         return {**super().chosen, **({"properties": dict(map(property_of, self.properties))} if self.properties else {})}
 
 
@@ -98,7 +99,7 @@ class OfQueue(Asked):
     queue: Name
 
 
-class Counts(OfQueue):
+class CountsOfQueue(OfQueue):
     minutes: Annotated[int, Field(ge=1, le=129_600, description="How far back.")] = 60
     width_minutes: Annotated[int, Field(ge=1, le=129_600, description="How many minutes are added up to a part; 1440 parts at most.")] = 1
 
@@ -186,6 +187,10 @@ class Retry(Asked):
     after: Annotated[list[Number] | None, Field(description="`next` of the answer before.")] = None
     act: Annotated[Literal["now", "hold", "release"], Field(description="Due now; on hold; or released from that.")]
 
+    @model_serializer
+    def _called(self) -> Properties:
+        return {"queue": self.queue, "filter": self.filter.chosen, "after": self.after, self.act: True}
+
 
 class EventsPage(Asked):
     kinds: Annotated[list[Text], Field(description="Such as fault.new; none: all.")] = []
@@ -255,7 +260,7 @@ class OfUser(Asked):
     name: Annotated[str, Field(min_length=1, max_length=255)]
 
 
-class Granted(Asked):
+class SomeRights(Asked):
     rights: Annotated[list[Text], Field(min_length=1, max_length=100, description="Rights or roles.")]
     pattern: Annotated[str, Field(min_length=1, max_length=1024, description="Of addresses, queues and exchanges.")] = "#"
     virtual_host: Annotated[str | None, Field(max_length=255, description="null: in all.")] = None
@@ -264,15 +269,15 @@ class Granted(Asked):
 
 class AddUser(OfUser):
     hash: Annotated[str, Field(max_length=1024, description="Of the password, as `homing user hash` makes it.")]
-    grants: Annotated[list[Granted], Field(max_length=100)] = []
+    grants: Annotated[list[SomeRights], Field(max_length=100)] = []
     ends_ms: Annotated[Number | None, Field(description="From then on nobody comes in so.")] = None
 
 
-class Grant(OfUser, Granted):
+class Grant(OfUser, SomeRights):
     pass
 
 
-class Backup(Asked):
+class BackupName(Asked):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="Of the directory that is made.")]
 
 

@@ -1,12 +1,11 @@
-"""The OpenAPI document, made of the table of operations and its models."""
+"""The OpenAPI document, made of the table of operations and its shapes."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 from . import answers
 from .operations import JSON, OPERATIONS, Operation
@@ -32,10 +31,9 @@ _PROBLEMS: Final = {
 
 def document() -> dict[str, Any]:
     """Of OpenAPI 3.1. It tells nothing of a broker, and no version but its own."""
-    models: set[type[BaseModel]] = {answers.Problem, *(each.answers for each in OPERATIONS), *(each.asks for each in OPERATIONS)}
-    ordered = sorted(models, key=lambda each: (each.__module__, each.__name__))
-    named, schemas = models_json_schema([(each, "validation") for each in ordered], ref_template=_REF)
-    schema_of = {model: named[model, "validation"] for model in ordered}
+    shapes = dict.fromkeys([answers.Problem, *(each.answers for each in OPERATIONS), *(each.asks for each in OPERATIONS)])
+    named, schemas = TypeAdapter.json_schemas([(each, "validation", TypeAdapter(each)) for each in shapes], ref_template=_REF)
+    schema_of = {shape: named[shape, "validation"] for shape in shapes}
     components = dict(schemas["$defs"])
     paths: dict[str, dict[str, Any]] = {}
     for each in OPERATIONS:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
+from pydantic import TypeAdapter
 
 from homing.broker.console.api.openapi import document
 from homing.broker.console.api.operations import JSON, OPERATIONS
@@ -86,12 +87,12 @@ def test_every_answer_of_the_api_is_as_its_document_says(fail: Fail, api: Api, n
         path = each.path.format_map({**said, "connection": "c0"})
         given = {name: value for name, value in given.items() if f"{{{name}}}" not in each.path}
         if each.method == "GET":
-            each.answers.model_validate(api.get(path, **given), strict=True)
+            TypeAdapter(each.answers).validate_python(api.get(path, **given), strict=True)
             continue
         status, found = api.ask("POST", path, given)
         assert status == 200 or (status in (404, 409) and each.name in ended) or each.name in unknown, (each.name, found)
         if status == 200:
-            each.answers.model_validate(found, strict=True)
+            TypeAdapter(each.answers).validate_python(found, strict=True)
 
 
 def test_whatever_is_asked_for_is_answered_in_order(api: Api) -> None:
