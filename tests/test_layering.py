@@ -155,11 +155,12 @@ ALLOWED: dict[str, set[str]] = {
     # What management writes and its readers read.
     "broker/answers": set(),
     # Of the client what applies a patch to a body, which is pure.
-    "broker/words": {"broker/core", "client", "codec", "journal/json_text"},
+    "broker/words": {"broker/answers", "broker/core", "client", "codec", "journal/json_text"},
     # A client like any other, and no part of the broker.
     "broker/console": {"broker/answers", "broker/words", "client", "homing", "journal/json_text"},
     "broker/cli": {
-        *("analytics", "broker", "broker/auth", "broker/config", "broker/console", "broker/core", "broker/from_activemq", "broker/process"),
+        *("analytics", "broker", "broker/answers", "broker/auth", "broker/config", "broker/console", "broker/core"),
+        *("broker/from_activemq", "broker/process"),
         *("broker/properties", "broker/tls", "broker/words", "client", "homing"),
         *("journal/backup", "journal/export", "journal/json_text", "journal/read"),
     },

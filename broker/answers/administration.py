@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from .parts import Ms, Properties, Said
+from .parts import Ms, Properties, Said, Waiting
 
 
 class Setting(TypedDict):
@@ -106,6 +106,12 @@ class BrokerEvent(TypedDict):
     number: int
     event: str
     time: str
+    meaning: NotRequired[str]
+    command: NotRequired[str]
+    queue: NotRequired[str]
+    fault: NotRequired[str]
+    redrive: NotRequired[int]
+    dead_in: NotRequired[str]
 
 
 class Backup(TypedDict):
@@ -162,3 +168,11 @@ class ChangedValue(TypedDict):
 
 class Reloaded(TypedDict):
     changed: list[ChangedValue]
+
+
+class Health(TypedDict):
+    """``producers_wait``: None where whoever asks may not know."""
+
+    state: str
+    degraded: list[str]
+    producers_wait: list[Waiting] | None

@@ -125,7 +125,7 @@ class DeadQueue(TypedDict):
     newest_ms: Ms
     faults: int
     top_fault: ErrorOfFault | None
-    top_messages: int | None
+    top_messages: int
     reasons: dict[str, int]
     sources: list[str]
     refused: Annotated[str | None, Said("The right without which not all of them are told.")]

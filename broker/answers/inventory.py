@@ -195,7 +195,7 @@ class HostStatistics(TypedDict):
     spilled_bytes: int
     failed_not_kept: int
     disk: Disk
-    journal: dict[str, float]
+    journal: Properties
     log_bytes: int | None
     events: dict[str, dict[str, int]]
     queues_staying: int

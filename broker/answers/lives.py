@@ -208,3 +208,21 @@ class EditOfMessage(TypedDict):
 
 class Edits(TypedDict):
     edits: list[EditOfMessage]
+
+
+class RuleOf(TypedDict):
+    name: str
+    action: str
+
+
+class Source(TypedDict):
+    """Where a dead letter would be sent back to, and how it would fare there. ``life_ms``: at least and at most, None: without end;
+    ``rule``: for such failures."""
+
+    lies_in: str
+    queue: str
+    address: str
+    attempts: NotRequired[int | None]
+    life_ms: NotRequired[tuple[int, int] | None]
+    rule: NotRequired[RuleOf | None]
+    chances: NotRequired[str]

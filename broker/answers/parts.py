@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, NotRequired, TypeAlias, TypeVar
 
@@ -24,6 +24,8 @@ class Said:
 Ms = Annotated[int, Said("Milliseconds since 1970.")]
 #: Of the properties of a message, of arguments, settings and definitions, which have whatever keys somebody wrote.
 Properties: TypeAlias = dict[str, Any]
+#: An answer, or a part of one, whose fields a table takes by their names.
+Fields: TypeAlias = Mapping[str, Any]
 
 
 class LeftOut(TypedDict):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
+from ..answers.administration import ChangedSettings, PreviewedSettings
+from ..answers.parts import Properties
 from ..core.settings.units import counted
 from ..words.amounts import clock, span
 from ..words.settings import value_text
@@ -93,7 +95,7 @@ def list_settings(wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = Fa
     print_table(Listing([Column("pattern"), Column("setting"), Column("value")], rows), wide)
 
 
-def _show(changed: dict[str, Any]) -> None:
+def _show(changed: ChangedSettings) -> None:
     for each in changed["touched"]:
         values = ((key, *(value_text(key, value) for value in pair)) for key, pair in each["changes"].items())
         stdout.print(f"  [bold]{escape(each['queue'])}[/]  " + ", ".join(escape(f"{key} {was} → {now}") for key, was, now in values))
@@ -105,7 +107,7 @@ def _show(changed: dict[str, Any]) -> None:
         stderr.print(f"[yellow]warning[/]  {escape(warning)}")
 
 
-def _show_preview(found: dict[str, Any], wide: bool) -> None:
+def _show_preview(found: PreviewedSettings, wide: bool) -> None:
     since = clock(found["since_ms"], date=True)
     stdout.print(f"\nOf {counted(found['failures'], 'failure')} since {since}{'' if found['whole'] else ', the latest ones'}:")
     ranks = {"fault": 2, "queue": 0, "error": 1, "failures": 0, "came of them": 0, "would have come": 0, "after": 3}
@@ -137,7 +139,7 @@ def _wait(least_ms: int | None, most_ms: int | None) -> str:
     return span(least_ms) if least_ms == most_ms else f"{span(least_ms)} – {span(most_ms)}"
 
 
-def _layers_in(file: Path, pattern: str | None) -> dict[str, dict[str, Any]]:
+def _layers_in(file: Path, pattern: str | None) -> dict[str, Properties]:
     """Pattern -> {field name: value}. Of one pattern: its settings, or a list, its rules. Of several: a mapping of them, or a broker.yaml
     with such a section.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ import typer
 
 import homing
 
+from ..answers.parts import LeftOut
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, CommandError, ExitCode, note
 
@@ -124,13 +125,13 @@ def talk_on(url: str, conversation: Callable[[homing.Connection], Awaitable[T]])
     return asyncio.run(run())
 
 
-class Seen(list[dict[str, Any]]):
+class Seen(list[Any]):
     """A list of which something may be left out, and what is said of that."""
 
     left_out = ""
 
 
-def left_out(told: Mapping[str, Any] | None) -> str:
+def left_out(told: LeftOut | None) -> str:
     """What the broker tells of it, as a sentence; empty where nothing is left out."""
     if not told:
         return ""
@@ -164,6 +165,6 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
     return [each["name"] for each in found if each["name"].startswith(incomplete)]
 
 
-def listing(url: str, verb: str, **arguments: Any) -> list[dict[str, Any]]:
+def listing(url: str, verb: str, **arguments: Any) -> list[Any]:
     """All that such a call has, page by page."""
     return talk(url, lambda connection: connection.listing(verb, **arguments))

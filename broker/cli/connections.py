@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Final
@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import RenderableType
 
+from ..answers.inventory import Connection, Consumer
+from ..answers.parts import Fields
 from ..core.settings.units import counted
 from ..words.amounts import size, span_since
 from .completion import queue_argument
@@ -43,17 +45,17 @@ def connections(
 ) -> None:
     """Who is connected, from where, since when, and what each holds in the broker's memory."""
 
-    def in_order(each: dict[str, Any]) -> Any:
+    def in_order(each: Connection) -> Any:
         number = int(each["connection"].removeprefix("c"))
         return {Order.NAME: number, Order.MEMORY: -each["memory_bytes"], Order.UNSETTLED: -each["unsettled"]}[by or sort], number
 
-    async def ask(connection: Any) -> list[dict[str, Any]]:
+    async def ask(connection: Any) -> list[Connection]:
         return sorted(await connection.listing("connections"), key=in_order)
 
     show(url, ask, _connections, as_json=as_json, watch=watch, everything=wide)
 
 
-def _connections(found: list[dict[str, Any]]) -> RenderableType:
+def _connections(found: list[Connection]) -> RenderableType:
     named: list[_Shown] = [("connection", 0, partial(_text, "connection")), ("blocked", 1, _blocked), *_CLIENT, *_WHERE, ("for", 4, _age)]
     columns, cells = _texts(found, named)
     numbers = {"producers": 4, "consumers": 4, "unsettled": 2, "memory": 2}
@@ -66,23 +68,25 @@ def _connections(found: list[dict[str, Any]]) -> RenderableType:
 
 
 #: Of a heading, its rank and what stands under it.
-_Shown = tuple[str, int, Callable[[dict[str, Any]], str]]
+_Shown = tuple[str, int, Callable[[Any], str]]
 
 
-def _text(key: str, each: dict[str, Any]) -> str:
+def _text(key: str, each: Fields) -> str:
     return escape(each[key] or "")
 
 
-def _blocked(each: dict[str, Any]) -> str:
+def _blocked(each: Connection) -> str:
     blocked = each["blocked"]
-    return f"[red]{escape(blocked['why'])}[/], for {span_since(blocked['since_ms'])}" if blocked else ""
+    if blocked is None or blocked["since_ms"] is None:
+        return ""
+    return f"[red]{escape(blocked['why'])}[/], for {span_since(blocked['since_ms'])}"
 
 
-def product(each: dict[str, Any]) -> str:
+def product(each: Fields) -> str:
     return escape(" ".join(filter(None, (each["product"], each["product_version"]))))
 
 
-def _age(each: dict[str, Any]) -> str:
+def _age(each: Connection) -> str:
     return span_since(each["connected_at_ms"])
 
 
@@ -101,7 +105,7 @@ _WHERE: Final[tuple[_Shown, ...]] = (
 )
 
 
-def _texts(found: list[dict[str, Any]], shown: Iterable[_Shown]) -> tuple[list[Column], list[list[str]]]:
+def _texts(found: Sequence[Fields], shown: Iterable[_Shown]) -> tuple[list[Column], list[list[str]]]:
     """The columns of which there is something in a row, and the rows."""
     all_cells = [(Column(heading, rank), [of(each) for each in found]) for heading, rank, of in shown]
     some = [(column, cells) for column, cells in all_cells if not column.rank or any(cells)]
@@ -125,7 +129,7 @@ def consumers(
     show(url, ask, _consumers, as_json=as_json, watch=watch, everything=wide)
 
 
-def _consumers(found: list[dict[str, Any]]) -> RenderableType:
+def _consumers(found: list[Consumer]) -> RenderableType:
     found = sorted(found, key=lambda each: each["queue"])
     named: list[_Shown] = [("consumer", 0, _consumer), ("queue", 0, partial(_text, "queue")), ("tag", 2, partial(_text, "consumer_tag"))]
     more: list[_Shown] = [("blocked", 1, partial(_text, "blocked")), ("selector", 4, partial(_text, "selector"))]
@@ -139,7 +143,7 @@ def _consumers(found: list[dict[str, Any]]) -> RenderableType:
     return Listing(columns, rows)
 
 
-def _consumer(each: dict[str, Any]) -> str:
+def _consumer(each: Consumer) -> str:
     return escape(each["consumer"]) + ("  [yellow]slow[/]" if each["slow"] else "")
 
 

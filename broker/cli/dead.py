@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 from rich.console import Group, RenderableType
 
+from ..answers.failures import DeadQueue
 from ..core.settings.units import counted
 from ..words.amounts import span_since
 from ..words.deaths import deaths_in
@@ -59,7 +60,7 @@ def list_dead(
     [bold]homing peek QUEUE[/] shows the messages.
     """
 
-    async def ask(connection: Any) -> list[dict[str, Any]]:
+    async def ask(connection: Any) -> list[DeadQueue]:
         from .client import seen
 
         found = await seen(connection, "dead-letters")
@@ -72,7 +73,7 @@ def list_dead(
     show(url, ask, partial(_draw, queue), as_json=as_json, watch=watch, everything=wide)
 
 
-def _draw(queue: str | None, found: list[dict[str, Any]]) -> RenderableType:
+def _draw(queue: str | None, found: list[DeadQueue]) -> RenderableType:
     if not found:
         return (
             "[dim]there are no dead letters[/]" if queue is None else f"[dim]there are no dead letters in {escape(queue)}, nor from it[/]"
@@ -95,7 +96,7 @@ def _draw(queue: str | None, found: list[dict[str, Any]]) -> RenderableType:
     return Group(Listing(columns, rows), *(f"[dim]homing peek {escape(shlex.quote(each['queue']))} shows them[/]" for each in found))
 
 
-def _top(each: dict[str, Any]) -> str:
+def _top(each: DeadQueue) -> str:
     top = each["top_fault"]
     if top is None:
         return f"[dim]{escape(', '.join(each['reasons']))}[/]"

@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
+from ..answers.administration import Explained
+from ..answers.inventory import Consumer
+from ..answers.parts import Fields, Properties
 from ..core.settings.units import counted
 from .completion import queue_argument
 from .connections import NO_LIMIT, product
@@ -41,7 +44,7 @@ def doctor(
     """
     from .client import seen, talk
 
-    async def ask(connection: Any) -> list[dict[str, Any]]:
+    async def ask(connection: Any) -> list[Properties]:
         consumers = await seen(connection, "consumers", queue=queue)
         explained = {name: await connection.call("explain", address=name) for name in sorted({each["queue"] for each in consumers})}
         consumers.sort(key=lambda each: (each["queue"], each["consumer"]))
@@ -57,7 +60,7 @@ def doctor(
         _print(each)
 
 
-def _examined(consumer: dict[str, Any], explained: dict[str, Any]) -> dict[str, Any]:
+def _examined(consumer: Consumer, explained: Explained) -> Properties:
     """``explained``: what the broker answers to ``explain`` of its queue."""
     same = (
         "consumer",
@@ -72,7 +75,8 @@ def _examined(consumer: dict[str, Any], explained: dict[str, Any]) -> dict[str, 
         "reports",
         "sends",
     )
-    said = {name: consumer[name] for name in same}
+    known: Fields = consumer
+    said = {name: known[name] for name in same}
     said["prefetch"] = None if consumer["prefetch"] >= NO_LIMIT else consumer["prefetch"]
     said["acknowledges"] = _acknowledges(consumer)
     attempts, ending = fate(explained)
@@ -82,7 +86,7 @@ def _examined(consumer: dict[str, Any], explained: dict[str, Any]) -> dict[str, 
     return said | {"advice": list(_advice(consumer, attempts is None and not early, keeps))}
 
 
-def _acknowledges(consumer: dict[str, Any]) -> str:
+def _acknowledges(consumer: Consumer) -> str:
     if consumer["settled_when_given"]:
         return _AT_ONCE
     if consumer["reports"]["after_acknowledgement"]:
@@ -90,11 +94,11 @@ def _acknowledges(consumer: dict[str, Any]) -> str:
     return _AS_IT_SAYS
 
 
-def _reports(consumer: dict[str, Any]) -> bool:
+def _reports(consumer: Fields) -> bool:
     return bool((consumer["product"] or "").startswith(_OWN) or consumer["instrumented"] or any(consumer["reports"].values()))
 
 
-def _advice(consumer: dict[str, Any], endless: bool, keeps: bool) -> Iterator[str]:
+def _advice(consumer: Consumer, endless: bool, keeps: bool) -> Iterator[str]:
     if _CELERYS_OWN.search(consumer["queue"]):
         return
     library, instrumented = consumer["product"] or "", consumer["instrumented"] or ""
@@ -121,7 +125,7 @@ def _advice(consumer: dict[str, Any], endless: bool, keeps: bool) -> Iterator[st
         yield "It takes all that the queue has: a prefetch (basic.qos) leaves something to others, and less to give back when it is killed."
 
 
-def _print(each: dict[str, Any]) -> None:
+def _print(each: Properties) -> None:
     client = each["client"] if each["client"] != each["product"] else None
     who = " on ".join(filter(None, (client, each["host"])))
     release = f", release {each['version']}" if each["version"] else ""

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from rich.text import Text
 
+from ..answers.failures import Message
+from ..answers.parts import Properties
 from ..core.settings.units import counted
 from ..words.edits import Change
 from ..words.safe_text import safe
@@ -119,7 +121,7 @@ def _read(file: Path) -> bytes:
         raise unreadable(file, error) from None
 
 
-def _properties(set_: list[str], unset: list[str]) -> dict[str, Any]:
+def _properties(set_: list[str], unset: list[str]) -> Properties:
     """Those that are set. Raises what a wrong command line is for names and values that the broker would refuse for each message."""
     from homing.client import UsageError
     from homing.client.validation import check_properties
@@ -161,7 +163,7 @@ async def _where(connection: Any, message_id: int) -> str:
     raise CommandError(ExitCode.NOT_FOUND, f"message {message_id} is in {where}", "name one with --queue", code="no-such-message")
 
 
-async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: str | None, change: Change, number: int) -> list[_Sample]:
+async def _samples(connection: Any, queue: str, wanted: Properties, after: str | None, change: Change, number: int) -> list[_Sample]:
     """The first so many. Raises CommandError where there are none."""
     with of.Scan(connection, "peek-dead-letters", after, page=number, most=number, queue=queue, filter=wanted) as scan:
         async for page in scan:
@@ -170,7 +172,7 @@ async def _samples(connection: Any, queue: str, wanted: dict[str, Any], after: s
     raise of.none_fits(queue, wanted)
 
 
-def _sample(message: dict[str, Any], change: Change) -> _Sample:
+def _sample(message: Message, change: Change) -> _Sample:
     delayed = message["failed"] > 0 and message["due_at_ms"] is not None
     return _Sample(message["message_id"], change.difference(message), message["signed_by"], delayed)
 
@@ -185,14 +187,14 @@ def _draw(sample: _Sample) -> None:
 
 
 async def _edit_all(
-    connection: Any, wanted: dict[str, Any], after: str | None, change: Change, arguments: dict[str, Any]
-) -> tuple[dict[int, int], list[dict[str, Any]]]:
+    connection: Any, wanted: Properties, after: str | None, change: Change, arguments: Properties
+) -> tuple[dict[int, int], list[Properties]]:
     """What took each one's place, and those that stayed as they were, with why."""
     from homing.client import UsageError
 
     edited: dict[int, int] = {}
     made: set[int] = set()
-    refused: list[dict[str, Any]] = []
+    refused: list[Properties] = []
     with of.Scan(connection, "peek-dead-letters", after, page=_AT_A_TIME, queue=arguments["queue"], filter=wanted) as scan:
         async for page in scan:
             edits = []

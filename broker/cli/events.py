@@ -8,10 +8,11 @@ import uuid
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..answers.administration import BrokerEvent
 from ..core.event import KINDS
 from ..core.reserved import EVENTS
 from ..words.amounts import clock
@@ -121,7 +122,7 @@ async def _follow(connection: homing.Connection, kinds: list[str], as_json: bool
                 sys.stdout.flush()
 
 
-def _show(event: dict[str, Any], as_json: bool) -> None:
+def _show(event: BrokerEvent, as_json: bool) -> None:
     if as_json:
         print_json(event, line=True)
         return
@@ -129,7 +130,7 @@ def _show(event: dict[str, Any], as_json: bool) -> None:
     stdout.print(f"{at}  {name}  {meaning}\n    {command}")
 
 
-def _cells(event: dict[str, Any]) -> list[str]:
+def _cells(event: BrokerEvent) -> list[str]:
     style = _STYLES[event["event"].partition(".")[0]]
     at = clock(int(datetime.fromisoformat(event["time"]).timestamp() * 1000))
     return [f"[dim]{at}[/]", f"[{style}]{event['event']}[/]", escape(event["meaning"]), f"[dim]{escape(event['command'])}[/]"]

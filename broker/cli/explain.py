@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..answers.administration import Explained as Answer
+from ..answers.parts import Properties
 from ..core.dead_letter import is_shortened
 from ..core.settings.rules import REDELIVER, ReportedFailure, Rule, key_of, with_bases
 from ..words.attempts import MOST_ATTEMPTS, SHOWN_ATTEMPTS, Attempts, Explained, answered, attempts_of, ending, span_between
@@ -80,7 +82,7 @@ def _explained(address: str, file: Path | None, url: str) -> Explained:
     return answered(call(url, "explain", address=address))
 
 
-def _as_json(explained: Explained, found: Attempts) -> dict[str, Any]:
+def _as_json(explained: Explained, found: Attempts) -> Properties:
     exchange, life = explained.dead_letter_exchange, found.life
     return {
         "address": explained.address,
@@ -149,7 +151,7 @@ def _print_attempts(address: str, found: Attempts, wide: bool) -> None:
     print_table(Listing([Column("attempt", number=True), Column("  after waiting"), Column("  since the first")], rows, title), wide)
 
 
-def fate(value: dict[str, Any]) -> tuple[int | None, str]:
+def fate(value: Answer) -> tuple[int | None, str]:
     """Of a message that always fails: how many attempts it has (None: without end), and what becomes of it, in a sentence.
 
     ``value``: what the broker answers to ``explain``.

@@ -7,7 +7,11 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
+from typing_extensions import TypedDict
 
+from ..answers.failures import Fault as FaultAnswer
+from ..answers.failures import FaultGroup, FaultOfList, Program
+from ..answers.parts import Fields
 from ..core.settings.units import counted
 from ..words.amounts import clock, span_since
 from ..words.safe_text import safe
@@ -48,7 +52,7 @@ def list_faults(
     """Which faults there are, those first that most messages are dead of or wait for; where, since when, and what became of them."""
     when = {"since_ms": time_given("24h") if since is None else since, "new": new} if new or since is not None else {}
 
-    async def ask(connection: Any) -> list[dict[str, Any]]:
+    async def ask(connection: Any) -> list[FaultOfList]:
         from .client import seen
 
         return await seen(connection, "faults", first=0, queue=queue, **when)
@@ -56,7 +60,7 @@ def list_faults(
     show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 
 
-def _draw(found: list[dict[str, Any]]) -> RenderableType:
+def _draw(found: list[FaultOfList]) -> RenderableType:
     if not found:
         return "[dim]there is no fault[/]"
     transient = ["transient"] if any(each["transient"] for each in found) else []
@@ -65,7 +69,8 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
     columns.append(Column("consumers", 5))
     rows = []
     for each in found:
-        numbers = [amount(each[key]) for key in ("failures", "last_hour", "waiting", "dead", *transient, "succeeded")]
+        counts: Fields = each
+        numbers = [amount(counts[key]) for key in ("failures", "last_hour", "waiting", "dead", *transient, "succeeded")]
         times = [f"{span_since(each[key])} ago" for key in ("first_ms", "last_ms")]
         rows.append(
             (f"[bold]{each['fault']}[/]", escape(each["queue"] or "–"), _error(each), *numbers, *times, _consumers(each["programs"]))
@@ -73,17 +78,18 @@ def _draw(found: list[dict[str, Any]]) -> RenderableType:
     return Listing(columns, rows)
 
 
-def _consumers(programs: list[dict[str, Any]]) -> str:
+def _consumers(programs: list[Program]) -> str:
     """Who met it, the latest first: what each calls itself, or the host that it is on."""
     latest = sorted(programs, key=lambda each: -int(each["last_ms"]))
     names = list(dict.fromkeys(each["client_id"] or each["host"] for each in latest))
     return escape(", ".join(names[:2]) + (f", +{len(names) - 2}" if len(names) > 2 else ""))
 
 
-def _error(group: dict[str, Any]) -> str:
+def _error(group: FaultGroup) -> str:
     text = error_line(group["error_class"], group["text"], 80)
+    known: Fields = group
     for said, style in (("muted", "dim"), ("regressed_ms", "red"), ("fixed_in", "green")):
-        if group[said] or (said == "fixed_in" and group[said] is not None):
+        if known[said] or (said == "fixed_in" and known[said] is not None):
             names = {
                 "muted": "muted",
                 "regressed_ms": "back",
@@ -98,7 +104,7 @@ def show_fault(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> N
     """One fault: a traceback, its last 24 hours, in which queues, who met it in which release, and messages that show it."""
     from .client import call
 
-    found = call(url, "fault", fault=fault)
+    found: FaultAnswer = call(url, "fault", fault=fault)
     if as_json:
         print_json(found)
         return
@@ -119,8 +125,9 @@ def _trend(hours: list[int]) -> Text:
     )
 
 
-def _group(each: dict[str, Any]) -> RenderableType:
-    counts = ", ".join(f"{each[key]:,} {name}" for key, name in _COUNTS if each[key])
+def _group(each: FaultGroup) -> RenderableType:
+    numbers: Fields = each
+    counts = ", ".join(f"{numbers[key]:,} {name}" for key, name in _COUNTS if numbers[key])
     lines = [Text.assemble(("queue ", "dim"), (safe(each["queue"] or "–"), "bold"), f"  {counts}")]
     lines.append(Text(f"  first {clock(each['first_ms'], date=True)}, last {clock(each['last_ms'], date=True)}"))
     if said := _said_of(each):
@@ -128,16 +135,15 @@ def _group(each: dict[str, Any]) -> RenderableType:
     if each["dead_in"]:
         lines.append(Text(safe(f"  dead in {', '.join(each['dead_in'])}")))
     for program in each["programs"]:
-        who = " ".join(
-            f"{name} {program[key]}" for key, name in (("client_id", "client"), ("host", "on"), ("version", "version")) if program[key]
-        )
+        known = ((program["client_id"], "client"), (program["host"], "on"), (program["version"], "version"))
+        who = " ".join(f"{name} {text}" for text, name in known if text)
         lines.append(Text(safe(f"  met by {who}: {clock(program['first_ms'], date=True)} to {clock(program['last_ms'], date=True)}")))
     if each["message_ids"]:
         lines.append(Text(f"  such as {', '.join(map(str, each['message_ids'][-5:]))} (homing history ID)"))
     return Group(*lines)
 
 
-def _said_of(each: dict[str, Any]) -> str:
+def _said_of(each: FaultGroup) -> str:
     said = ["muted"] if each["muted"] else []
     if each["fixed_in"] is not None:
         version = f" in {each['fixed_in']}" if each["fixed_in"] else ""
@@ -179,7 +185,7 @@ def redrive(
     arguments = {"to": to, "rate": rate, "canary": canary, "stop_above": None if no_stop else stop_above}
     verb = "reckon-redrive" if dry_run else "start-redrive"
 
-    async def conversation(connection: Any) -> list[dict[str, Any]]:
+    async def conversation(connection: Any) -> list[Any]:
         found = await connection.call("fault", fault=fault)
         wanted = {"fault": found["fault"]}
         return [await connection.call(verb, queue=queue, filter=wanted, **arguments) for queue in _dead_in(found)]
@@ -205,7 +211,7 @@ def retry(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Try all that failed of a fault last and waits for its time now, in whichever queue."""
     from .client import talk
 
-    async def conversation(connection: Any) -> dict[str, Any]:
+    async def conversation(connection: Any) -> _Acted:
         found = await connection.call("fault", fault=fault)
         waiting = sorted(each["queue"] for each in found["groups"] if each["waiting"])
         return await _in_each(connection, "retry", found["fault"], waiting, now=True)
@@ -218,7 +224,7 @@ def delete(fault: Fault, dry_run: DryRemoval = False, yes: Yes = False, url: Url
     """Delete all that is dead of a fault and no consumer holds, in whichever queue it is."""
     from .client import call, talk
 
-    found = call(url, "fault", fault=fault)
+    found: FaultAnswer = call(url, "fault", fault=fault)
     if dry_run:
         show_removal(url, as_json, _dead_in(found), {"fault": found["fault"]})
         return
@@ -228,21 +234,27 @@ def delete(fault: Fault, dry_run: DryRemoval = False, yes: Yes = False, url: Url
     _acted(talk(url, lambda connection: _in_each(connection, "delete-dead-letters", found["fault"], queues)), "removed", as_json)
 
 
-async def _in_each(connection: Any, verb: str, fault: str, queues: list[str], **how: Any) -> dict[str, Any]:
+class _Acted(TypedDict):
+    fault: str
+    messages: int
+    queues: dict[str, int]
+
+
+async def _in_each(connection: Any, verb: str, fault: str, queues: list[str], **how: Any) -> _Acted:
     """Does it with what failed of the fault in each queue; how many messages that were."""
     how = {"filter": {"fault": fault}, "goes_on": False, **how}
     acted = {each: (await done(connection, verb, queue=each, **how))["messages"] for each in queues}
     return {"fault": fault, "messages": sum(acted.values()), "queues": acted}
 
 
-def _acted(acted: dict[str, Any], sentence: str, as_json: bool) -> None:
+def _acted(acted: _Acted, sentence: str, as_json: bool) -> None:
     if as_json:
         print_json(acted)
     else:
         stdout.print(f"[bold]{counted(acted['messages'], 'message')}[/] of fault [bold]{acted['fault']}[/] {sentence}")
 
 
-def _dead_in(found: dict[str, Any]) -> list[str]:
+def _dead_in(found: FaultAnswer) -> list[str]:
     """The queues that have dead letters of the fault."""
     return sorted({queue for each in found["groups"] for queue in each["dead_in"]})
 

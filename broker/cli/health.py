@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 
+from ..answers.administration import Health
 from .output import CommandError, ExitCode, Json, print_json, stdout
 from .status import waiting
 
@@ -44,13 +45,13 @@ def health(url: AnyUrl = DEFAULT_HTTP, as_json: Json = False) -> None:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _natively(url: str) -> dict[str, Any]:
+def _natively(url: str) -> Health:
     """Who is let in is served. More is told to whom it may be: None where it may not."""
     from homing import HomingError
 
     from .client import talk
 
-    async def conversation(connection: Any) -> dict[str, Any]:
+    async def conversation(connection: Any) -> Health:
         try:
             found = await connection.call("statistics")
         except HomingError as error:
@@ -64,7 +65,7 @@ def _natively(url: str) -> dict[str, Any]:
     return talk(url, conversation)
 
 
-def _over_http(url: str) -> dict[str, Any]:
+def _over_http(url: str) -> Health:
     try:
         with urllib.request.urlopen(f"{url.rstrip('/')}/readyz", timeout=_TIMEOUT_S) as answer:
             return _read(answer, url)
@@ -76,14 +77,14 @@ def _over_http(url: str) -> dict[str, Any]:
         raise _nobody(url, getattr(reason, "strerror", None) or str(reason)) from error
 
 
-def _read(answer: Any, url: str) -> dict[str, Any]:
+def _read(answer: Any, url: str) -> Health:
     try:
         said = json.load(answer)
     except ValueError as error:
         raise _nobody(url, f"HTTP {answer.status}, and no answer of a broker's") from error
     if not isinstance(said, dict) or "state" not in said:
         raise _nobody(url, "what answers there is no broker")
-    return {"degraded": [], "producers_wait": [], **said}
+    return cast(Health, {"degraded": [], "producers_wait": [], **said})
 
 
 def _nobody(url: str, why: str) -> CommandError:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 from rich.console import Group, RenderableType
@@ -14,6 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..answers.lives import History, Source
+from ..answers.parts import Properties
 from ..core.amqp.origin import ids_in
 from ..core.settings.units import counted
 from ..words import timeline as cli_life
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     import homing
 
 #: What is known of a message; where it would be sent back to.
-_Life = tuple[dict[str, Any], list[dict[str, Any]]]
+_Life = tuple[History, list[Source]]
 #: Of one call.
 _PAGE: Final = 20
 Data = Annotated[Path | None, typer.Option("--data", help="Read the journal in this directory instead of asking a broker.")]
@@ -57,11 +59,9 @@ def history(
 def _show(life: _Life, as_json: bool, body: bool, line: bool = False) -> None:
     found, prospects = life
     if as_json:
-        if found["message"] and isinstance(found["message"].get("body"), bytes):
-            found["message"]["body"] = body_json(found["message"]["body"])
-        if found["message"]:
-            found["message"] |= ids_in(found["message"].get("properties"))._asdict()
-        print_json({**found, "if_sent_back": prospects}, line=line)
+        kept = found["message"]
+        shown = kept and {**kept, "body": body_json(kept["body"]), **ids_in(kept["properties"])._asdict()}
+        print_json({**found, "message": shown, "if_sent_back": prospects}, line=line)
         return
     now_ms = time.time_ns() // 1_000_000
     stdout.print(_header(found))
@@ -76,7 +76,7 @@ def _from_journal(data: Path, message_id: int) -> _Life:
     from homing.journal.read.queries import JournalReader
 
     with JournalReader(data) as reader:
-        found = reader.history(message_id)
+        found = cast("History | None", reader.history(message_id))
     if found is None:
         raise CommandError(
             ExitCode.NOT_FOUND,
@@ -99,7 +99,7 @@ def _from_broker(url: str, message_id: int) -> _Life:
     return talk(url, conversation)
 
 
-def _of_queue(url: str, queue: str, wanted: dict[str, Any], after: str | None, count: int, show: Callable[[_Life], None]) -> None:
+def _of_queue(url: str, queue: str, wanted: Properties, after: str | None, count: int, show: Callable[[_Life], None]) -> None:
     from .client import talk
 
     transient: list[bool] = []
@@ -117,21 +117,21 @@ def _of_queue(url: str, queue: str, wanted: dict[str, Any], after: str | None, c
         note(f"{sum(transient):,} of these {len(transient):,} are transient: not on disk, and their attempts are counted, not kept")
 
 
-async def _explained(connection: homing.Connection, found: dict[str, Any]) -> list[dict[str, Any]]:
+async def _explained(connection: homing.Connection, found: History) -> list[Source]:
     """Where it would go back to, and how it would fare there."""
     import homing
 
     sources = sources_of(found)
-    for source in sources:
+    for at, source in enumerate(sources):
         try:
-            source |= prospect(await connection.call("explain", address=source["address"]), found)
+            sources[at] = prospect(source, await connection.call("explain", address=source["address"]), found)
         except homing.HomingError as error:
             if as_command_error(error) is None or error.connection_lost:
                 raise
     return sources
 
 
-def _header(found: dict[str, Any]) -> Text:
+def _header(found: History) -> Text:
     text = Text.assemble(("message ", "dim"), (str(found["message_id"]), "bold cyan"))
     sent_at_ms = cli_life.sent_at_ms(found)
     if sent_at_ms is not None:
@@ -167,7 +167,7 @@ def _timeline(events: list[cli_life.Event]) -> RenderableType:
     return Group(grid)
 
 
-def _outlook(found: dict[str, Any], prospects: list[dict[str, Any]]) -> list[str]:
+def _outlook(found: History, prospects: list[Source]) -> list[str]:
     """What the past looks like, and what follows if it is sent back."""
     lines = []
     judged = cli_life.verdict(found) if prospects else None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from ..answers.parts import Properties
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, progress_bar, stdout, write_privately
 from .settings import data_directory
@@ -94,7 +95,7 @@ def restore(
     _made("restored to", restore_journal(source, data), as_json)
 
 
-def _made(what: str, made: dict[str, Any], as_json: bool) -> None:
+def _made(what: str, made: Properties, as_json: bool) -> None:
     if as_json:
         print_json(made)
     else:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, Self, TypeVar
 
 import typer
 
+from ..answers.parts import Properties
 from ..core.settings.units import counted
 from ..words.filters import options_of
 from .output import CommandError, ExitCode, as_command_error, note, progress_bar
@@ -28,10 +29,10 @@ def _option(kind: Any, name: str, help_text: str, **more: Any) -> Any:
 
 
 #: The ``filter`` of a call; empty where nothing was said.
-Filter = dict[str, Any]
+Filter = Properties
 
 #: Key of the filter -> its option.
-OPTIONS: Final[dict[str, Any]] = {
+OPTIONS: Final[Properties] = {
     "fault": _option(str, "--fault", "Failed last of this fault: its number (homing faults), or the first 4 digits of it or more."),
     "error_type": _option(str, "--error-type", "Failed last with an error of this type, such as ValueError."),
     "reason": _option(str, "--reason", "Dead for this reason: delivery_limit, poison, not-retryable, expired, maxlen or rejected."),
@@ -54,7 +55,7 @@ OPTIONS: Final[dict[str, Any]] = {
 OF_WAITING: Final = {name: option for name, option in OPTIONS.items() if name not in ("reason", "from_queue")}
 
 
-def filtered(command: Callable[..., None], options: dict[str, Any] = OPTIONS) -> Callable[..., None]:
+def filtered(command: Callable[..., None], options: Properties = OPTIONS) -> Callable[..., None]:
     """The command with ``options`` in the place of its parameter ``wanted``, which it is given as one ``Filter``."""
     signature = inspect.signature(command, eval_str=True)
     instead = [inspect.Parameter(name, _POSITIONAL, default=None, annotation=option) for name, option in options.items()]
@@ -160,7 +161,7 @@ class Scan:
         self._task = self._progress.add_task(verb, total=None)
         self.messages = self.looked_at = 0
 
-    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+    async def __aiter__(self) -> AsyncIterator[Any]:
         while not self._most or self.messages < self._most:
             limit = {"limit": min(self._page, self._most - self.messages if self._most else self._page)} if self._page else {}
             raise_if_cancelled()

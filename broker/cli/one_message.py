@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from ..answers.lives import Outcome, Reason, Standing
 from ..core.settings.units import counted
 from ..words.amounts import clock, span
 from ..words.timeline import REASONS
@@ -32,7 +33,7 @@ def why(message_id: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> No
         stdout.print(f"[bold]{message_id}[/] is in no queue any more: {escape(_ended(found['ended']))}")
 
 
-def _state(place: dict[str, Any], now_ms: int) -> str:
+def _state(place: Standing, now_ms: int) -> str:
     kind = ", transient" if place["transient"] else ""
     since = f"{place['state']}{kind}, since {span(max(0, now_ms - place['entered_at_ms']))}"
     if place["failed"]:
@@ -44,17 +45,18 @@ def _state(place: dict[str, Any], now_ms: int) -> str:
     return f"{since}; it was dead-lettered from {death['queue']} at {clock(death['at_ms'], date=True)}: {reason}"
 
 
-def _ended(outcome: dict[str, Any]) -> str:
+def _ended(outcome: Outcome) -> str:
     to = ", ".join(outcome.get("target_queues", ()))
     return f"{outcome['outcome']} from {outcome['queue']} at {clock(outcome['at_ms'], date=True)}" + (f", to {to}" if to else "")
 
 
-def sentence(reason: dict[str, Any], now_ms: int) -> str:
+def sentence(reason: Reason, now_ms: int) -> str:
     """One thing that keeps a message from being delivered, for people."""
     who = reason.get("consumer") or "a consumer"
     match reason["code"]:
         case "waits-until":
-            return f"it waits until {clock(reason['at_ms'], date=True)}, {span(max(0, reason['at_ms'] - now_ms))} from now"
+            at_ms = reason["at_ms"] or 0
+            return f"it waits until {clock(at_ms, date=True)}, {span(max(0, at_ms - now_ms))} from now"
         case "on-hold":
             return "it is on hold until it is released (homing retry QUEUE --release)"
         case "held":
@@ -92,7 +94,7 @@ def sentence(reason: dict[str, Any], now_ms: int) -> str:
             return f"consumer {who}: {code.replace('-', ' ')}"
 
 
-def _awaited(reason: dict[str, Any]) -> str:
+def _awaited(reason: Reason) -> str:
     """What a suspect waits for; an older broker does not say."""
     if (awaited := reason.get("waits_for")) is None:
         return ""
@@ -102,7 +104,7 @@ def _awaited(reason: dict[str, Any]) -> str:
     return f"; connection {awaited['connection']}, which holds {still} still, gets nothing more until it has settled them, and then this"
 
 
-def _nowhere(reason: dict[str, Any]) -> str:
+def _nowhere(reason: Reason) -> str:
     """Why it has not gone where dead letters go."""
     if (exchange := reason["exchange"]) is not None:
         return f"the exchange {exchange or '(default)'} for its dead letters is missing, leads to no queue, or to one that is full"
@@ -113,10 +115,10 @@ def _nowhere(reason: dict[str, Any]) -> str:
     return f"{address} has no queue for it, or one that is full"
 
 
-def _held(reason: dict[str, Any], now_ms: int) -> str:
+def _held(reason: Reason, now_ms: int) -> str:
     who = f"consumer {reason['consumer']} on connection {reason['connection']}" + (f" of {reason['user']}" if reason["user"] else "")
     if reason["given_at_ms"] is None:
-        return f"{who} has it, unread, since {span(max(0, now_ms - reason['since_ms']))}"
+        return f"{who} has it, unread, since {span(max(0, now_ms - (reason['since_ms'] or 0)))}"
     at = f"{who} works on it since {span(max(0, now_ms - reason['given_at_ms']))}"
     return f"{at}; it is acknowledged in a transaction that is still open" if reason["in_transaction"] else at
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Final
@@ -9,6 +10,8 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Group, RenderableType
 
+from ..answers.inventory import Queue
+from ..answers.parts import Fields
 from ..core.amqp.vhost import split
 from ..core.settings.wildcard import ANY_WORDS, ONE_WORD, pattern_matches, pattern_problem
 from .output import DEFAULT_URL, Json, Url, escape
@@ -56,7 +59,7 @@ class Order(StrEnum):
     OUT = "out"
     MEMORY = "memory"
 
-    def of(self, queue: dict[str, Any]) -> float:
+    def of(self, queue: Fields) -> float:
         match self:
             case Order.NAME:
                 return 0
@@ -85,7 +88,7 @@ def queues(
     if pattern is not None and _has_wildcards(pattern) and (problem := pattern_problem(pattern)):
         raise typer.BadParameter(f"{pattern!r} cannot be a pattern: {problem}")
 
-    async def ask(connection: Any) -> list[dict[str, Any]]:
+    async def ask(connection: Any) -> list[Queue]:
         from .client import seen
 
         found = await seen(connection, "queues")
@@ -107,7 +110,7 @@ def _fits(pattern: str, name: str) -> bool:
     return pattern_matches(pattern, name) or pattern_matches(pattern, split(name)[1])
 
 
-def _draw(pattern: str | None, found: list[dict[str, Any]]) -> RenderableType:
+def _draw(pattern: str | None, found: Sequence[Fields]) -> RenderableType:
     if not found:
         none = "there is no queue yet; the first message or consumer makes one" if pattern is None else f"no queue fits {escape(pattern)}"
         return f"[dim]{none}[/]"
@@ -132,25 +135,25 @@ def _draw(pattern: str | None, found: list[dict[str, Any]]) -> RenderableType:
     return Group(Listing(columns, rows), *said)
 
 
-def _state(queue: dict[str, Any]) -> str:
+def _state(queue: Fields) -> str:
     """Its own; what holds back producers of all queues is said once."""
     said = ["[yellow]paused[/]"] if queue["paused"] else []
     return " ".join([*said, "[red]full[/]"] if queue["blocked"] == "queue-full" else said)
 
 
-def _address(queue: dict[str, Any]) -> str:
+def _address(queue: Fields) -> str:
     return f"[dim]{escape(queue['address'])}[/]" if queue["address"] != queue["name"] else ""
 
 
-def _policy(queue: dict[str, Any]) -> str:
+def _policy(queue: Fields) -> str:
     return f"[dim]{escape(queue['policy'])}[/]" if queue["policy"] else ""
 
 
-def _owner(queue: dict[str, Any]) -> str:
+def _owner(queue: Fields) -> str:
     return escape(", ".join(filter(None, (queue["owner"], queue["runbook"]))))
 
 
-def _in(queue: dict[str, Any]) -> float:
+def _in(queue: Fields) -> float:
     return float(queue["rates"]["sent"] + queue["rates"]["moved_in"])
 
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ..answers.failures import Message
+from ..answers.parts import Fields, Properties
 from ..core.settings.units import counted
 from ..words.amounts import clock
 from ..words.deaths import Death, deaths_in
@@ -39,7 +41,7 @@ def peek(
     from .client import talk
 
     verb = "peek-dead-letters" if wanted else "peek"
-    more: dict[str, Any] = {"filter": wanted} if wanted else {}
+    more: Properties = {"filter": wanted} if wanted else {}
 
     async def conversation(connection: Any) -> of.Scan:
         with of.Scan(connection, verb, after, page=_PAGE, most=count, queue=queue, **more) as scan:
@@ -52,26 +54,26 @@ def peek(
     talk(url, conversation).show_rest(queue, wanted)
 
 
-def _show(message: dict[str, Any], death: Death | None, as_json: bool) -> None:
+def _show(message: Message, death: Death | None, as_json: bool) -> None:
     """One waiting message: its number, how often it was tried, when it is due, its fault; then its body."""
     if as_json:
         of_death = {"dead_letter": death.shown()} if death is not None else {}
         print_json({**message, "body": body_json(message["body"]), **of_death}, line=True)
         return
-    parts = [f"[bold cyan]{message['message_id']}[/]", escape(str(message.get("address", "")))]
+    parts = [f"[bold cyan]{message['message_id']}[/]", escape(message["address"])]
     if message.get("failed"):
         parts.append(f"[yellow]failed {message['failed']} ×[/]")
-    if message.get("due_at_ms") is not None:
+    if message["due_at_ms"] is not None:
         parts.append(f"[magenta]due {clock(message['due_at_ms'])}[/]")
-    state = message.get("state")
-    if isinstance(state, str) and state not in ("ready", "pending"):
-        parts.append(f"[dim]{escape(state)}[/]")
-    fault = death.fault if death is not None else (message["fault"] or {}).get("fault")
+    if message["state"] not in ("ready", "pending"):
+        parts.append(f"[dim]{escape(message['state'])}[/]")
+    fault = death.fault if death is not None else message["fault"] and message["fault"]["fault"]
     if fault is not None:
         parts.append(f"[dim]fault[/] {escape(fault)}")
+    ids: Fields = message
     for key, name in _IDS.items():
-        if message[key] is not None:
-            parts.append(f"[dim]{name}[/] {escape(message[key])}")
+        if ids[key] is not None:
+            parts.append(f"[dim]{name}[/] {escape(ids[key])}")
     if message["transient"]:
         parts.append("[yellow]transient[/]")
     stdout.print("  ".join(parts))

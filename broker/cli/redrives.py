@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import RenderableType
 
+from ..answers.failures import Redrive, RedrivePlan
 from ..core.redrive_job import STOP_ABOVE
 from ..core.settings.units import counted
 from ..words.amounts import clock, span_since
@@ -70,7 +71,7 @@ def redrive(
         print_json(plan) if as_json else show_plan(plan)
         return
 
-    job: dict[str, Any] = call(url, "start-redrive", **arguments)
+    job: Redrive = call(url, "start-redrive", **arguments)
     if wait:
         job = ended(url, job)
         of.check_found(job["sent"] + job["left"] + (job["state"] != "done"), queue, wanted)
@@ -97,14 +98,14 @@ _start.__signature__ = _said_before.replace(  # type: ignore[attr-defined]
 )
 
 
-def ended(url: str, job: dict[str, Any]) -> dict[str, Any]:
+def ended(url: str, job: Redrive) -> Redrive:
     """Its map then, restarts of the broker included; a terminal shows how far it is meanwhile."""
     from .client import talk_on
 
     return talk_on(url, lambda connection: _followed(connection, job))
 
 
-async def _followed(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
+async def _followed(connection: Any, job: Redrive) -> Redrive:
     with progress_bar(counted=False) as bar:
         task = bar.add_task("", total=None)
         try:
@@ -118,7 +119,7 @@ async def _followed(connection: Any, job: dict[str, Any]) -> dict[str, Any]:
     return job
 
 
-def show_plan(plan: dict[str, Any]) -> None:
+def show_plan(plan: RedrivePlan) -> None:
     about = "" if plan["exact"] else "at most "
     of_each = "" if plan["exact"] and plan["messages"] == sum(each["messages"] for each in plan["to"]) else "at most "
     transient = f", {plan['transient']:,} of them transient" if plan["transient"] else ""
@@ -127,21 +128,21 @@ def show_plan(plan: dict[str, Any]) -> None:
         to = escape(each["queue"]) if each["queue"] else "where each came from"
         so_far = f"; {said}" if (said := expected(each)) else ""
         stdout.print(f"  {of_each}{each['messages']:,} to {to}" + (f", dead of {each['fault']}" if each["fault"] else "") + so_far)
-    for each in plan["samples"]:
-        why = f", {each['reason']} {span_since(each['entered_at_ms'])} ago" if each["reason"] else ""
-        stdout.print(f"  [dim]such as[/] {each['message_id']} to {escape(each['to'])}{why}")
-    for each in drops(plan):
-        stdout.print(f"  [yellow]at most {each.messages:,} {each.verdict}[/]: {escape(each.why)}")
+    for sample in plan["samples"]:
+        why = f", {sample['reason']} {span_since(sample['entered_at_ms'])} ago" if sample["reason"] else ""
+        stdout.print(f"  [dim]such as[/] {sample['message_id']} to {escape(sample['to'])}{why}")
+    for doubt in drops(plan):
+        stdout.print(f"  [yellow]at most {doubt.messages:,} {doubt.verdict}[/]: {escape(doubt.why)}")
     _show_bounces(plan, of_each)
 
 
-def show_full(plan: dict[str, Any]) -> None:
+def show_full(plan: RedrivePlan) -> None:
     """Only what finds no room, or may not go."""
     stays = ("queue-full", "access-refused", "consume-refused")
     _show_bounces({**plan, "would_bounce": [each for each in plan["would_bounce"] if each["code"] in stays]}, "at most ")
 
 
-def _show_bounces(plan: dict[str, Any], about: str) -> None:
+def _show_bounces(plan: RedrivePlan, about: str) -> None:
     """What speaks against it."""
     for each in against(plan):
         stdout.print(f"  [yellow]{about}{each.messages:,} {each.verdict}[/]: {escape(each.why)} ({escape(each.which)})")
@@ -151,7 +152,7 @@ def _show_bounces(plan: dict[str, Any], about: str) -> None:
 def list_redrives(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Jobs at work, and the last that have ended."""
 
-    async def ask(connection: Any) -> list[dict[str, Any]]:
+    async def ask(connection: Any) -> list[Redrive]:
         from .client import seen
 
         return await seen(connection, "redrives")
@@ -159,7 +160,7 @@ def list_redrives(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_U
     show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 
 
-def _draw(found: list[dict[str, Any]]) -> RenderableType:
+def _draw(found: list[Redrive]) -> RenderableType:
     if not found:
         return "[dim]there was no redrive yet[/]"
     texts = {"redrive": 0, "queue": 0, "which, and how": 4, "state": 0, "started": 3}
@@ -183,7 +184,7 @@ def status(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> No
         stdout.print(f"  about {to_go:,} to go")
 
 
-def _to_go(url: str, job: dict[str, Any]) -> int | None:
+def _to_go(url: str, job: Redrive) -> int | None:
     """Of what was there when it began; None where each message would have to be looked at, or the queue is gone."""
     from homing.client import CallError
 
@@ -219,10 +220,10 @@ def cancel(redrive: Number, url: Url = DEFAULT_URL, as_json: Json = False) -> No
     _said(url, as_json, "cancel-redrive", redrive)
 
 
-def _said(url: str, as_json: bool, verb: str, redrive: int) -> dict[str, Any]:
+def _said(url: str, as_json: bool, verb: str, redrive: int) -> Redrive:
     from .client import call
 
-    job: dict[str, Any] = call(url, verb, redrive=redrive)
+    job: Redrive = call(url, verb, redrive=redrive)
     if as_json:
         print_json(job)
     else:
@@ -230,7 +231,7 @@ def _said(url: str, as_json: bool, verb: str, redrive: int) -> dict[str, Any]:
     return job
 
 
-def sentence(job: dict[str, Any]) -> str:
+def sentence(job: Redrive) -> str:
     why = f": {escape(job['why'])}" if job["why"] else ""
     when = (
         f", since {clock(job['started_ms'])}"
@@ -241,5 +242,5 @@ def sentence(job: dict[str, Any]) -> str:
     return f"redrive [bold]{job['job_id']}[/] of [bold]{escape(job['queue'])}[/]{which} is {job['state']}{why}{when}\n  {_far(job)}"
 
 
-def _far(job: dict[str, Any]) -> str:
+def _far(job: Redrive) -> str:
     return escape(progress(job))

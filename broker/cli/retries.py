@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import RenderableType
 
+from ..answers.failures import Due, RetryingMessage, RetryingQueue
+from ..answers.parts import Fields
 from ..core.settings.units import counted
 from ..words.amounts import clock, span
 from . import letter_filter as of
@@ -110,8 +112,8 @@ def retrying(
         show(url, ask, _draw_queues, as_json=as_json, watch=watch, everything=wide)
         return
 
-    async def ask_queue(connection: Any) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+    async def ask_queue(connection: Any) -> list[_Shown]:
+        found: list[Any] = []
         async for page in of.Scan(connection, "peek-retrying", page=_ASKED, most=count, queue=queue, filter=wanted):
             entries = [[each["message_id"], each["sequence"]] for each in page["messages"]]
             attempts = await connection.call("last-attempts", stays=entries) if entries else []
@@ -121,34 +123,40 @@ def retrying(
     show(url, ask_queue, _draw_messages, as_json=as_json, watch=watch, everything=wide)
 
 
-def _draw_queues(found: list[dict[str, Any]]) -> RenderableType:
+class _Shown(RetryingMessage):
+    last_attempt: Fields | None
+
+
+def _draw_queues(found: list[RetryingQueue]) -> RenderableType:
     if not found:
         return "[dim]nothing waits[/]"
     ranks = {"scheduled": 0, "on hold": 2, "suspects": 2, "first goes": 1, "last goes": 2}
     columns = [Column("queue"), *(Column(heading, rank, number=True) for heading, rank in ranks.items()), Column("to be tried again")]
     rows = []
     for each in found:
-        numbers = [amount(each.get(key, 0)) for key in ("scheduled", "on_hold", "suspects")]
-        times = [_in(each[key]) if each[key] is not None else NOTHING for key in ("first_ms", "last_ms")]
+        counts: Fields = each
+        numbers = [amount(counts.get(key, 0)) for key in ("scheduled", "on_hold", "suspects")]
+        times = [_in(at_ms) if at_ms is not None else NOTHING for at_ms in (each["first_ms"], each["last_ms"])]
         faults = ", ".join(f"{fault['waiting']:,} × {_error(fault['error_class'], fault['text'])}" for fault in each["faults"])
         rows.append((f"[bold]{escape(each['queue'])}[/]", *numbers, *times, escape(faults)))
     return Listing(columns, rows)
 
 
-def _draw_messages(found: list[dict[str, Any]]) -> RenderableType:
+def _draw_messages(found: list[_Shown]) -> RenderableType:
     if not found:
         return "[dim]nothing that failed waits for its time[/]"
     columns = [Column("message"), Column("goes", number=True), Column("attempt", 1, number=True), Column("failed of")]
     rows = []
     for each in found:
-        most = each["attempts_allowed_by_rule"].get((each["last_attempt"] or {}).get("rule"), each["attempts_allowed"])
+        by_rule: Fields = each["attempts_allowed_by_rule"]
+        most = by_rule.get((each["last_attempt"] or {}).get("rule", ""), each["attempts_allowed"])
         attempt = f"{each['failed']:,} of {most:,}" if most is not None else f"{each['failed']:,}"
         kind = "  [yellow]transient[/]" if each["transient"] else ""
         rows.append((f"[bold cyan]{each['message_id']}[/]", _goes(each), attempt, escape(_why(each)) + kind))
     return Listing(columns, rows)
 
 
-def _goes(message: dict[str, Any]) -> str:
+def _goes(message: _Shown) -> str:
     if message["state"] == "on-hold":
         return "[magenta]on hold[/]"
     if message["due_at_ms"] is not None:
@@ -163,7 +171,7 @@ def _in(at_ms: int) -> str:
     return f"in {span(left_ms)}" if left_ms > 0 else "now"
 
 
-def _why(message: dict[str, Any]) -> str:
+def _why(message: _Shown) -> str:
     last, fault = message["last_attempt"], message["fault"]
     reported = (last or {}).get("fault") or {}
     if reported.get("error_type") or reported.get("reason"):
@@ -197,7 +205,7 @@ def due(
     show(url, ask, _draw_calendar, as_json=as_json, watch=watch, everything=wide)
 
 
-def _draw_calendar(found: dict[str, Any]) -> RenderableType:
+def _draw_calendar(found: Due) -> RenderableType:
     rows = []
     most = max((each["messages"] for each in found["due"]), default=1)
     for each in found["due"]:

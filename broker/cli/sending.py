@@ -15,6 +15,7 @@ import typer
 
 from homing.journal import json_text
 
+from ..answers import parts
 from ..core.settings.units import counted
 from ..properties import RESERVED
 from ..words.amounts import span
@@ -66,7 +67,7 @@ def send(
 
     if (file is None) == (body is None) or (json_lines and file is None):
         raise typer.BadParameter("give either --file, with --json-lines or without, or --body")
-    options: dict[str, Any] = {"priority": priority, "ttl_ms": ttl, "delay_ms": delay}
+    options: parts.Properties = {"priority": priority, "ttl_ms": ttl, "delay_ms": delay}
     options = {"durable": durable} | {name: value for name, value in options.items() if value is not None}
     if ttl is not None and delay is not None and ttl <= delay:
         stderr.print(
@@ -86,7 +87,7 @@ def send(
         stdout.print(f"sent [bold]{counted(sent, 'message')}[/] to [bold]{escape(address)}[/], confirmed")
 
 
-async def _send_all(connection: homing.Connection, address: str, source: _Source, options: dict[str, Any], each_is_told: bool) -> int:
+async def _send_all(connection: homing.Connection, address: str, source: _Source, options: parts.Properties, each_is_told: bool) -> int:
     import homing
 
     sent = 0
@@ -106,7 +107,7 @@ async def _send_all(connection: homing.Connection, address: str, source: _Source
     return sent
 
 
-def _both(name: str, own: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+def _both(name: str, own: parts.Properties, options: parts.Properties) -> parts.Properties:
     """A line's own properties, with those of the command on top."""
     return {name: {**own[name], **options.get(name, {})}} if name in own else {}
 
@@ -185,7 +186,7 @@ class _Source:
         #: How many there are; None: that shows.
         self.total = count if file is None else None
 
-    async def messages(self, failed: asyncio.Future[None]) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+    async def messages(self, failed: asyncio.Future[None]) -> AsyncIterator[tuple[int, parts.Properties]]:
         if self._file is None:
             for number in range(1, self._count + 1):
                 yield number, {"body": self._body}
@@ -254,7 +255,7 @@ async def _read(descriptor: int, failed: asyncio.Future[None]) -> bytes:
         loop.remove_reader(descriptor)
 
 
-def _message(line: bytes, number: int) -> dict[str, Any]:
+def _message(line: bytes, number: int) -> parts.Properties:
     """As ``peek --json`` and its like write one; what the broker had added to it is left out."""
     try:
         said = json.loads(line)
@@ -262,7 +263,7 @@ def _message(line: bytes, number: int) -> dict[str, Any]:
         body = body.encode() if isinstance(body, str) else json_text.read_back(body)
         kept = {name: value for name, value in (said.get("properties") or {}).items() if not name.startswith(RESERVED)}
         properties = {name: json_text.read_back(value) if isinstance(value, dict) else value for name, value in kept.items()}
-        found: dict[str, Any] = {"body": body, "properties": properties, "priority": min(int(said.get("priority", 4)), 9)}
+        found: parts.Properties = {"body": body, "properties": properties, "priority": min(int(said.get("priority", 4)), 9)}
     except (ValueError, KeyError, TypeError, AttributeError):
         found = {}
     if not isinstance(found.get("body"), bytes):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from ..answers.administration import ChangedValue
 from ..words.safe_text import safe
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, stdout
 
@@ -42,7 +43,7 @@ def reload(url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     from ..config.source import shown
     from .client import call
 
-    changed: list[dict[str, Any]] = call(url, "reload")["changed"]
+    changed: list[ChangedValue] = call(url, "reload")["changed"]
     if as_json:
         print_json(changed)
         return

@@ -7,6 +7,8 @@ from typing import Any, Final
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from ..answers.inventory import Level, Statistics
+from ..answers.parts import Fields, Waiting
 from ..core.settings.units import counted
 from ..words.amounts import clock, size, span, span_since
 from .output import DEFAULT_URL, Json, Url, escape
@@ -34,7 +36,7 @@ def status(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, as_
     show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 
 
-def _draw(found: dict[str, Any]) -> RenderableType:
+def _draw(found: Statistics) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -46,13 +48,13 @@ def _draw(found: dict[str, Any]) -> RenderableType:
     return Group(grid, "", Listing([since, Column("in all", number=True), Column("a second", number=True)], rows))
 
 
-def _producers(found: dict[str, Any]) -> list[tuple[str, str]]:
+def _producers(found: Statistics) -> list[tuple[str, str]]:
     """A line for each limit that is reached."""
     rows = [("producers", waiting(each)) for each in found["producers_wait"]]
     return rows or [("producers", "[green]none waits[/]")]
 
 
-def waiting(each: dict[str, Any]) -> str:
+def waiting(each: Waiting) -> str:
     """Of one limit, as ``status`` and ``health`` say it."""
     since = f" for {span_since(each['since_ms'])}" if each["since_ms"] is not None else ""
     number, ends = each["producers"], "s" if each["producers"] == 1 else ""
@@ -60,7 +62,7 @@ def waiting(each: dict[str, Any]) -> str:
     return f"[red]{who}[/]: {escape(each['why'] or each['limit'])}"
 
 
-def _memory(found: dict[str, Any]) -> list[tuple[str, str]]:
+def _memory(found: Statistics) -> list[tuple[str, str]]:
     memory, limits = found["memory"], found["limits"]
     level = limits["memory-limit"]
     kinds = ", ".join(f"{kind} {size(held)}" for kind, held in memory.items() if held)
@@ -69,13 +71,14 @@ def _memory(found: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _level(level: dict[str, Any]) -> str:
-    share = 100 * level["used"] / max(1, level["limit"])
-    shown = f"{size(level['used'])} of {size(level['limit'])}, {share:.0f} %"
+def _level(level: Level) -> str:
+    limit = level["limit"] or 0
+    share = 100 * level["used"] / max(1, limit)
+    shown = f"{size(level['used'])} of {size(limit)}, {share:.0f} %"
     return f"[red]{shown}[/]" if share >= 100 else shown
 
 
-def _files(found: dict[str, Any]) -> list[tuple[str, str]]:
+def _files(found: Statistics) -> list[tuple[str, str]]:
     journal, disk = found["journal"], found["disk"]
     free = f"{size(disk['free_bytes'])} free, {size(disk['reserve_bytes'])} of it in reserve"
     if disk["low"]:
@@ -88,11 +91,12 @@ def _files(found: dict[str, Any]) -> list[tuple[str, str]]:
     return [("disk", free), ("journal", kept), ("", f"[dim]{commits}[/]"), *log]
 
 
-def _here(found: dict[str, Any]) -> list[tuple[str, str]]:
-    messages = found["messages"]
+def _here(found: Statistics) -> list[tuple[str, str]]:
+    messages: Fields = found["messages"]
+    there: Fields = found
     now = [(key, f"{messages[key]:,} {key.replace('_', ' ')}") for key in _HERE]
     said = ", ".join(f"[red]{text}[/]" if key in _BAD and messages[key] else text for key, text in now)
-    rows = [("messages", said), ("open", ", ".join(counted(found[f"{each}s"], each) for each in _OPEN))]
+    rows = [("messages", said), ("open", ", ".join(counted(there[f"{each}s"], each) for each in _OPEN))]
     if found["failed_not_kept"]:
         number = counted(found["failed_not_kept"], "message")
         rows.append(

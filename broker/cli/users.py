@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ..answers.administration import Granted, User
 from ..words.amounts import clock
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, Yes, confirm, escape, print_json, stdout, unreadable
 from .tables import Column, Listing, Wide, print_table
@@ -159,10 +160,13 @@ _granting(
 )
 
 
-def _all(url: str, data: Path | None) -> list[dict[str, Any]]:
+_NO_GRANT: Final[list[Granted]] = [{"rights": ["–"]}]
+
+
+def _all(url: str, data: Path | None) -> list[User]:
     from .client import listing
 
-    found: list[dict[str, Any]] = listing(url, "users") if data is None else _ask(url, data, "users")
+    found: list[User] = listing(url, "users") if data is None else _ask(url, data, "users")
     return found
 
 
@@ -178,7 +182,7 @@ def list_all(data: Data = None, wide: Wide = False, url: Url = DEFAULT_URL, as_j
         ranks["until"] = 1
     rows = []
     for each in found:
-        for number, said in enumerate(each["grants"] or [{"rights": ["–"]}]):
+        for number, said in enumerate(each["grants"] or _NO_GRANT):
             who, source, until = (each["name"], each["source"], clock(each.get("ends_ms"), date=True)) if not number else ("", "", "")
             row = [", ".join(said["rights"]), said.get("pattern", ""), said.get("virtual_host", ""), said.get("keys", "")]
             rows.append([escape(cell) for cell in (who, *row, source, until)][: len(ranks)])
@@ -204,7 +208,7 @@ def hash_one(
         stdout.print(hashed, markup=False)
 
 
-def _show(found: dict[str, Any], as_json: bool, what: str) -> None:
+def _show(found: User, as_json: bool, what: str) -> None:
     if as_json:
         print_json(found)
     else:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..answers.parts import Properties
 from ..words.filters import property_of
 from ..words.settings import settings_in
 
@@ -14,7 +15,7 @@ Settings = Annotated[
 ]
 
 
-def settings_given(texts: list[str] | None) -> dict[str, Any]:
+def settings_given(texts: list[str] | None) -> Properties:
     """Field name -> value, read as broker.yaml's would be: ms, bytes. A key that is given twice is a mistake."""
     try:
         return settings_in(texts or [])
@@ -22,7 +23,7 @@ def settings_given(texts: list[str] | None) -> dict[str, Any]:
         raise typer.BadParameter(str(error)) from None
 
 
-def read_settings(values: dict[str, Any]) -> dict[str, Any]:
+def read_settings(values: Properties) -> Properties:
     """Field name -> plain value of settings as YAML has read them."""
     from ..core.settings.address_settings import plain, read_setting
     from ..core.settings.values import SettingError

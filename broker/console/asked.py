@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.datastructures import MultiDict, QueryParams
 
+from ..answers.parts import Properties
 from ..words.filters import property_of
 from ..words.redrives import STOP_ABOVE
 from ..words.times import time_before
@@ -52,9 +53,9 @@ def queue_in(said: Said) -> str:
     return queue
 
 
-def filter_in(said: Said) -> dict[str, Any]:
+def filter_in(said: Said) -> Properties:
     """As the broker's calls take it. Raises Problem."""
-    wanted: dict[str, Any] = {name: value for name in _TEXTS if (value := said.get(name, "").strip())}
+    wanted: Properties = {name: value for name in _TEXTS if (value := said.get(name, "").strip())}
     try:
         wanted |= {key: time_before(value) for name, key in _TIMES.items() if (value := said.get(name, "").strip())}
         if properties := [each for each in said.getlist("property") if each.strip()]:
@@ -97,10 +98,10 @@ class Redrive(NamedTuple):
     """A job that is asked for: ``pairs`` are those of its address, ``arguments`` those of the broker's call."""
 
     pairs: list[tuple[str, str]]
-    arguments: dict[str, Any]
+    arguments: Properties
 
     @property
-    def wanted(self) -> dict[str, Any]:
+    def wanted(self) -> Properties:
         """As a job's map has it, for words."""
         return {**self.arguments, "wanted": self.arguments["filter"], "target": self.arguments["to"]}
 

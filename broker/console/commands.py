@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
+from ..answers.parts import Properties
 from ..words.filters import options_of
 from ..words.redrives import meant
 from .asked import Redrive
@@ -19,7 +19,7 @@ class Commands:
     def say(self, *words: str, options: str = "") -> str:
         return " ".join(filter(None, ("homing", *map(shlex.quote, words), options, self._options)))
 
-    def filtered(self, words: list[str], wanted: dict[str, Any]) -> str:
+    def filtered(self, words: list[str], wanted: Properties) -> str:
         return self.say(*words, options=" ".join(options_of(wanted)))
 
     def redrive(self, redrive: Redrive, *more: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import homing
 
+from ..answers.failures import Message
 from ..words.edits import Change
 from .problems import Problem
 
@@ -14,7 +15,7 @@ class Found(NamedTuple):
     """A message, and the queue that it stands in."""
 
     queue: str
-    message: dict[str, Any]
+    message: Message
 
 
 async def find(connection: homing.Connection, message_id: int, queue: str | None) -> Found:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
 import homing
+
+from ..answers.administration import Part
 
 TAR: Final = "application/x-tar"
 HTML: Final = "text/html"
@@ -20,7 +22,7 @@ _APART: Final = (
 
 async def _handed_on(connection: homing.Connection, verb: str, name: str, media: str, headers: Mapping[str, str]) -> Response:
     """``verb``: the call that has the parts of the file of that name. Raises homing.HomingError."""
-    first: dict[str, Any] = await connection.call(verb, name=name, offset=0)
+    first: Part = await connection.call(verb, name=name, offset=0)
     length = {"content-length": str(first["bytes"])}
     return StreamingResponse(_parts(connection, verb, name, first), media_type=media, headers={**length, **headers})
 
@@ -40,7 +42,7 @@ async def export_file(connection: homing.Connection, name: str) -> Response:
     return await _handed_on(connection, "export-part", name, TAR, _kept_as(f"homing-export-{name}.tar"))
 
 
-async def _parts(connection: homing.Connection, verb: str, name: str, part: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _parts(connection: homing.Connection, verb: str, name: str, part: Part) -> AsyncIterator[bytes]:
     yield part["data"]
     while part["next"] is not None:
         part = await connection.call(verb, name=name, offset=part["next"])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ..answers.failures import DeadQueue, FaultGroup, FaultOfList, Redrive, RetryingQueue
+from ..answers.inventory import Queue, Statistics
+from ..answers.parts import ErrorOfFault
 from ..words.amounts import counted, size, span
 from .asked import address
 
@@ -40,12 +43,12 @@ class Finding(NamedTuple):
 class Answers(NamedTuple):
     """What the broker has said; None where whoever asks may not know."""
 
-    statistics: dict[str, Any] | None
-    faults: list[dict[str, Any]] | None
-    dead: list[dict[str, Any]] | None
-    retrying: list[dict[str, Any]] | None
-    redrives: list[dict[str, Any]] | None
-    queues: list[dict[str, Any]] | None
+    statistics: Statistics | None
+    faults: list[FaultOfList] | None
+    dead: list[DeadQueue] | None
+    retrying: list[RetryingQueue] | None
+    redrives: list[Redrive] | None
+    queues: list[Queue] | None
 
 
 def findings(answers: Answers, now_ms: int) -> list[Finding]:
@@ -61,7 +64,7 @@ def findings(answers: Answers, now_ms: int) -> list[Finding]:
     return sorted(found, key=lambda each: (each.level, -each.weight))
 
 
-def _of_the_broker(statistics: dict[str, Any] | None) -> Iterator[Finding]:
+def _of_the_broker(statistics: Statistics | None) -> Iterator[Finding]:
     if statistics is None:
         return
     status = ("status",)
@@ -79,7 +82,7 @@ def _of_the_broker(statistics: dict[str, Any] | None) -> Iterator[Finding]:
         yield Finding(Level.STOPPED, number, sentence, None, "", "", status)
 
 
-def _of_fault(group: dict[str, Any], now_ms: int) -> Iterator[Finding]:
+def _of_fault(group: FaultGroup, now_ms: int) -> Iterator[Finding]:
     """Muted ones are not reported; those that fail no more are told of with the dead letters that they left."""
     if group["muted"]:
         return
@@ -95,11 +98,11 @@ def _of_fault(group: dict[str, Any], now_ms: int) -> Iterator[Finding]:
         yield Finding(Level.FAILING, _damage(group), sentence, group["first_ms"], "fault", where, command)
 
 
-def _damage(group: dict[str, Any]) -> int:
+def _damage(group: FaultGroup) -> int:
     return int(group["dead"]) + int(group["waiting"]) + int(group["last_hour"])
 
 
-def _how_often(group: dict[str, Any], now_ms: int) -> str:
+def _how_often(group: FaultGroup, now_ms: int) -> str:
     """Of the last hour, or of as much of it as there was; and whether it goes on."""
     number, quiet_ms = group["last_hour"], now_ms - group["last_ms"]
     if quiet_ms > _GOES_ON_MS:
@@ -110,7 +113,7 @@ def _how_often(group: dict[str, Any], now_ms: int) -> str:
     return f"{counted(number, 'failure')} within the hour"
 
 
-def _releases(group: dict[str, Any]) -> str:
+def _releases(group: FaultGroup) -> str:
     """Where only one release has met it."""
     versions = {each["version"] for each in group["programs"]}
     if len(versions) != 1 or not (version := versions.pop()):
@@ -118,13 +121,13 @@ def _releases(group: dict[str, Any]) -> str:
     return f", release {version} only"
 
 
-def error_of(fault: dict[str, Any]) -> str:
+def error_of(fault: ErrorOfFault) -> str:
     """In one line."""
     whole = " ".join(f"{fault['error_class']}: {fault['text']}".removesuffix(": ").split())
     return whole if len(whole) <= 120 else f"{whole[:119]}…"
 
 
-def _of_dead(dead: dict[str, Any]) -> Iterator[Finding]:
+def _of_dead(dead: DeadQueue) -> Iterator[Finding]:
     queue, number = dead["queue"], dead["messages"]
     where = address("/dead-letters", [("queue", queue)])
     if parked := dead["reasons"].get("parked", 0):
@@ -138,7 +141,7 @@ def _of_dead(dead: dict[str, Any]) -> Iterator[Finding]:
     yield Finding(Level.WAITING, number - parked, sentence, dead["oldest_ms"], "dead letters", where, ("dead", queue))
 
 
-def _of_queue(queue: dict[str, Any]) -> Iterator[Finding]:
+def _of_queue(queue: Queue) -> Iterator[Finding]:
     name, ready = queue["queue"], queue["pending"] - queue["dead"]
     where = address("/queue", [("queue", name)])
     if queue["paused"]:
@@ -149,7 +152,7 @@ def _of_queue(queue: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.WAITING, ready, sentence, None, "queue", where, ("consumers", name))
 
 
-def _of_retrying(waiting: dict[str, Any]) -> Iterator[Finding]:
+def _of_retrying(waiting: RetryingQueue) -> Iterator[Finding]:
     queue = waiting["queue"]
     where = address("/waiting", [("queue", queue)])
     if number := waiting["suspects"]:
@@ -162,10 +165,10 @@ def _of_retrying(waiting: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(Level.NOTE, number, sentence, None, "what waits", where, ("retrying", queue))
 
 
-def _of_redrive(job: dict[str, Any], now_ms: int) -> Iterator[Finding]:
+def _of_redrive(job: Redrive, now_ms: int) -> Iterator[Finding]:
     number, queue = job["job_id"], job["queue"]
     where, command = f"/redrives/{number}", ("redrives", "status", str(number))
-    if job["state"] == "stopped" and now_ms - job["ended_ms"] < _HOUR_MS:
+    if job["state"] == "stopped" and now_ms - (job["ended_ms"] or 0) < _HOUR_MS:
         sentence = f"Redrive {number} of {queue} has stopped: {job['why']}"
         yield Finding(Level.FAILING, job["left"], sentence, job["ended_ms"], "redrive", where, command)
     elif job["state"] in ("running", "paused"):

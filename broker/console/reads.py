@@ -7,6 +7,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import homing
 
+from ..answers.failures import Message
+from ..answers.inventory import Statistics
+from ..answers.lives import History, Source
+from ..answers.parts import Properties
 from ..words.amounts import clock
 from ..words.deaths import Death, deaths_in
 from ..words.prospects import chances, prospect, sources_of
@@ -24,9 +28,9 @@ _LOOK_PAGES: Final = 4
 MOST_QUEUES: Final = 1000
 
 
-async def listing(connection: homing.Connection, verb: str, most: int, **arguments: Any) -> tuple[list[dict[str, Any]], bool]:
+async def listing(connection: homing.Connection, verb: str, most: int, **arguments: Any) -> tuple[list[Any], bool]:
     """The first of what a call has with pages, and whether there is more."""
-    found: list[dict[str, Any]] = []
+    found: list[Any] = []
     after = None
     while len(found) < most:
         page = await connection.call(verb, **arguments, limit=min(_MOST_OF_A_PAGE, most - len(found)), after=after)
@@ -50,14 +54,14 @@ async def if_told(asked: Awaitable[T]) -> T | None:
 class Overview(NamedTuple):
     """``untold``: of what nothing may be known; ``looked_at_queues``: whether they were few enough for that."""
 
-    statistics: dict[str, Any] | None
+    statistics: Statistics | None
     findings: list[Finding]
     untold: list[str]
     looked_at_queues: bool
 
 
 async def overview(connection: homing.Connection, now_ms: int) -> Overview:
-    statistics: dict[str, Any] | None = await if_told(connection.call("statistics"))
+    statistics: Statistics | None = await if_told(connection.call("statistics"))
     few = statistics is not None and statistics["queues"] <= MOST_QUEUES
     faults = await if_told(connection.call("faults", queue=None, limit=_MOST_FAULTS, after=0))
     dead = await if_told(listing(connection, "dead-letters", _MOST_FAULTS))
@@ -77,12 +81,12 @@ async def overview(connection: homing.Connection, now_ms: int) -> Overview:
 class Letters(NamedTuple):
     """``rows``: messages, each with why it is a dead letter; None where it is none."""
 
-    rows: list[tuple[dict[str, Any], Death | None]]
+    rows: list[tuple[Message, Death | None]]
     looked_at: int
     next: int | None
 
 
-async def letters(connection: homing.Connection, queue: str, wanted: dict[str, Any], **page: Any) -> Letters:
+async def letters(connection: homing.Connection, queue: str, wanted: Properties, **page: Any) -> Letters:
     """Of a queue those that the filter takes; ``page``: limit, after, newest_first. One that no index answers looks at some thousands."""
     found = await connection.call("peek-dead-letters", queue=queue, filter=wanted, pages=_LOOK_PAGES, **page)
     deaths = await deaths_in(connection, found)
@@ -97,7 +101,7 @@ class Removal(NamedTuple):
     samples: Letters
 
 
-async def removal(connection: homing.Connection, queue: str, wanted: dict[str, Any], samples: int) -> Removal:
+async def removal(connection: homing.Connection, queue: str, wanted: Properties, samples: int) -> Removal:
     plan = await connection.call("reckon-redrive", queue=queue, filter=wanted, to=None)
     # What a redrive would leave there goes, too.
     number = plan["messages"] + sum(each["messages"] for each in plan["would_bounce"] if each["code"] == "not-dead")
@@ -107,16 +111,16 @@ async def removal(connection: homing.Connection, queue: str, wanted: dict[str, A
 class Life(NamedTuple):
     """``found``: as the broker tells it; ``sources``: where it would be sent back to, each with its ``chances`` there."""
 
-    found: dict[str, Any]
+    found: History
     events: list[Event]
-    sources: list[dict[str, Any]]
+    sources: list[Source]
     verdict: str | None
 
 
 async def life_of(connection: homing.Connection, message_id: int, now_ms: int, at: At = clock) -> Life:
-    found = await connection.call("history", message_id=message_id)
+    found: History = await connection.call("history", message_id=message_id)
     sources = sources_of(found)
     for source in sources:
         explained = await if_told(connection.call("explain", address=source["address"]))
-        source["chances"] = chances(source if explained is None else source | prospect(explained, found))
+        source["chances"] = chances(source if explained is None else prospect(source, explained, found))
     return Life(found, life(found, now_ms, at), sources, verdict(found) if sources else None)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from ..answers.parts import Fields
 from .asked import address
 
 #: A text, a number, or what a template has made; nothing is shown as a dash.
@@ -15,7 +16,7 @@ Cell = str | int | None
 
 class Column(NamedTuple):
     heading: str
-    of: Callable[[dict[str, Any]], Cell]
+    of: Callable[[Any], Cell]
     is_number: bool = False
 
 
@@ -28,7 +29,7 @@ class Table(NamedTuple):
     rows: list[list[Cell]]
 
 
-def table(kind: str, label: str, columns: Sequence[Column], entries: Iterable[dict[str, Any]]) -> Table:
+def table(kind: str, label: str, columns: Sequence[Column], entries: Iterable[Fields]) -> Table:
     return Table(kind, label, columns, [[column.of(each) for column in columns] for each in entries])
 
 

@@ -16,6 +16,8 @@ from markupsafe import Markup
 from homing.client.patch import read, written
 from homing.journal import json_text
 
+from ..answers.failures import FaultOfList
+from ..answers.parts import Properties
 from ..words.amounts import size, span
 from ..words.safe_text import safe
 
@@ -55,7 +57,7 @@ class Templates:
             "trend": lambda group: trend(group, time.time_ns() // 1_000_000),
         }
 
-    def render(self, name: str, values: dict[str, Any]) -> str:
+    def render(self, name: str, values: Properties) -> str:
         return self._environment.get_template(f"{name}.html.j2").render(values)
 
 
@@ -115,7 +117,7 @@ def _time_in_text(part: str) -> Markup:
     return Markup('<time datetime="{}" data-time="clock">{}</time>').format(machine, exact)
 
 
-def trend(group: dict[str, Any], now_ms: int) -> str:
+def trend(group: FaultOfList, now_ms: int) -> str:
     """Of a fault: new within the hour; growing, where the last hour had more than twice as many as those before; else nothing."""
     age_hours = (now_ms - group["first_ms"]) / _HOUR_MS
     if age_hours < 1:

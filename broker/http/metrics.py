@@ -12,6 +12,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from ..answers.inventory import AllMessages, HostStatistics
+from ..answers.parts import Properties
 from ..broker import Broker
 from ..core.counts import COUNTED, Figures, Histogram, none_yet
 from ..core.queue import Queue
@@ -237,7 +238,7 @@ def _memory(statistics: HostStatistics) -> Iterator[Metric]:
     yield messages
 
 
-def _journal(statistics: dict[str, float]) -> Iterator[Metric]:
+def _journal(statistics: Properties) -> Iterator[Metric]:
     for name, (shown, help_text, factor) in _COUNTERS.items():
         yield _counter(f"homing_journal_{shown}", help_text, statistics[name] * factor)
     rows = CounterMetricFamily("homing_journal_rows", "Messages' rows in commits; elided: consumed before.", labels=["change"])

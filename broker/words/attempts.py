@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from ..answers.administration import Explained as ExplainedAnswer
+from ..answers.parts import Properties
 from ..core.amqp.vhost import split
 from ..core.redelivery import attempts_allowed, lifetime_ms, lifetime_warning, schedule
 from ..core.settings.address_settings import AddressSettings, Origin
@@ -17,8 +19,6 @@ from .prospects import terms_for
 #: How many attempts are shown where there is no end.
 SHOWN_ATTEMPTS: Final = 12
 MOST_ATTEMPTS: Final = 1000
-#: What of it only a running broker knows, in the order of ``Explained``.
-_OF_THE_BROKER: Final = ("dead_letter_exchange", "amqp_returns_at_once", "dead_letter_queues")
 
 
 class Explained(NamedTuple):
@@ -52,14 +52,15 @@ class Attempts(NamedTuple):
     expired_by: int | None = None
 
 
-def answered(value: dict[str, Any]) -> Explained:
+def answered(value: ExplainedAnswer) -> Explained:
     """``value``: what the broker answers to ``explain``."""
     origins = [Origin(**each) for each in value["settings"]]
-    return Explained(value["address"], origins, value["queues"], *(value[name] for name in _OF_THE_BROKER))
+    ends = (value["dead_letter_exchange"], value["amqp_returns_at_once"], value["dead_letter_queues"])
+    return Explained(value["address"], origins, value["queues"], *ends)
 
 
 def attempts_of(
-    explained: Explained, shown: int, failure: ReportedFailure | None, headers: dict[str, Any], instead: Mapping[str, Any] | None = None
+    explained: Explained, shown: int, failure: ReportedFailure | None, headers: Properties, instead: Properties | None = None
 ) -> Attempts:
     """``instead``: settings that would hold in the place of those. Raises SettingError where they do not go together."""
     values = {origin.key: origin.value for origin in explained.origins}

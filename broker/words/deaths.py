@@ -6,12 +6,15 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ..answers.failures import Hop, Messages
+from ..answers.lives import Attempt, RefusedAttempt
+from ..answers.parts import ErrorOfFault, Fields, Properties
 from ..core.settings.units import counted
 from .amounts import clock
 from .timeline import ENDINGS, REASONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 #: The property with all hops, newest first (docs/protocol.md, 2.6).
 HOPS: Final = "_HOMING_HOPS"
@@ -20,7 +23,7 @@ _AT_A_TIME: Final = 100
 #: What stands for the error type of a fault that has none: how its deliveries ended, why its messages were dead-lettered, or many faults.
 _NO_ERRORS: Final = (*ENDINGS, *REASONS, "other")
 
-Hops = list[dict[str, Any]]
+Hops = list[Hop]
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Death:
     fault_text: str | None = None
     refused: str | None = None
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> Properties:
         return asdict(self)
 
     def sentence(self) -> str:
@@ -66,13 +69,13 @@ class Death:
         return "nobody said why" if self.fault else "what it failed of is not known here"
 
 
-def hops_in(properties: Mapping[str, Any] | None) -> Hops:
+def hops_in(properties: Properties | None) -> Hops:
     """Of a message that was received; empty unless it was dead-lettered before."""
     reported = (properties or {}).get(HOPS)
     return json.loads(reported) if isinstance(reported, str) else []
 
 
-async def deaths_in(connection: Any, page: dict[str, Any]) -> list[Death | None]:
+async def deaths_in(connection: Any, page: Messages) -> list[Death | None]:
     """The same of each message of an answer of ``peek``, which has its fault also where no attempt is on record any more."""
     messages = page["messages"]
     # One that failed again elsewhere may have another fault by now.
@@ -85,7 +88,7 @@ async def deaths_in(connection: Any, page: dict[str, Any]) -> list[Death | None]
 async def deaths_of(connection: Any, hops: Sequence[Hops]) -> list[Death | None]:
     """For each message's hops its latest death, None for one that was never dead-lettered."""
     latest = [each[0] for each in hops if each]
-    attempts: list[dict[str, Any] | None] = []
+    attempts: list[Attempt | RefusedAttempt | None] = []
     for start in range(0, len(latest), _AT_A_TIME):
         entries = [[hop["message_id"], hop["sequence"]] for hop in latest[start : start + _AT_A_TIME]]
         attempts += await connection.call("last-attempts", stays=entries)
@@ -93,7 +96,7 @@ async def deaths_of(connection: Any, hops: Sequence[Hops]) -> list[Death | None]
     return [next(deaths) if each else None for each in hops]
 
 
-def _death(hop: dict[str, Any], attempt: dict[str, Any]) -> Death:
+def _death(hop: Hop, attempt: Fields) -> Death:
     fault = attempt.get("fault") or {}
     error = ": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))
     return Death(
@@ -112,7 +115,7 @@ def _death(hop: dict[str, Any], attempt: dict[str, Any]) -> Death:
     )
 
 
-def _with_fault(death: Death, fault: dict[str, Any] | None) -> Death:
+def _with_fault(death: Death, fault: ErrorOfFault | None) -> Death:
     """``fault``: as the broker shows it with the message."""
     if fault is None:
         return death

@@ -5,18 +5,20 @@ from __future__ import annotations
 import difflib
 from typing import Any, NamedTuple
 
+from ..answers.failures import Message
+from ..answers.parts import Properties
 from .safe_text import body_text
 
 
 class Change(NamedTuple):
     """What is to be different of each. ``patch``: a Patch of client.patch, or None."""
 
-    set: dict[str, Any]
+    set: Properties
     unset: list[str]
     patch: Any
     body: bytes | None
 
-    def body_of(self, message: dict[str, Any]) -> bytes:
+    def body_of(self, message: Message) -> bytes:
         """Raises UsageError where the patch does not fit."""
         before: bytes = message["body"]
         if self.patch is not None:
@@ -24,13 +26,13 @@ class Change(NamedTuple):
             return changed
         return before if self.body is None else self.body
 
-    def of(self, message: dict[str, Any]) -> dict[str, Any]:
+    def of(self, message: Message) -> Properties:
         """As the call takes it."""
         body = self.body_of(message)
         changed = {"body": body} if body != message["body"] else {}
         return {"message_id": message["message_id"], "set": self.set, "unset": self.unset, **changed}
 
-    def difference(self, message: dict[str, Any]) -> list[str]:
+    def difference(self, message: Message) -> list[str]:
         """Line by line, as diff shows it, without what stays but for some lines around; or that the patch does not fit."""
         from homing.client import UsageError
 

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from homing.journal import json_text
 
+from ..answers.parts import Properties
+
 #: Those that have another name than their key.
 _NAMES: Final = {"since_ms": "--since", "until_ms": "--until", "message_ids": "--id", "properties": "--property"}
 
 
-def options_of(wanted: dict[str, Any]) -> list[str]:
+def options_of(wanted: Properties) -> list[str]:
     """The options that it stands for, as typed."""
     found = []
     for key, value in wanted.items():

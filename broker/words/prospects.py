@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..answers.administration import Explained
+from ..answers.lives import History, Source
+from ..answers.parts import Properties
 from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, first, fitting, reported_failure
 from ..core.settings.units import counted
 from .amounts import span
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from ..core.redelivery import Terms
 
 
-def sources_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+def sources_of(found: History) -> list[Source]:
     """For each place it is in as a dead letter: the queue and address it would be sent back to."""
     return [
         {"lies_in": reference["queue"], "queue": reference["hops"][-1]["queue"], "address": reference["hops"][-1]["address"]}
@@ -22,17 +24,19 @@ def sources_of(found: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def prospect(explained: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+def prospect(source: Source, explained: Explained, found: History) -> Source:
     """How it would fare there under what ``explain`` says holds now, should it always fail as it did last: attempts, total life, and the
     rule for such failures."""
     from ..core.redelivery import attempts_allowed, lifetime_ms
 
     last = found["attempts"][-1] if found["attempts"] else None
     failure = reported_failure(last["fault"] or {}, last["outcome"]) if last else None
-    headers = ((found["message"] or {}).get("properties") or {}).get
+    message = found["message"]
+    headers = ((message and message.get("properties")) or {}).get
     values = {each["key"]: each["value"] for each in explained["settings"]}
     resolved, _, rule = terms_for(values, failure, headers, explained["amqp_returns_at_once"])
     return {
+        **source,
         "attempts": attempts_allowed(resolved, None),
         "life_ms": lifetime_ms(resolved, None),
         "rule": None if rule is None else {"name": rule.name, "action": rule.action},
@@ -40,11 +44,11 @@ def prospect(explained: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]
 
 
 def terms_for(
-    values: dict[str, Any],
+    values: Properties,
     failure: ReportedFailure | None,
     headers: Lookup,
     returned_at_once: bool = False,
-    instead: Mapping[str, Any] | None = None,
+    instead: Properties | None = None,
 ) -> Terms:
     """What holds where an address has these settings, and ``instead`` of some of them others: by the first rule for such a failure, where
     there is one. Raises SettingError where they do not go together."""
@@ -58,7 +62,7 @@ def terms_for(
     return Terms(settings, None) if rule is None else under(rule, settings, None)
 
 
-def chances(source: dict[str, Any]) -> str:
+def chances(source: Source) -> str:
     """The end of a sentence that begins with the queue it goes to."""
     if "attempts" not in source:
         return f"; homing explain {source['address']} shows how it is tried there."

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ..answers.failures import PlannedPart, Redrive, RedrivePlan
+from ..answers.parts import Fields
 from ..core.redrive_job import STOP_ABOVE as STOP_ABOVE
 from ..core.settings.units import counted
 from .filters import options_of
@@ -49,12 +51,12 @@ class Doubt(NamedTuple):
     which: str
 
 
-def against(plan: dict[str, Any]) -> list[Doubt]:
+def against(plan: RedrivePlan) -> list[Doubt]:
     """What speaks against it."""
     found: Counter[tuple[str, str]] = Counter()
     for each in plan["would_bounce"]:
-        names = ("queue", "fault") if each["code"] in _OF_A_FAULT else ("queue",)
-        found[each["code"], ", ".join(each[name] for name in names if each[name])] += each["messages"]
+        names = (each["queue"], each["fault"] if each["code"] in _OF_A_FAULT else None)
+        found[each["code"], ", ".join(filter(None, names))] += each["messages"]
     return [
         _doubt(code, number if code == "not-dead" else min(number, plan["messages"]), _BOUNCES.get(code), "may come back", which)
         for (code, which), number in found.items()
@@ -66,28 +68,29 @@ def _doubt(code: str, messages: int, known: tuple[str, str] | None, otherwise: s
     return Doubt(code, messages, verdict, why, which)
 
 
-def drops(plan: dict[str, Any]) -> list[Doubt]:
+def drops(plan: RedrivePlan) -> list[Doubt]:
     """What messages would lose on the way."""
     return [_doubt(each["code"], min(each["messages"], plan["messages"]), _DROPS.get(each["code"]), "would lose") for each in plan["drops"]]
 
 
-def expected(part: dict[str, Any]) -> str:
+def expected(part: PlannedPart) -> str:
     """What became of those of its fault that were sent back before, and so can be expected of these; "": none was."""
     tried = part["back_succeeded"] + part["back_died"]
-    if not tried:
+    least, most = part["least"], part["most"]
+    if least is None or most is None:
         return ""
-    of_these = f"{part['least']:,} to {part['most']:,}" if part["least"] < part["most"] else f"{part['most']:,}"
+    of_these = f"{least:,} to {most:,}" if least < most else f"{most:,}"
     return f"of {tried:,} sent back before {part['back_succeeded']:,} succeeded: of these {of_these} can be expected to"
 
 
-def planned(plan: dict[str, Any]) -> str:
+def planned(plan: RedrivePlan) -> str:
     """How many, and of which queue."""
     about = "" if plan["exact"] else "at most "
     transient = f", {plan['transient']:,} of them transient" if plan["transient"] else ""
     return f"{about}{counted(plan['messages'], 'message')} of {plan['queue']} would be sent{transient}"
 
 
-def meant(job: dict[str, Any]) -> str:
+def meant(job: Fields) -> str:
     """Which messages, and how: the options that it was started with."""
     how = [f"--{name} {job[key]}" for key, name in _HOW if job[key]]
     how += ["--newest-first"] if job["newest_first"] else []
@@ -96,10 +99,11 @@ def meant(job: dict[str, Any]) -> str:
     return " ".join(options_of(job["wanted"]) + how)
 
 
-def progress(job: dict[str, Any]) -> str:
+def progress(job: Redrive) -> str:
     """How many were sent, and what became of them."""
     parts = [f"{job['sent']:,} sent, {job['sent_per_s']:,.0f} a second"]
-    parts += [f"{job[name]:,} {words}" for name, words in _COUNTS if job[name]]
+    numbers: Fields = job
+    parts += [f"{numbers[name]:,} {words}" for name, words in _COUNTS if numbers[name]]
     if job["state"] == "running" and job["sent"] == job["canary"] and job["waiting"]:
         parts.append("the others wait for these")
     if job["waits_for"]:

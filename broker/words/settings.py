@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ..answers.parts import Properties
 from ..core.settings.address_settings import FIELD_OF_KEY, Origin, plain, read_setting
 from ..core.settings.units import format_duration_ms, format_size_bytes
 
 
-def settings_in(texts: Iterable[str]) -> dict[str, Any]:
+def settings_in(texts: Iterable[str]) -> Properties:
     """Field name -> plain value of texts ``key=value``, read as broker.yaml's would be: ms, bytes. A key that is given twice is a mistake.
     Raises ValueError."""
-    found: dict[str, Any] = {}
+    found: Properties = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:

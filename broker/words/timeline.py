@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
+from ..answers.lives import Attempt, Edited, Entry, Failure, History, Outcome
+from ..answers.parts import Fields
 from ..core.amqp.origin import Way, unpacked
 from ..core.dead_letter_life import QUOTA, RETENTION
 from ..core.message import AMQP_ORIGIN
@@ -72,15 +74,15 @@ class Event:
     details: list[str] = field(default_factory=list)
 
 
-def life(history: dict[str, Any], now_ms: int, at: At = clock) -> list[Event]:
+def life(history: History, now_ms: int, at: At = clock) -> list[Event]:
     """Sent, or made of another by an edit, then entry by entry: entered, each attempt, how it ended or where it is now; and edits of it.
 
     ``at`` says a time within a text."""
     edits = history.get("edits", [])
     made_by = next((each for each in edits if each["message_id"] == history["message_id"]), None)
     events = [_sent(history) if made_by is None else _made(made_by)]
-    hops = {hop["sequence"]: hop for each in history["references"] for hop in each["hops"]}
-    before: dict[str, Any] = {}
+    hops: dict[int, Fields] = {hop["sequence"]: hop for each in history["references"] for hop in each["hops"]}
+    before: Fields = {}
     for sequence in sorted({*entries(history), *hops}):
         attempts = [each for each in history["attempts"] if each["sequence"] == sequence]
         outcome = next((each for each in history["outcomes"] if each["sequence"] == sequence), None)
@@ -104,27 +106,27 @@ def life(history: dict[str, Any], now_ms: int, at: At = clock) -> list[Event]:
     return events
 
 
-def _made(edit: dict[str, Any]) -> Event:
+def _made(edit: Edited) -> Event:
     return Event(edit["at_ms"], "✎", "blue", f"made of message {edit['original']} by an edit, for queue {edit['queue']}")
 
 
-def entries(history: dict[str, Any]) -> list[int]:
+def entries(history: History) -> list[int]:
     """The sequences of all entries on record, oldest first."""
     return sorted({each["sequence"] for part in ("attempts", "outcomes", "references") for each in history[part]})
 
 
-def sent_at_ms(history: dict[str, Any]) -> int | None:
+def sent_at_ms(history: History) -> int | None:
     if history["message"]:
         return int(history["message"]["sent_at_ms"])
     return _if_before(next((each["sent_at_ms"] for each in history["outcomes"] if each.get("sent_at_ms")), None), history["attempts"])
 
 
-def _if_before(at_ms: int | None, attempts: list[dict[str, Any]]) -> int | None:
+def _if_before(at_ms: int | None, attempts: list[Attempt]) -> int | None:
     """A time, if it is not after the first of these attempts: an outcome of tries that are messages of their own has the last one's."""
     return None if at_ms is None or (attempts and at_ms > attempts[0]["at_ms"]) else at_ms
 
 
-def address_of(history: dict[str, Any]) -> str:
+def address_of(history: History) -> str:
     """The address it was first sent to; ``?`` where no record tells."""
     if history["message"]:
         return str(history["message"]["address"])
@@ -132,11 +134,11 @@ def address_of(history: dict[str, Any]) -> str:
     return next((str(each) for each in known if each), "?")
 
 
-def _sent(history: dict[str, Any]) -> Event:
+def _sent(history: History) -> Event:
     details = []
     message = history["message"]
-    if message and message.get("properties"):
-        properties = dict(message["properties"])
+    if message and (said := message.get("properties")):
+        properties = dict(said)
         origin = properties.pop(AMQP_ORIGIN, None)
         if isinstance(origin, bytes):
             details.append(_published(*unpacked(origin)))
@@ -153,12 +155,12 @@ def _published(way: Way, content_properties: bytes) -> str:
     return "  ".join([f"over AMQP to {exchange}, routing key {', '.join(way.keys)}", *properties])
 
 
-def _entered(sequence: int, attempts: list[dict[str, Any]], outcome: dict[str, Any] | None, reference: dict[str, Any] | None) -> Event:
-    source = reference or outcome or attempts[0]
+def _entered(sequence: int, attempts: list[Attempt], outcome: Outcome | None, reference: Entry | None) -> Event:
+    source: Fields = reference or outcome or attempts[0]
     return Event(_if_before(source.get("entered_at_ms"), attempts), "→", "cyan", f"entered queue {source['queue']}", [])
 
 
-def _back(before: dict[str, Any], entry: dict[str, Any]) -> list[Event]:
+def _back(before: Fields, entry: Fields) -> list[Event]:
     """That it was sent back into this entry, where there is no outcome that says so: of what was not durable then. ``before``: how the
     entry before it ended."""
     if before.get("outcome") == "redriven":
@@ -169,13 +171,13 @@ def _back(before: dict[str, Any], entry: dict[str, Any]) -> list[Event]:
     return [Event(None, "↺", "blue", f"came back to {entry['queue']}")] if died_there_twice else []
 
 
-def _died(hop: dict[str, Any]) -> Event:
+def _died(hop: Fields) -> Event:
     """What the message itself tells of a queue that it died in, of which there is no record."""
     tries = f" after {counted(hop['attempts'], 'failed attempt')}" if hop["attempts"] else ""
-    return Event(hop["at_ms"], "✝", "red", f"dead-lettered from {hop['queue']}{tries}", [REASONS.get(hop["reason"], hop["reason"])])
+    return Event(hop["at_ms"], "✝", "red", f"dead-lettered from {hop['queue']}{tries}", [str(REASONS.get(hop["reason"], hop["reason"]))])
 
 
-def _attempts(attempts: list[dict[str, Any]], at: At) -> list[Event]:
+def _attempts(attempts: list[Attempt], at: At) -> list[Event]:
     events: list[Event] = []
     expected = 1
     for attempt in attempts:
@@ -187,7 +189,7 @@ def _attempts(attempts: list[dict[str, Any]], at: At) -> list[Event]:
     return events
 
 
-def _attempt(attempt: dict[str, Any], at: At) -> Event:
+def _attempt(attempt: Attempt, at: At) -> Event:
     # When what was acknowledged came to it, nobody remembers.
     began = (attempt.get("given_at_ms") or attempt.get("assigned_at_ms")) if attempt["outcome"] != "acknowledged" else None
     held = f", held {span(attempt['at_ms'] - began) if attempt['at_ms'] > began else 'under 1 ms'}" if began else ""
@@ -201,7 +203,7 @@ def _attempt(attempt: dict[str, Any], at: At) -> Event:
     return Event(attempt["at_ms"], "✗", "yellow" if attempt["decision"] == "redeliver" else "red", title, details)
 
 
-def _attempt_number(number: int, record: dict[str, Any]) -> str:
+def _attempt_number(number: int, record: Fields) -> str:
     """With the delivery that ``receive`` shows, where some were not counted as failures or an earlier entry had its own."""
     delivery = record.get("delivery_count") or number
     return f"attempt {number}" if delivery == number else f"attempt {number} (delivery {delivery})"
@@ -212,7 +214,7 @@ def _named(kind: str, name: Any) -> str:
     return text if not text or text.startswith(kind) else f"{kind} {text}"
 
 
-def _fault_lines(fault: dict[str, Any]) -> list[str]:
+def _fault_lines(fault: Failure) -> list[str]:
     lines = [": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))]
     if fault.get("task"):
         lines.append(f"task: {fault['task']}")
@@ -231,19 +233,19 @@ def _error(error_class: str, text: str) -> str:
     return f"{error_class}: {text}" if text else ENDINGS.get(error_class, error_class)
 
 
-def _decision(attempt: dict[str, Any], at: At) -> str:
+def _decision(attempt: Attempt, at: At) -> str:
     by = f", by rule {attempt['rule']}" if attempt.get("rule") else ""
     if attempt["decision"] == "drop":
         return f"decided: removed{by}"
     if attempt["decision"] == "dead-letter":
         return f"decided: no more attempts{by}"
-    if attempt.get("due_at_ms") is None:
+    if (due_at_ms := attempt.get("due_at_ms")) is None:
         return f"decided: again at once{by}"
-    again = at(attempt["due_at_ms"], beside_ms=attempt["at_ms"])
+    again = at(due_at_ms, beside_ms=attempt["at_ms"])
     return f"decided: wait {span(attempt.get('delay_ms') or 0)}, again at {again}{by}"
 
 
-def _ended(outcome: dict[str, Any]) -> Event:
+def _ended(outcome: Outcome) -> Event:
     kind = outcome["outcome"]
     reason = REASONS.get(str(outcome.get("reason")), outcome.get("reason"))
     to = ", ".join(outcome.get("target_queues") or ())
@@ -268,7 +270,7 @@ def _dropped(reason: str | None) -> str:
     return "removed: there is no dead-letter address" if reason in REASONS else "removed by a rule"
 
 
-def _here(reference: dict[str, Any], now_ms: int, at: At) -> Event:
+def _here(reference: Entry, now_ms: int, at: At) -> Event:
     event = _place(reference, now_ms, at)
     if not reference.get("transient"):
         return event
@@ -281,7 +283,7 @@ def _here(reference: dict[str, Any], now_ms: int, at: At) -> Event:
     return replace(event, details=[*event.details, *tries, *what, said])
 
 
-def _place(reference: dict[str, Any], now_ms: int, at: At) -> Event:
+def _place(reference: Entry, now_ms: int, at: At) -> Event:
     queue, since = reference["queue"], now_ms - reference["entered_at_ms"]
     if reference["state"] & PARKED:
         why = "kept, not delivered: it has no dead-letter address, or that is missing, full, or its own"
@@ -295,7 +297,7 @@ def _place(reference: dict[str, Any], now_ms: int, at: At) -> Event:
     return Event(None, "◌", "cyan", f"is in {queue}, since {span(max(0, since))}", details)
 
 
-def verdict(history: dict[str, Any]) -> str | None:
+def verdict(history: History) -> str | None:
     """What the last attempts before it was dead-lettered have in common, in one sentence; None when there is nothing to say."""
     dead = [each for each in history["outcomes"] if each["outcome"] == "dead-lettered"]
     if not dead:
@@ -317,12 +319,12 @@ def verdict(history: dict[str, Any]) -> str | None:
     return f"{which} failed alike ({_cause(attempts[-1])}): sent back as things are, it will most likely fail so again."
 
 
-def _kind(attempt: dict[str, Any]) -> str:
+def _kind(attempt: Attempt) -> str:
     """Equal for attempts that failed alike."""
     return str((attempt.get("fault") or {}).get("fingerprint") or attempt["outcome"])
 
 
-def _cause(attempt: dict[str, Any]) -> str:
+def _cause(attempt: Attempt) -> str:
     fault = attempt.get("fault") or {}
     if fault.get("error_type"):
         return ": ".join(str(fault[key]) for key in ("error_type", "error_text") if fault.get(key))

@@ -253,7 +253,7 @@ def test_why_and_retrying_tell_what_it_waits_for() -> None:
     many, few = life.consumers
     suspect = min(life.queue("a").suspects.values())
 
-    def reasons() -> list[dict[str, Any]]:
+    def reasons() -> list[Any]:
         (place,) = life.world.run(why(life.world.broker, ANYBODY, None, message_id=suspect.message.message_id))["places"]
         return list(place["reasons"])
 

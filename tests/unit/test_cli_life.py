@@ -16,7 +16,7 @@ from homing.broker.words.timeline import Event, address_of, entries, life, sent_
 NOW_MS = 1_800_000_000_000
 
 
-def attempt(number: int, sequence: int = 5, **more: Any) -> dict[str, Any]:
+def attempt(number: int, sequence: int = 5, **more: Any) -> Any:
     at_ms = NOW_MS - 60_000 + number * 5000
     known = {"sequence": sequence, "attempt": number, "queue": "orders", "at_ms": at_ms, "outcome": "listener", "consumer": "c1/1"}
     known |= {"connection": "c1", "assigned_at_ms": at_ms - 9, "given_at_ms": at_ms - 5, "delay_ms": 2000, "due_at_ms": at_ms + 2000}
@@ -24,20 +24,20 @@ def attempt(number: int, sequence: int = 5, **more: Any) -> dict[str, Any]:
     return {**known, "decision": "redeliver", "original_address": "orders", "fault": fault, **more}
 
 
-def outcome(kind: str, sequence: int = 5, **more: Any) -> dict[str, Any]:
+def outcome(kind: str, sequence: int = 5, **more: Any) -> Any:
     known = {"sequence": sequence, "queue": "orders", "at_ms": NOW_MS - 1000, "outcome": kind, "address": "orders", "attempts": 3}
     return {**known, "sent_at_ms": NOW_MS - 60_000, "entered_at_ms": NOW_MS - 60_000, "delivery_count": 3, **more}
 
 
-def reference(sequence: int = 5, **more: Any) -> dict[str, Any]:
+def reference(sequence: int = 5, **more: Any) -> Any:
     known = {"sequence": sequence, "queue": "orders", "state": 0, "due_at_ms": None, "entered_at_ms": NOW_MS - 9000, "hops": []}
     return {**known, **more}
 
 
-Records = list[dict[str, Any]]
+Records = list[Any]
 
 
-def history(attempts: Records | None = None, outcomes: Records | None = None, references: Records | None = None) -> dict[str, Any]:
+def history(attempts: Records | None = None, outcomes: Records | None = None, references: Records | None = None) -> Any:
     return {"message_id": 7, "message": None, "attempts": attempts or [], "outcomes": outcomes or [], "references": references or []}
 
 
@@ -67,7 +67,7 @@ def test_a_life_is_told_stay_by_stay() -> None:
 
 
 def test_deaths_of_what_was_not_durable_then_stand_where_they_were() -> None:
-    def hop(sequence: int, queue: str, reason: str = "rejected") -> dict[str, Any]:
+    def hop(sequence: int, queue: str, reason: str = "rejected") -> Any:
         return {"sequence": sequence, "queue": queue, "reason": reason, "attempts": 1, "at_ms": NOW_MS - 9000 + sequence}
 
     # Twice from orders; kept by a stop; from there once more; then sent back.
@@ -162,6 +162,7 @@ def test_times_say_their_date_and_zone_where_they_are_of_another_day(monkeypatch
 
 def test_what_came_over_amqp_says_how() -> None:
     content = write_properties(ContentProperties(content_type="text/plain", message_id="order-7", delivery_mode=2))
-    message = {"address": "orders", "sent_at_ms": NOW_MS, "properties": {"n": 1, AMQP_ORIGIN: packed("shop", "orders.eu", [], content)}}
-    sent = life({**history(references=[reference()]), "message": message}, NOW_MS)[0]
+    properties = {"n": 1, AMQP_ORIGIN: packed("shop", "orders.eu", [], content)}
+    message: Any = {"address": "orders", "sent_at_ms": NOW_MS, "properties": properties}
+    sent = life(history(references=[reference()]) | {"message": message}, NOW_MS)[0]
     assert sent.details == ["over AMQP to exchange shop, routing key orders.eu  message-id=order-7  content-type=text/plain", "n=1"]

@@ -14,23 +14,23 @@ MINUTE_MS = 60_000
 NOTHING = Answers(None, None, None, None, None, None)
 
 
-def statistics(**said: Any) -> dict[str, Any]:
+def statistics(**said: Any) -> Any:
     disk = {"low": False, "waits_ms": 0, "free_bytes": 0}
     return {"producers_wait": [], "disk": disk, "failed_not_kept": 0, **said}
 
 
-def group(**said: Any) -> dict[str, Any]:
+def group(**said: Any) -> Any:
     program = {"client_id": "", "host": "", "version": "2.3"}
     counts = {"dead": 1, "waiting": 0, "last_hour": 1, "first_ms": NOW_MS - MINUTE_MS, "last_ms": NOW_MS}
     states = {"muted": False, "regressed_ms": None, "fixed_in": None}
     return {"fault": "3-1", "queue": "q", "error_class": "E", "text": "t", "programs": [program], **counts, **states, **said}
 
 
-def dead(**said: Any) -> dict[str, Any]:
+def dead(**said: Any) -> Any:
     return {"queue": "DLQ.q", "messages": 5, "oldest_ms": 1, "reasons": {"delivery_limit": 5}, "top_fault": None, **said}
 
 
-def job(**said: Any) -> dict[str, Any]:
+def job(**said: Any) -> Any:
     return {
         "job_id": 7,
         "queue": "DLQ.q",
@@ -44,7 +44,7 @@ def job(**said: Any) -> dict[str, Any]:
     }
 
 
-def queue(**said: Any) -> dict[str, Any]:
+def queue(**said: Any) -> Any:
     return {"queue": "q", "pending": 4, "dead": 0, "paused": False, "consumers": 0, **said}
 
 
@@ -76,11 +76,12 @@ def test_a_fault_in_one_sentence(said: dict[str, Any], sentence: str | None) -> 
 
 def test_the_worst_comes_first() -> None:
     waits = {"producers": 2, "why": "the disk is full", "limit": "disk-reserve", "since_ms": 1}
+    held: Any = {"queue": "held", "suspects": 0, "on_hold": 2}
     answers = Answers(
         statistics(producers_wait=[waits]),
         [group(dead=3), group(dead=90, queue="worse")],
         [dead(), dead(queue="orders", reasons={"parked": 5})],
-        [{"queue": "held", "suspects": 0, "on_hold": 2}],
+        [held],
         [job(), job(state="running"), job(state="done"), job(ended_ms=0)],
         [queue(), queue(paused=True, queue="still", pending=0), queue(consumers=1), queue(pending=0)],
     )

@@ -16,5 +16,5 @@ from homing.broker.cli.doctor import _advice
 def test_what_nobody_set_up_gets_no_advice(queue: str, advised: bool) -> None:
     nothing = dict.fromkeys(("settled_when_given", "instrumented", "sends", "queue_keeps"))
     reports = {"with_its_settlement": 0, "after_acknowledgement": 0}
-    consumer: dict[str, Any] = {**nothing, "queue": queue, "product": "py-amqp", "prefetch": 4, "reports": reports}
+    consumer: Any = {**nothing, "queue": queue, "product": "py-amqp", "prefetch": 4, "reports": reports}
     assert bool(list(_advice(consumer, True, False))) is advised

@@ -18,6 +18,7 @@ from starlette.routing import Route
 import homing
 from homing.journal import json_text
 
+from ...answers.parts import Properties
 from ..bodies import body_of
 from ..links import Brokers
 from ..problems import READ_ONLY, Problem
@@ -132,7 +133,7 @@ def _credentials(request: Request) -> tuple[str, str]:
     return user, password
 
 
-async def _given(operation: Operation, request: Request) -> dict[str, Any]:
+async def _given(operation: Operation, request: Request) -> Properties:
     """What the path and the query, or the body, have. Raises Problem."""
     if operation.method == "GET":
         fields = operation.asks.model_fields
@@ -141,7 +142,7 @@ async def _given(operation: Operation, request: Request) -> dict[str, Any]:
         twice = [name for name in query if name not in several and len(query.getlist(name)) > 1]
         if twice:
             raise Problem("invalid-argument", f"{twice[0]} is given more than once", "give it once")
-        given: dict[str, Any] = {name: query.getlist(name) if name in several else query[name] for name in query}
+        given: Properties = {name: query.getlist(name) if name in several else query[name] for name in query}
     else:
         given = await _json(request)
     if both := given.keys() & request.path_params.keys():
@@ -149,7 +150,7 @@ async def _given(operation: Operation, request: Request) -> dict[str, Any]:
     return given | request.path_params
 
 
-async def _json(request: Request) -> dict[str, Any]:
+async def _json(request: Request) -> Properties:
     body = await body_of(request)
     if not body:
         return {}
@@ -164,7 +165,7 @@ async def _json(request: Request) -> dict[str, Any]:
     return found
 
 
-def _said(operation: Operation, given: dict[str, Any]) -> Any:
+def _said(operation: Operation, given: Properties) -> Any:
     try:
         return operation.asks.model_validate(given, strict=False if operation.method == "GET" else None)
     except ValidationError as error:

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
 import homing
 from homing.journal import json_text
 
+from ...answers.administration import BrokerEvent
+from ...answers.parts import NumberedPage
 from ..problems import Problem
 from .operations import EVENTS
 
@@ -23,7 +25,7 @@ _MOST: Final = 20
 _TOO_MANY: Final = ("too-many-streams", f"there are {_MOST} streams already", "end one, or ask for pages of /events")
 
 #: The page of events behind this number. Raises homing.HomingError.
-Look = Callable[[int], Awaitable[dict[str, Any]]]
+Look = Callable[[int], Awaitable[NumberedPage[BrokerEvent]]]
 
 
 class Streams:
@@ -39,7 +41,7 @@ class Streams:
         first = await look(after)
         return StreamingResponse(self._told(look, first, after), media_type=EVENTS)
 
-    async def _told(self, look: Look, page: dict[str, Any], after: int) -> AsyncIterator[str]:
+    async def _told(self, look: Look, page: NumberedPage[BrokerEvent], after: int) -> AsyncIterator[str]:
         self._open += 1
         try:
             yield f"retry: {_LOOK_S * 1000:.0f}\n\n"

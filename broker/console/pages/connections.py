@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from markupsafe import Markup
 from starlette.responses import Response
 
+from ...answers.inventory import Connection, Consumer
+from ...answers.parts import Fields
 from ...words.amounts import counted, size
 from ..asked import address
 from ..problems import Problem
@@ -22,15 +24,15 @@ _MOST: Final = 10_000
 _NO_LIMIT: Final = 1 << 30
 
 
-def _library(each: dict[str, Any]) -> str | None:
+def _library(each: Fields) -> str | None:
     return " ".join(filter(None, (each["product"], each["product_version"]))) or None
 
 
-def _prefetch(each: dict[str, Any]) -> str:
+def _prefetch(each: Consumer) -> str:
     return "no limit" if each["prefetch"] >= _NO_LIMIT else f"{each['prefetch']:,}"
 
 
-def _held(each: dict[str, Any]) -> Cell:
+def _held(each: Consumer) -> Cell:
     """How many, and since when the oldest of them."""
     return over(f"{each['unsettled']:,}", Markup("oldest {}").format(ago(each["holds_since_ms"]))) if each["unsettled"] else 0
 
@@ -58,11 +60,11 @@ _CONSUMERS: Final = (
 )
 
 
-def _named(each: dict[str, Any]) -> str:
+def _named(each: Fields) -> str:
     return link(each["connection"], f"/connections/{each['connection']}")
 
 
-def consumers_of(entries: list[dict[str, Any]], without: str) -> Table:
+def consumers_of(entries: list[Consumer], without: str) -> Table:
     """``without``: what all of them have alike."""
     return table("consumers", "Consumers", [each for each in _CONSUMERS if each.heading != without], entries)
 
@@ -74,9 +76,10 @@ async def connections(visit: Visit) -> Response:
     return visit.page("connections", found=table("connections", "Connections", _CONNECTIONS, page["items"]), following=following)
 
 
-async def _one(visit: Visit) -> dict[str, Any]:
+async def _one(visit: Visit) -> Connection:
     name = visit.request.path_params["connection"]
-    for each in (await listing(visit.connection, "connections", _MOST))[0]:
+    found: list[Connection] = (await listing(visit.connection, "connections", _MOST))[0]
+    for each in found:
         if each["connection"] == name:
             return each
     raise Problem("no-such-connection", f"there is no connection {name}", "the page of connections has those that are", 404)

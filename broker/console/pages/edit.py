@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from homing.journal import json_text
 
+from ...answers.parts import Properties
 from ...words.edits import Change
 from ...words.filters import property_of
 from ...words.safe_text import safe
@@ -53,12 +54,12 @@ def _line(name: str, value: Any) -> str:
     return f"{name}={value}" if isinstance(value, str) else f"{name}:={json_text.dumps(value)}"
 
 
-def _properties(found: Found) -> dict[str, Any]:
+def _properties(found: Found) -> Properties:
     """Those that are not the broker's own."""
     return {name: value for name, value in (found.message["properties"] or {}).items() if not name.startswith(_ITS_OWN)}
 
 
-def _lines(properties: dict[str, Any]) -> str | None:
+def _lines(properties: Properties) -> str | None:
     """A property a line; None where they would not come back as they are."""
     lines = [_line(name, value) for name, value in properties.items()]
     try:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
+from ...answers.administration import BrokerEvent
 from ..asked import address
 from ..reads import listing
 from ..visits import Visit
@@ -29,7 +30,7 @@ def _ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-def _page_of(event: dict[str, Any]) -> str | None:
+def _page_of(event: BrokerEvent) -> str | None:
     """Where the console shows what it is about."""
     if "fault" in event:
         return f"/faults/{event['fault']}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from starlette.responses import Response
 
@@ -21,7 +20,8 @@ async def message(visit: Visit) -> Response:
     found = seen.found
     kept = found["message"]
     kind, text = body_shown(kept["body"]) if kept else ("", "")
-    tracebacks = {each["fault"]["fingerprint"]: each["fault"]["traceback"] for each in found["attempts"] if _traceback(each)}
+    faults = [each["fault"] or {} for each in found["attempts"]]
+    tracebacks = {each["fingerprint"]: each["traceback"] for each in faults if each.get("traceback") and each.get("fingerprint")}
     return visit.page(
         "message",
         message_id=number_of,
@@ -34,11 +34,6 @@ async def message(visit: Visit) -> Response:
         tracebacks=tracebacks,
         places=[each["queue"] for each in found["references"]],
     )
-
-
-def _traceback(attempt: dict[str, Any]) -> bool:
-    fault = attempt.get("fault") or {}
-    return bool(fault.get("traceback") and fault.get("fingerprint"))
 
 
 async def body(visit: Visit) -> Response:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
 import homing
 
+from ...answers.inventory import Queue
+from ...answers.parts import Properties
 from ...words.amounts import counted
 from ...words.attempts import SHOWN_ATTEMPTS, Attempts, answered, attempts_of, ending
 from ...words.settings import origin_text, settings_in, value_text
@@ -36,7 +38,7 @@ async def queue(visit: Visit) -> Response:
     name, instead = queue_in(visit.request.query_params), lines_in(visit.request.query_params, "instead")
     found = await visit.call("queue", queue=name)
     consumers = await if_told(listing(visit.connection, "consumers", _MOST_CONSUMERS, queue=name))
-    values: dict[str, Any] = {
+    values: Properties = {
         "queue": found,
         "consumers": consumers and consumers_of(consumers[0], "Queue"),
         "attempts": None,
@@ -66,7 +68,7 @@ async def queue(visit: Visit) -> Response:
     return visit.page("queue", **values)
 
 
-async def _course(visit: Visit, queue: dict[str, Any], words: str, minutes: int, width: int) -> dict[str, Any]:
+async def _course(visit: Visit, queue: Queue, words: str, minutes: int, width: int) -> Properties:
     """What came, went and failed, and how much was there, part by part."""
     told = await visit.call("counts", queue=queue["queue"], minutes=minutes, width_minutes=width)
     by_time = {each["at_ms"]: each for each in told["parts"]}
@@ -80,7 +82,7 @@ async def _course(visit: Visit, queue: dict[str, Any], words: str, minutes: int,
     return {"words": words, "drawn": drawn, "depths": depths[::-1]}
 
 
-def _drawn(found: Attempts) -> list[dict[str, Any]]:
+def _drawn(found: Attempts) -> list[Properties]:
     """Each attempt, and how far along the whole it comes at the latest, in per cent: by the square root, which sets early ones apart."""
     most = max((row.max_total_ms for row in found.rows), default=0)
     return [{"row": row, "share": round(100 * (row.max_total_ms / most) ** 0.5) if most else 0} for row in found.rows]

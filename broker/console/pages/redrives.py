@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
+from ...answers.failures import Redrive
 from ...words.redrives import against, drops, expected, meant, planned, progress
 from ..asked import number, redrive_in
 from ..problems import Problem
@@ -43,7 +44,7 @@ def _number(visit: Visit) -> int:
     return number(visit.request.path_params["job"], "a redrive's number")
 
 
-def _is_open(job: dict[str, Any]) -> bool:
+def _is_open(job: Redrive) -> bool:
     """Whether anything may change by itself: it is at work, or what it sent has not ended."""
     return job["state"] in ("running", "paused") or job["waiting"] > 0
 

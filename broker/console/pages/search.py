@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
 import homing
 
+from ...answers.failures import Message
 from ...words.filters import property_of
 from .. import reads
 from ..asked import address, refused
@@ -29,7 +30,7 @@ class _Hits(NamedTuple):
     """Messages of a queue that the filter takes: some of them, and where they all are."""
 
     queue: str
-    messages: list[dict[str, Any]]
+    messages: list[Message]
     where: str
 
 

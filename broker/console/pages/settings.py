@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
+from ...answers.administration import PreviewRow
+from ...answers.parts import Properties
 from ...words.attempts import answered
 from ...words.settings import origin_text, settings_in, value_text
 from ..asked import Said, lines_in, refused
@@ -47,8 +49,8 @@ _TOUCHED: Final = (
 async def settings(visit: Visit) -> Response:
     address = visit.request.query_params.get("address", "").strip()
     explained = answered(await visit.call("explain", address=address)) if address else None
-    in_force: list[dict[str, Any]] = []
-    by_default: list[dict[str, Any]] = []
+    in_force: list[Properties] = []
+    by_default: list[Properties] = []
     for each in explained.origins if explained else ():
         row = {"key": each.key, "value": value_text(each.key, each.value), "from": origin_text(each)}
         (by_default if each.pattern == "default" else in_force).append(row)
@@ -73,7 +75,7 @@ class _Change(NamedTuple):
     """``verb``: the broker's call; ``words``: of the command; ``pairs``: of an address or a form."""
 
     verb: str
-    arguments: dict[str, Any]
+    arguments: Properties
     words: list[str]
     pairs: list[tuple[str, str]]
 
@@ -122,7 +124,7 @@ async def change(visit: Visit) -> Response:
     )
 
 
-def _previewed(row: dict[str, Any]) -> str:
+def _previewed(row: PreviewRow) -> str:
     came, would = (", ".join(f"{number:,} {_FATE[name]}" for name, number in row[key].items()) for key in ("then", "now"))
     return f"{row['queue']}, {row['error_class']}: {came}; would be {would}"
 

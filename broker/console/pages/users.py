@@ -7,6 +7,7 @@ from typing import Any, Final
 from markupsafe import Markup
 from starlette.responses import Response
 
+from ...answers.administration import User
 from ..reads import listing
 from ..tables import Column, over, table
 from ..templates import moment
@@ -23,7 +24,7 @@ _GRANTS: Final = (
 )
 
 
-def _ends(user: dict[str, Any]) -> Markup | None:
+def _ends(user: User) -> Markup | None:
     return Markup("until {}").format(moment(user["ends_ms"])) if "ends_ms" in user else None
 
 
