@@ -26,6 +26,8 @@ class JournalError(Exception):
     - ``journal-full``: the disk is full and the reserve is spent.
     - ``journal-bad-record``: a record that cannot be stored reached the journal, a fault of the caller's checks; its batch was rolled back.
     - ``journal-gone``: a file of it, or the lock, was removed or is another one, under a broker that runs: answer nobody and stop.
+    - ``journal-fenced``: another node took the lead of the replicated log: answer nobody and stop.
+    - ``journal-log-lost``: the replicated log lacks what this node knows of it: answer nobody and stop.
     - ``journal-closed``: used after close().
     """
 

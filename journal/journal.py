@@ -17,7 +17,7 @@ from .backup.backup import Backups
 from .commit.batch import WriteBatch
 from .commit.joining import Joining
 from .commit.scheduler import TICK_S, CommitScheduler
-from .commit.writer_thread import NoRoom, Standing, Statistics, is_full
+from .commit.writer_thread import NoRoom, Standing, Statistics, bad_record, is_full
 from .contract import Recovered
 from .errors import JournalError, io_failure
 from .opening import Opened, open_directory
@@ -25,6 +25,8 @@ from .options import JournalOptions
 from .read.ahead import ReadAhead
 from .read.pages import Page, Wanted, read_alone
 from .read.turns import Read, Turns
+from .replication.entry import pack_batch
+from .replication.leader import Leader
 from .store.bulk_statements import release_memory
 from .store.commits import commit_clean_stop
 from .store.directory import DATABASE_NAME
@@ -44,8 +46,9 @@ _ROW_BYTES = 400
 class Journal:
     """One directory, one writer. Make it with ``open``; end it with ``close``, also after a failure."""
 
-    def __init__(self, directory: Path, opened: Opened) -> None:
+    def __init__(self, directory: Path, opened: Opened, leader: Leader | None = None) -> None:
         self.directory = directory
+        self._leader = leader
         #: Gets the JournalError of the first failure; after it nobody is answered and the process is to end with its exit code.
         #: The broker may set it too, when its own state is in doubt: nothing is written or answered from then on.
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,13 +110,16 @@ class Journal:
         return self._store.waits_s
 
     @classmethod
-    async def open(cls, directory: Path, options: JournalOptions, now_ms: int) -> tuple[Journal, Recovered]:
+    async def open(cls, directory: Path, options: JournalOptions, now_ms: int, leader: Leader | None = None) -> tuple[Journal, Recovered]:
         """Lock the directory, create or migrate or recover what is in it (on a full disk with the reserve's room), and start the writer.
 
+        ``leader``: each commit is an entry of its log first, and what is reserved is one already when this returns.
         Raises JournalError: ``journal-locked``, ``journal-newer``, ``journal-damaged``, ``journal-io``, ``journal-full``.
         """
         opened = await open_directory(directory, options, now_ms)
-        journal = cls(directory, opened)
+        journal = cls(directory, opened, leader)
+        if leader is not None:
+            await journal._lead(leader)
         journal._take(opened.standing)
         return journal, opened.recovered
 
@@ -301,6 +307,8 @@ class Journal:
             raise self._failure() from error
 
     async def _release(self) -> None:
+        if self._leader is not None:
+            await self._leader.close()
         self._writer_thread.close()
         self._second_timer.cancel()
         if self._alarm is not None:
@@ -383,6 +391,8 @@ class Journal:
         """As ``WriterThread.commit``. A small batch is written here, where the interpreter's lock need not be won back at each statement;
         a disk is waited for on the thread."""
         store, writer = self._store, self._writer_thread
+        if self._leader is not None:
+            batch.applied = await self._append(self._leader, batch, reserve)
         connection = store.connection
         if step or connection is None or not writer.may_write_here(batch):
             return await store.run(writer.commit, batch, reserve, self._end_of_step if step else None)
@@ -403,6 +413,25 @@ class Journal:
             await asyncio.sleep(0)
         return await store.run(writer.standing) if looks else None
 
+    async def _lead(self, leader: Leader) -> None:
+        """Whoever leads next hands out none of the ids that are reserved here."""
+        try:
+            await leader.append(pack_batch(WriteBatch(), self._reserved_up_to))
+        except JournalError as error:
+            self._fail(error)
+            await self.close()
+            raise
+        leader.on_end = self._fail
+        leader.beat()
+
+    async def _append(self, leader: Leader, batch: WriteBatch, reserve: int | None) -> bytes:
+        """Where the log stands with it, packed. A small batch is packed here, for the reason that ``_write`` has."""
+        try:
+            packed = pack_batch(batch, reserve) if batch.is_small() else await self._store.run(lambda _: pack_batch(batch, reserve))
+        except Exception as unforeseen:
+            raise bad_record(unforeseen) from unforeseen
+        return (await leader.append(packed)).pack()
+
     def _may_wait(self, now_s: float) -> bool:
         """Whether upkeep waits for a commit that answers somebody: who sends one after another has sent nothing yet right after."""
         if not self._upkeep_due or self._put_off or self.space_low or self.sync_ms is None:
@@ -422,6 +451,8 @@ class Journal:
         """What has gathered while the batch in flight is written, and goes along with it; None where it must wait."""
         in_flight, later = self._in_flight, self.batch
         if in_flight is None or self._scheduler.waiting or not later.awaited or self.ids_taken > self._reserving:
+            return None
+        if self._leader is not None:  # the entry is there already
             return None
         self.batch = self._new_batch()
         in_flight.absorb(later)

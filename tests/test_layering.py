@@ -183,7 +183,9 @@ ALLOWED: dict[str, set[str]] = {
     "journal/backup": _RECORDS | {"journal/apart", "journal/commit", "journal/migrations", "journal/read", "journal/store"},
     "journal/export": _RECORDS
     | {"journal/json_text", "journal/apart", "journal/commit", "journal/read", "journal/store", "journal/upkeep"},
-    "journal": _RECORDS | {"journal/backup", "journal/commit", "journal/migrations", "journal/read", "journal/store", "journal/upkeep"},
+    "journal/replication": _RECORDS | {"journal/commit"},
+    "journal": _RECORDS
+    | {"journal/backup", "journal/commit", "journal/migrations", "journal/read", "journal/replication", "journal/store", "journal/upkeep"},
     "analytics": set(),
 }
 

@@ -47,6 +47,7 @@ class WriteBatch(LastStates):
         "_as_record",
         "_older",
         "added",
+        "applied",
         "attempts",
         "attempts_deleted",
         "changed",
@@ -108,6 +109,8 @@ class WriteBatch(LastStates):
         self.consumer_stats: dict[tuple[int, int, str], list[int]] = {}
         self.fault_changes = FaultChanges()
         self.clock_ms = 0
+        #: Where the replicated log stands with it, packed; None: there is no such log.
+        self.applied: bytes | None = None
         self._after: list[Callable[[], None]] = []
 
     @property

@@ -199,6 +199,8 @@ class BatchWriter:
             meta += ["clock_ms", batch.clock_ms]
         if reserve_up_to is not None:
             meta += ["reserved_up_to", reserve_up_to]
+        if batch.applied is not None:
+            meta += ["applied", bytearray(batch.applied)]
         run_values(connection, SET_META, 2, meta)
         state.references += written.added - (written.deleted - written.tombstones)
         state.tombstones += written.tombstones

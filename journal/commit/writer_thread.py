@@ -250,7 +250,7 @@ class WriterThread:
             written = self._retry(connection, batch, reserve_up_to, error)
         except Exception as unforeseen:
             roll_back(connection)
-            raise _bad_record(unforeseen) from unforeseen
+            raise bad_record(unforeseen) from unforeseen
         if self._sparing:
             self.statistics.history_dropped += sum([len(each.entries) for each in batch.attempts])
             self.statistics.history_dropped += sum([len(each.entries) for each in batch.outcomes])
@@ -455,13 +455,13 @@ def _failure(connection: sqlite3.Connection, error: sqlite3.DatabaseError) -> Jo
     """A refusal of the record itself (no error of the disk) is rolled back; anything else leaves the outcome unknown and stays as it is."""
     if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError | sqlite3.DataError | sqlite3.InterfaceError):
         roll_back(connection)
-        return _bad_record(error)
+        return bad_record(error)
     if says_damaged(error):
         return damaged(f"{error}, found while writing to it; nobody was answered for what was being written")
     return io_failure(f"{getattr(error, 'sqlite_errorname', type(error).__name__)}, {error}")
 
 
-def _bad_record(error: BaseException) -> JournalError:
+def bad_record(error: BaseException) -> JournalError:
     return JournalError(
         "journal-bad-record",
         f"A record that cannot be stored reached the journal ({type(error).__name__}: {error}); its batch was rolled back whole.",

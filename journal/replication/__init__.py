@@ -1,0 +1,1 @@
+"""A journal that several machines have: what is committed, as entries of a log."""

@@ -1,0 +1,92 @@
+"""The one that appends. What it returns is in the log for good; what it cannot know it finds out before it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from ..errors import JournalError
+from .entry import Position, after
+from .log import LogAway, ReplicatedLog, Standing, fenced, log_lost
+
+#: Others see by its entries that a leader lives: one a second at least.
+BEAT_S: Final = 1.0
+#: Between two questions of whoever was not answered.
+AGAIN_S: Final = 0.2
+
+Pause = Callable[[float], Awaitable[object]]
+
+
+class Leader:
+    """Of one epoch. ``at``: the last entry of the log when it began. Used on one loop."""
+
+    def __init__(self, log: ReplicatedLog, epoch: int, at: Position, pause: Pause = asyncio.sleep) -> None:
+        self.epoch = epoch
+        self.at = at
+        #: Called with why it leads no longer, where that came out while nothing was appended.
+        self.on_end: Callable[[JournalError], None] = lambda error: None
+        self._log = log
+        self._pause = pause
+        self._one = asyncio.Lock()
+        self._beating: asyncio.Task[None] | None = None
+
+    async def append(self, batch: bytes) -> Position:
+        """Where the log stands with an entry that holds this batch, once that is sure. Behind it there may be entries without any.
+
+        Raises JournalError ``journal-fenced`` and ``journal-log-lost``: whether the entry is there, nobody knows then.
+        """
+        async with self._one:
+            while True:
+                entry, at = after(self.at, self.epoch, batch)
+                with suppress(LogAway):
+                    if await self._log.append(self.at, at, entry):
+                        self.at = at
+                        return at
+                if await self._is_there(at):
+                    # It may be on one machine only. One behind it that was taken proves it.
+                    self.at, batch = at, b""
+
+    async def _is_there(self, at: Position) -> bool:
+        seen = await ask(self._log.look, self._pause)
+        if seen.epoch > self.epoch:
+            raise fenced(seen)
+        if seen.epoch == self.epoch and seen.ends_at(at):
+            return True
+        if seen.epoch < self.epoch or not seen.ends_at(self.at):
+            raise log_lost(seen, self.at)
+        return False
+
+    def beat(self) -> None:
+        """From here on something is appended each second."""
+        self._beating = asyncio.get_running_loop().create_task(self._beat(), name="leader")
+
+    async def _beat(self) -> None:
+        while True:
+            before = self.at
+            await self._pause(BEAT_S)
+            try:
+                if self.at == before:
+                    await self.append(b"")
+            except JournalError as error:
+                self.on_end(error)
+                return
+
+    async def close(self) -> None:
+        """Somebody else may lead at once. Where the log does not answer others find out by themselves."""
+        if self._beating is not None:
+            self._beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._beating
+        with suppress(LogAway):
+            await self._log.release(self.epoch)
+
+
+async def ask(look: Callable[[], Awaitable[Standing]], pause: Pause) -> Standing:
+    """As often as it takes."""
+    while True:
+        try:
+            return await look()
+        except LogAway:
+            await pause(AGAIN_S)

@@ -1,0 +1,89 @@
+"""Who follows, and when that one takes the lead.
+
+Nothing here depends on time but how soon it happens. A leader that was only slow finds at its next entry that the epoch is another; whoever
+takes the lead raises the epoch where epoch and last entry are as it saw them, and has every entry up to that one before it serves anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from .entry import BadEntry, Position
+from .leader import AGAIN_S, Leader, Pause
+from .log import LogAway, ReplicatedLog, Standing, log_lost
+
+#: As often at least it was looked before a leader is taken for gone.
+_LOOKS: Final = 3
+
+
+class Copy(Protocol):
+    """A node's own journal, as far as it came."""
+
+    @property
+    def at(self) -> Position: ...
+
+    async def apply(self, entries: list[bytes]) -> None:
+        """Writes the entries that follow. Raises BadEntry: they do not follow; JournalError: they were not written."""
+
+
+class Watch:
+    """Whether a leader is to be taken for gone: nothing moved for so long, by looks that were answered."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._seen: Standing | None = None
+        self._since_s = 0.0
+        self._looks = 0
+
+    def saw(self, seen: Standing, now_s: float) -> bool:
+        if seen != self._seen:
+            self._seen, self._since_s, self._looks = seen, now_s, 0
+        self._looks += 1
+        return not seen.leader or (self._looks >= _LOOKS and now_s - self._since_s >= self._patience_s)
+
+    def forget(self) -> None:
+        """The log was away: nobody could have moved it."""
+        self._seen = None
+
+
+async def follow_until_leading(
+    log: ReplicatedLog, copy: Copy, me: str, watch: Watch, now_s: Callable[[], float], pause: Pause = asyncio.sleep
+) -> Leader:
+    """Applies what others append. Returns when this node leads, and has everything.
+
+    ``me``: this node's name, and what no other process of that name has. Raises JournalError: see Copy, and ``journal-log-lost``.
+    """
+    while True:
+        try:
+            seen = await log.look()
+            await _catch_up(log, copy, seen)
+            if watch.saw(seen, now_s()) and await _take(log, seen, me):
+                return Leader(log, seen.epoch + 1, copy.at, pause)
+        except LogAway:
+            watch.forget()
+        await pause(AGAIN_S)
+
+
+async def _catch_up(log: ReplicatedLog, copy: Copy, seen: Standing) -> None:
+    """Everything up to what was seen, and what came since."""
+    while copy.at.number < seen.last:
+        entries = await log.read(copy.at.number)
+        if not entries:
+            raise log_lost(seen, copy.at)
+        try:
+            await copy.apply(entries[: seen.last - copy.at.number])
+        except BadEntry as other:
+            raise log_lost(seen, copy.at) from other
+    if not seen.ends_at(copy.at):
+        raise log_lost(seen, copy.at)
+
+
+async def _take(log: ReplicatedLog, seen: Standing, me: str) -> bool:
+    try:
+        return await log.fence(seen, me)
+    except LogAway:
+        # It may have been taken and the answer lost: in that epoch nobody else writes, and by the next look it can be seen.
+        now = await log.look()
+        return now == Standing(seen.epoch + 1, seen.last, seen.hash, me)

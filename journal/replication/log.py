@@ -1,0 +1,64 @@
+"""What a log of entries that several nodes share can do, and what goes wrong with it.
+
+It keeps a row: the epoch, who leads in it, the number of the last entry and its hash. One statement compares and changes that row, so an
+entry joins only in its own epoch and only behind the one that its writer knows: nobody writes after somebody else took the lead.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from ..errors import JournalError
+from .entry import Position
+
+
+class LogAway(Exception):
+    """The log did not answer. What was asked of it may have happened, or may happen yet."""
+
+
+class Standing(NamedTuple):
+    """The row. ``leader``: who took the lead in this epoch; "": nobody has it."""
+
+    epoch: int
+    last: int
+    hash: bytes
+    leader: str
+
+    def ends_at(self, position: Position) -> bool:
+        return (self.last, self.hash) == (position.number, position.hash)
+
+
+class ReplicatedLog(Protocol):
+    """Each function raises LogAway."""
+
+    async def look(self) -> Standing: ...
+
+    async def append(self, before: Position, at: Position, entry: bytes) -> bool:
+        """Adds the entry behind ``before``, with which the log stands ``at``. False: it was not added, since the row says otherwise. True:
+        it is wherever the log is."""
+
+    async def read(self, after: int) -> list[bytes]:
+        """Entries from the one behind number ``after`` on, some of them; none where that is the last."""
+
+    async def fence(self, seen: Standing, leader: str) -> bool:
+        """Begins the next epoch, in which ``leader`` leads, unless epoch or last entry are others than were seen."""
+
+    async def release(self, epoch: int) -> None:
+        """Nobody leads any more, where that epoch is still the last."""
+
+
+def fenced(seen: Standing) -> JournalError:
+    return JournalError(
+        "journal-fenced",
+        f"Another node leads: {seen.leader or 'somebody'}, in epoch {seen.epoch}.",
+        "Nobody was answered for what is uncertain; started again, this node follows the other.",
+    )
+
+
+def log_lost(seen: Standing, known: Position) -> JournalError:
+    return JournalError(
+        "journal-log-lost",
+        f"The replicated log ends with entry {seen.last} of epoch {seen.epoch}, and this node knows entry {known.number} of epoch"
+        f" {known.epoch}, which is not in it: what keeps the log was failed over, or restored, to an older state.",
+        "Nobody was answered for what is uncertain; bring the log's database back to where it was.",
+    )

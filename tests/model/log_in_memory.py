@@ -1,0 +1,83 @@
+"""A replicated log in memory that answers late or not at all, and that loses what nobody was told of, as a database and its standby do."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from homing.journal.replication.entry import NO_HASH, Position
+from homing.journal.replication.log import LogAway, Standing
+
+
+class LogInMemory:
+    """One for all nodes. ``trouble``: how often, from 0 to 1, the caller does not hear what became of what it asked for."""
+
+    def __init__(self, rng: Random, trouble: float = 0.0) -> None:
+        self.rng, self.trouble = rng, trouble
+        self.standing = Standing(0, 0, NO_HASH, "")
+        self.entries: list[bytes] = []
+        self.late: set[asyncio.Task[bool]] = set()
+        #: What is on the standby, too: all up to the last thing that was answered.
+        self._sure = (self.standing, 0)
+        self.failed_over = 0
+
+    async def _turns(self) -> None:
+        for _ in range(self.rng.randrange(4)):
+            await asyncio.sleep(0)
+
+    async def _lose(self) -> None:
+        if self.rng.random() < self.trouble:
+            raise LogAway
+
+    def fail_over(self) -> None:
+        """To a standby that has only what was answered."""
+        self.standing, there = self._sure
+        del self.entries[there:]
+        self.failed_over += 1
+
+    async def _answer(self, done: bool) -> bool:
+        """As nothing awaits between a change and this, what it answers is still there."""
+        await self._lose()
+        if done:
+            self._sure = (self.standing, len(self.entries))
+        return done
+
+    async def look(self) -> Standing:
+        await self._turns()
+        seen = self.standing
+        await self._turns()
+        await self._lose()
+        return seen
+
+    async def append(self, before: Position, at: Position, entry: bytes) -> bool:
+        if self.rng.random() < self.trouble / 2:
+            # The caller gives up; it may be taken yet, whatever else comes first.
+            task = asyncio.get_running_loop().create_task(self._append(before, at, entry))
+            self.late.add(task)
+            raise LogAway
+        return await self._answer(await self._append(before, at, entry))
+
+    async def _append(self, before: Position, at: Position, entry: bytes) -> bool:
+        await self._turns()
+        there = self.standing
+        if there.epoch != at.epoch or not there.ends_at(before):
+            return False
+        self.standing = Standing(at.epoch, at.number, at.hash, there.leader)
+        self.entries.append(entry)
+        return True
+
+    async def read(self, after: int) -> list[bytes]:
+        await self._turns()
+        await self._lose()
+        return self.entries[after : after + 3]
+
+    async def fence(self, seen: Standing, leader: str) -> bool:
+        await self._turns()
+        done = self.standing == seen
+        if done:
+            self.standing = Standing(seen.epoch + 1, seen.last, seen.hash, leader)
+        return await self._answer(done)
+
+    async def release(self, epoch: int) -> None:
+        if self.standing.epoch == epoch:
+            self.standing = self.standing._replace(leader="")

@@ -1,0 +1,172 @@
+"""Nodes that follow, lead, stop and go on at any moment, over a log that loses answers and fails over.
+
+What was confirmed is at whoever leads next, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from random import Random
+
+import pytest
+
+from homing.journal.errors import JournalError
+from homing.journal.replication.entry import NOWHERE, Position, after, follow
+from homing.journal.replication.leader import Leader
+from homing.journal.replication.leadership import Watch, follow_until_leading
+from homing.journal.replication.log import ReplicatedLog, Standing
+from tests.model.log_in_memory import LogInMemory
+
+ROUNDS = int(os.environ.get("HOMING_LIVES", 100))
+
+
+class Node:
+    """Its own journal is what it applied."""
+
+    def __init__(self) -> None:
+        self.at: Position = NOWHERE
+        self.has: list[bytes] = []
+
+    async def apply(self, entries: list[bytes]) -> None:
+        for packed in entries:
+            entry, self.at = follow(self.at, packed)
+            if entry.batch:
+                self.has.append(entry.batch)
+
+
+class Cluster:
+    """Three nodes. Time is a number of turns; whoever is stopped takes none."""
+
+    def __init__(self, seed: int, log: LogInMemory) -> None:
+        self.rng, self.log = Random(seed), log
+        self.turn = 0
+        self.number = 0
+        self.confirmed: list[bytes] = []
+        self.nodes = [Node() for _ in range(3)]
+        self.stopped: set[int] = set()
+        self.led: list[int] = []
+
+    async def pause(self, name: int) -> None:
+        self.turn += 1
+        for _ in range(self.rng.randrange(1, 6)):
+            await asyncio.sleep(0)
+        while name in self.stopped:  # noqa: ASYNC110 - the order of turns is what is tried
+            await asyncio.sleep(0)
+
+    async def life(self, name: int) -> None:
+        """Until the test is over: a process that follows, leads, is fenced and begins again, from what its disk has."""
+        node = self.nodes[name]
+        for life in range(1000):
+            me, watch = f"{name}-{life}", Watch(3.0)
+            try:
+                leader = await follow_until_leading(self.log, node, me, watch, lambda: self.turn / 4, lambda _: self.pause(name))
+                await self.lead(leader, node, name)
+            except JournalError as error:
+                if error.code == "journal-log-lost" and self.log.failed_over:
+                    node.at, node.has = NOWHERE, []  # it has what the log lost, and is made anew
+                elif error.code != "journal-fenced":
+                    raise
+
+    async def lead(self, leader: Leader, node: Node, name: int) -> None:
+        node.at = await leader.append(b"")  # its opening
+        missing = [batch for batch in self.confirmed if batch not in set(node.has)]
+        assert not missing, f"{name} leads and lacks {missing}"
+        assert len(node.has) == len(set(node.has)), "something is there twice"
+        assert leader.epoch > max(self.led, default=0), "no epoch begins twice, or after a later one"
+        self.led.append(leader.epoch)
+        while True:
+            self.number += 1
+            batch = b"%d by %d" % (self.number, name)
+            at = await leader.append(batch)
+            assert self.log.standing.epoch >= leader.epoch
+            node.has.append(batch)
+            node.at = at
+            self.confirmed.append(batch)
+            await self.pause(name)
+
+    async def play(self, moves: int, fails_over: bool) -> None:
+        tasks = {name: asyncio.create_task(self.life(name)) for name in range(3)}
+        for _ in range(moves):
+            for _ in range(self.rng.randrange(60)):
+                await asyncio.sleep(0)
+            name = self.rng.randrange(3 + fails_over)
+            if name == 3:
+                self.log.fail_over()
+            elif name in self.stopped:
+                self.stopped.discard(name)
+            elif self.rng.random() < 0.5:
+                self.stopped.add(name)
+            else:  # killed, in the middle of whatever it does
+                tasks[name].cancel()
+                await asyncio.gather(tasks[name], return_exceptions=True)
+                tasks[name] = asyncio.create_task(self.life(name))
+            for task in tasks.values():
+                if task.done():
+                    task.result()
+        for task in tasks.values():
+            task.cancel()
+        for ended in await asyncio.gather(*tasks.values(), *self.log.late, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+        last = Node()
+        await last.apply(self.log.entries)
+        assert set(self.confirmed) <= set(last.has)
+        assert len(last.has) == len(set(last.has))
+
+
+async def play_all(log: type[LogInMemory], fails_over: bool) -> list[Cluster]:
+    clusters = [Cluster(seed, log(Random(seed), trouble=0.2)) for seed in range(ROUNDS)]
+    for seed, cluster in enumerate(clusters):
+        try:
+            await cluster.play(25, fails_over)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+    return clusters
+
+
+async def test_what_was_confirmed_is_at_every_later_leader() -> None:
+    clusters = await play_all(LogInMemory, True)
+    led, confirmed = (sum(len(each) for each in found) for found in zip(*((c.led, c.confirmed) for c in clusters), strict=True))
+    print(f"{led} leaders, {confirmed} confirmed")
+    assert led > 2 * ROUNDS
+    assert confirmed > 10 * ROUNDS
+
+
+class FencesBlindly(LogInMemory):
+    """Takes the lead from somebody who moved on since."""
+
+    async def fence(self, seen: Standing, leader: str) -> bool:
+        self.standing = self.standing._replace(epoch=self.standing.epoch + 1, leader=leader)
+        return True
+
+
+async def test_a_log_that_fences_wrongly_is_found_out() -> None:
+    with pytest.raises((AssertionError, JournalError)):
+        await play_all(FencesBlindly, False)
+
+
+async def test_nobody_writes_between_a_fence_and_the_first_entry_behind_it() -> None:
+    log = LogInMemory(Random(1))
+    leader = Leader(log, 0, NOWHERE)
+    await leader.append(b"before")
+    assert await log.fence(await log.look(), "b")
+    with pytest.raises(JournalError, match="journal-fenced: Another node leads: b, in epoch 1"):
+        await leader.append(b"after")
+    assert len(log.entries) == 1
+
+
+async def test_a_log_with_another_past_is_refused() -> None:
+    log = LogInMemory(Random(1))
+    leader = Leader(log, 0, NOWHERE)
+    at = [await leader.append(b"%d" % number) for number in range(3)][-1]
+    entry, other = after(NOWHERE, 0, b"another")
+    log.entries, log.standing = [entry], Standing(0, 1, other.hash, "")
+    with pytest.raises(JournalError, match=r"journal-log-lost: .* ends with entry 1 .* knows entry 3"):
+        await leader.append(b"more")
+    node = Node()
+    node.at = at
+    ours: ReplicatedLog = log
+    with pytest.raises(JournalError, match="journal-log-lost"):
+        await follow_until_leading(ours, node, "a", Watch(3), lambda: 0)

@@ -1,0 +1,183 @@
+"""Entries of the replicated log: what a batch writes is in them; a journal commits only what the log took."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from homing.journal.commit.batch import WriteBatch
+from homing.journal.contract import AddressRecord, EditRecord, FaultRecord, FaultStat, PolicyRecord, QueueStat
+from homing.journal.declarations import DeclarationRecord
+from homing.journal.errors import JournalError
+from homing.journal.journal import Journal, JournalOptions
+from homing.journal.replication.entry import NOWHERE, BadEntry, Entry, Position, after, follow, pack_batch, unpack_batch
+from homing.journal.replication.leader import BEAT_S, Leader
+from tests.model.log_in_memory import LogInMemory
+from tests.unit.journal_support import NOW_MS, OPTIONS, attempt, counted, hop, message, outcome, query, queue, reference, send, sequences
+
+#: What is of the batch that gathers, and not of what it writes.
+_NOT_WRITTEN = {"_after", "_as_record", "_older", "_wake", "applied", "closed_s", "elide", "elided", "fault_changes", "size"}
+_NOT_WRITTEN |= {"stores", "touched", "urgent"}
+
+
+def full() -> WriteBatch:
+    """Something of everything."""
+    batch = WriteBatch(elide=False)
+    batch.queue(queue())
+    batch.address(AddressRecord("orders", 3, True, NOW_MS))
+    batch.delete_address("gone")
+    batch.declare(DeclarationRecord("binding", "b", {"key": b"\xff"}))
+    batch.delete_declaration("exchange", "e")
+    batch.add(reference(10, hops=[hop(3), hop(1, exchange="x")], delivery_count=2, cause=17))
+    batch.add(reference(11, of=message(7, address="", body=b"", properties=None, priority=0, sent_at_ms=0, producer=""), shared=True))
+    batch.add_fresh({12: reference(12, hops=[])}, 5, {12: 4})
+    batch.spill({13: reference(13, spilled=True)}, 5)
+    batch.add_message(message(7))
+    batch.delete_message(8)
+    batch.change([20, 21, 23], counted())
+    batch.change([22], counted(failed=3))
+    batch.delete_all({30})
+    batch.unspill(1, [31])
+    batch.end_spill(2, True)
+    batch.attempt(attempt(10, 10, 1, client={"host": "h"}))
+    batch.delete_attempt(10, 10, 1)
+    batch.outcome(outcome(5, 5))
+    batch.counts(1, 7)[QueueStat.SENT] += 2
+    batch.add_consumer_stats(1, 7, "c", [1, 2, 3, 4, 5, 6])
+    faults = batch.faults()
+    faults.counts(5, NOW_MS)[FaultStat.FAILURES] += 1
+    faults.records[5] = FaultRecord(5, "f", "q", "E", 1, 2, [10], [("c", "h", "1", 1, 2)])
+    faults.texts[5] = ("text", "traceback")
+    faults.folded[6] = 1
+    faults.keys[10] = "key"
+    faults.causes[20] = 81
+    batch.producer_high_watermark("p", 9, NOW_MS)
+    batch.forget_producer("old")
+    batch.duplicate("orders", "a")
+    batch.committed("t", NOW_MS)
+    batch.policy(PolicyRecord("abc", NOW_MS, {"max_delivery_attempts": 3}))
+    batch.settings(NOW_MS, {"#": {"a": 1}})
+    batch.edit(EditRecord(10, 9, 1, NOW_MS))
+    batch.story("q", "s", (10, 2))
+    batch.story("q", "over", None)
+    batch.event("fault.new", NOW_MS, "q", "orders", {"n": 1})
+    batch.clock(NOW_MS)
+    batch.deleted_first.add(10)
+    return batch
+
+
+def held(batch: WriteBatch) -> dict[str, object]:
+    names = {name for kind in type(batch).__mro__ for name in getattr(kind, "__slots__", ())} - _NOT_WRITTEN
+    changes = batch.fault_changes
+    faults = {name: getattr(changes, name) for name in type(changes).__slots__}
+    plain = {name: getattr(batch, name) for name in names}
+    records = [record._replace(programs=[(a, b, c, d, e) for a, b, c, d, e in record.programs]) for record in changes.records.values()]
+    return {**plain, **faults, "records": records}
+
+
+def test_an_entry_holds_all_that_a_batch_writes() -> None:
+    batch = full()
+    read, reserve_up_to = unpack_batch(pack_batch(batch, 77))
+    assert reserve_up_to == 77
+    found, wanted = held(read), held(batch)
+    assert found == wanted
+    assert all(wanted.values()), f"nothing of {[name for name, value in wanted.items() if not value]}"
+
+
+def test_an_entry_leaves_out_what_a_batch_would_not_write() -> None:
+    batch = WriteBatch()
+    batch.add_message(message(7))
+    batch.add_message(message(8))
+    batch.add(reference(1, of=message(8), shared=True))
+    batch.delete_message(7)
+    batch.delete_message(8)
+    read, reserve_up_to = unpack_batch(pack_batch(batch, None))
+    assert (list(read.messages), read.messages_deleted, reserve_up_to) == ([8], {7, 8}, None)
+
+
+def test_an_entry_follows_the_one_that_it_names() -> None:
+    first, at = after(NOWHERE, 1, b"")
+    second, end = after(at, 2, pack_batch(full(), None))
+    entry, there = follow(at, second)
+    assert (there, Position.unpack(end.pack()), entry.number) == (end, end, 2)
+    for before, packed in [(NOWHERE, second), (at, first), (at, after(at, 0, b"")[0]), (at._replace(hash=bytes(32)), second)]:
+        with pytest.raises(BadEntry, match="is not the one behind"):
+            follow(before, packed)
+    with pytest.raises(BadEntry, match="of version 200"):
+        Entry.unpack(second[:3] + b"\xc8" + second[4:])
+
+
+def test_no_bytes_break_whoever_reads_them() -> None:
+    good, rng = after(NOWHERE, 1, pack_batch(full(), 5))[0], random.Random(20261127)
+    end = time.monotonic() + 0.5
+    read = refused = 0
+    while time.monotonic() < end or not (read and refused):
+        bad = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            place = rng.randrange(len(bad))
+            bad[place : place + rng.randrange(3)] = rng.randbytes(rng.randrange(3))
+        try:
+            unpack_batch(Entry.unpack(bytes(bad)).batch)
+            read += 1
+        except BadEntry:
+            refused += 1
+
+
+async def test_what_a_journal_commits_the_log_has_and_nobody_is_answered_after_a_fence(tmp_path: Path) -> None:
+    log = LogInMemory(random.Random(4), trouble=0.3)
+    # Nobody beats: the disk is compared with what the log has.
+    leader = Leader(log, 0, NOWHERE, lambda pause_s: asyncio.sleep(0 if pause_s < BEAT_S else 3_600))
+    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS, leader)
+    journal.batch.queue(queue())
+    for first in (*range(1, 30), 100, 300):
+        for number in range(first, first + (1 if first < 100 else 90)):
+            send(journal, number)
+        await journal.flush()
+        ((applied,),) = query(tmp_path, "SELECT value FROM meta WHERE key = 'applied'")
+        assert Position.unpack(applied) == leader.at
+        assert log.standing.ends_at(leader.at)
+    at, written = NOWHERE, set[int]()
+    reserved = 0
+    for packed in log.entries:
+        entry, at = follow(at, packed)
+        batch, reserve_up_to = unpack_batch(entry.batch)
+        written |= batch.added.keys()
+        reserved = max(reserved, reserve_up_to or 0)
+    assert sorted(written) == sequences(tmp_path)
+    assert len(written) == 209
+    assert reserved >= journal.next_id(), "no other leader hands it out"
+    answered: list[int] = []
+    log.trouble, log.standing = 0.0, log.standing._replace(epoch=1, leader="b")
+    send(journal, 500)
+    journal.when_safe(lambda: answered.append(500))
+    with pytest.raises(JournalError, match="journal-fenced: Another node leads: b"):
+        await journal.flush()
+    await journal.close()
+    assert sorted(written) == sequences(tmp_path)
+    assert not answered
+
+
+async def test_an_idle_leader_shows_that_it_lives_and_finds_out_that_it_does_not_lead(tmp_path: Path) -> None:
+    log = LogInMemory(random.Random(4))
+    leader = Leader(log, 0, NOWHERE, lambda _: asyncio.sleep(0))
+    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS, leader)
+    while log.standing.last < 5:  # noqa: ASYNC110 - turns of the loop, not time
+        await asyncio.sleep(0)
+    log.standing = log.standing._replace(epoch=1, leader="b")
+    with pytest.raises(JournalError, match="journal-fenced"):
+        await journal.failed
+    await journal.close()
+
+
+async def test_a_batch_that_cannot_be_packed_is_appended_nowhere(tmp_path: Path) -> None:
+    log = LogInMemory(random.Random(4))
+    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS, Leader(log, 0, NOWHERE))
+    journal.batch.outcome(outcome(1, 1, queue_id=2**70))
+    with pytest.raises(JournalError, match="journal-bad-record"):
+        await journal.flush()
+    await journal.close()
+    assert len(log.entries) == 1
