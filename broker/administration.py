@@ -7,7 +7,7 @@ virtual host, but where a connection is given: there they are those of its virtu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from . import places
 from .auth.access import Who, at_queue, everywhere, needs, needs_any
@@ -20,15 +20,15 @@ from .core.counts import Figures
 from .core.dead_letter import DELETED
 from .core.message import MessageReference
 from .core.queue import Queue
+from .core.queue_options import Table
 from .core.rights import Grant, Right
-from .core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from .core.settings.address_settings import AddressSettings, AddressSettingsRepository, Layers
 from .engine import Engine
 from .entries import browsing
 from .entries.by_number import QueueEntry, act_on, find, find_in_memory_only
 from .steps import Steps
 from .topology.amqp.exchanges import ALTERNATE
 from .topology.amqp.policies import PolicyChange
-from .topology.commanded_settings import Layers
 from .topology.explain import Explained, explain
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class Administration(Engine):
         return None if found is None else sorted(queue.name for queue in found.queues)
 
     @needs((Right.CREATE, places.created), (Right.CONSUME, places.created_source), (Right.SEND, places.created_target), audited=True)
-    def create_queue(self, who: Who, arguments: dict[str, Any]) -> Queue:
+    def create_queue(self, who: Who, arguments: Table) -> Queue:
         """See Resources.declare."""
         return self.resources.declare(arguments)
 
@@ -181,7 +181,7 @@ class Administration(Engine):
 
     @needs((Right.CREATE, places.declared), (Right.CONSUME, places.declared_source), (Right.SEND, places.declared_target))
     def declare_queue(
-        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
+        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
     ) -> Queue:
         """See DeclaredQueues.declare."""
         return self.declared_queues.declare(
@@ -214,7 +214,7 @@ class Administration(Engine):
 
     @needs((Right.CREATE, places.at_exchange), (Right.CONSUME, places.with_alternate), (Right.SEND, places.alternate))
     def declare_exchange(
-        self, connection: Connection, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]
+        self, connection: Connection, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: Table
     ) -> None:
         """See Exchanges.declare."""
         exchanges = self.virtual_hosts.exchanges_of(connection)
@@ -239,7 +239,7 @@ class Administration(Engine):
         source: str,
         destination: Destination,
         key: str,
-        arguments: dict[str, Any],
+        arguments: Table,
         fields: Fields | None = None,
     ) -> None:
         """See Exchanges.bind."""
@@ -252,7 +252,7 @@ class Administration(Engine):
         source: str,
         destination: Destination,
         key: str,
-        arguments: dict[str, Any],
+        arguments: Table,
         fields: Fields | None = None,
     ) -> None:
         """See Exchanges.unbind."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Final
 
-from .auth.access import pattern_place, queue_place
+from .auth.access import Told, pattern_place, queue_place
 from .connection import Connection
 from .core.amqp.exchange import Compared, Destination
 from .core.amqp.policy import Policy
@@ -19,6 +19,7 @@ from .core.redrive_job import RedriveJob
 from .core.reserved import EVENTS, FAILURE
 from .core.rights import Place, everything_in
 from .core.routing import MULTICAST, RoutingTypes
+from .core.settings.address_settings import Layer, Layers
 from .core.settings.wildcard import ANY_WORDS
 from .engine import Engine
 from .topology.amqp.arguments import GENERATED
@@ -120,24 +121,24 @@ def at_all(_: Engine, __: object, references: Sequence[MessageReference]) -> Ite
     return dict.fromkeys(queue_place(each.queue) for each in references)
 
 
-def policy_named(_: Engine, __: object, policy: Policy) -> dict[str, Any]:
+def policy_named(_: Engine, __: object, policy: Policy) -> Told:
     return {"policy": policy.name}
 
 
-def policy_cleared_named(_: Engine, __: object, ___: str, name: str) -> dict[str, Any]:
+def policy_cleared_named(_: Engine, __: object, ___: str, name: str) -> Told:
     return {"policy": name}
 
 
-def whether_paused(_: Engine, __: object, ___: Queue, paused: bool) -> dict[str, Any]:
+def whether_paused(_: Engine, __: object, ___: Queue, paused: bool) -> Told:
     return {"paused": paused}
 
 
-def chosen(_: Engine, __: object, ___: Queue, wanted: Filter, *____: object) -> dict[str, Any]:
+def chosen(_: Engine, __: object, ___: Queue, wanted: Filter, *____: object) -> Told:
     """What else the audit says of it."""
     return {"filter": wanted.said()}
 
 
-def chosen_moved(_: Engine, __: object, ___: Queue, target: Queue, wanted: Filter, *____: object) -> dict[str, Any]:
+def chosen_moved(_: Engine, __: object, ___: Queue, target: Queue, wanted: Filter, *____: object) -> Told:
     return {"filter": wanted.said(), "to": target.name}
 
 
@@ -163,20 +164,20 @@ def of_fault(broker: Engine, group: FaultGroup) -> Place:
     return Place("queue", (group.queue,)) if queue is None else queue_place(queue)
 
 
-def job_told(_: Engine, __: object, ___: Queue, target: Queue | None, job: RedriveJob) -> dict[str, Any]:
+def job_told(_: Engine, __: object, ___: Queue, target: Queue | None, job: RedriveJob) -> Told:
     said = {"to": target and target.name, "rate": job.rate, "limit": job.limit, "canary": job.canary}
     return {"filter": job.wanted, **{name: value for name, value in said.items() if value}}
 
 
-def job_named(_: Engine, __: object, job: RedriveJob) -> dict[str, Any]:
+def job_named(_: Engine, __: object, job: RedriveJob) -> Told:
     return {"job": job.job_id}
 
 
-def fault_muted(_: Engine, __: object, groups: Sequence[FaultGroup], muted: bool) -> dict[str, Any]:
+def fault_muted(_: Engine, __: object, groups: Sequence[FaultGroup], muted: bool) -> Told:
     return {"fault": groups[0].fingerprint, "muted": muted}
 
 
-def fault_said_fixed(_: Engine, __: object, groups: Sequence[FaultGroup], version: str | None) -> dict[str, Any]:
+def fault_said_fixed(_: Engine, __: object, groups: Sequence[FaultGroup], version: str | None) -> Told:
     return {"fault": groups[0].fingerprint, "fixed": "no" if version is None else version or "yes"}
 
 
@@ -195,13 +196,13 @@ def moved_to(_: Engine, __: object, ___: MessageReference, target: Queue) -> Ite
 # -- what is declared ----------------------------------------------------------------------------------------------------
 
 
-def created(_: Engine, __: object, arguments: Mapping[str, Any]) -> Iterable[Place]:
+def created(_: Engine, __: object, arguments: Compared) -> Iterable[Place]:
     """The queue and its address, but for that of events, which is there."""
     names = [name for key in ("queue", "address") if isinstance(name := arguments.get(key), str) and name != EVENTS]
     return [Place("queue", (name,)) for name in dict.fromkeys(names)]
 
 
-def created_source(broker: Engine, who: object, arguments: Mapping[str, Any]) -> Iterable[Place]:
+def created_source(broker: Engine, who: object, arguments: Compared) -> Iterable[Place]:
     """What it would take for dead letters to go where the declaration says, and for events to come."""
     if arguments.get("address") == EVENTS:
         yield _address(EVENTS)
@@ -209,7 +210,7 @@ def created_source(broker: Engine, who: object, arguments: Mapping[str, Any]) ->
         yield from created(broker, who, arguments)
 
 
-def created_target(_: Engine, __: object, arguments: Mapping[str, Any]) -> Iterable[Place]:
+def created_target(_: Engine, __: object, arguments: Compared) -> Iterable[Place]:
     return [_address(name) for each in _DEAD_LETTERS_GO if isinstance(name := arguments.get(each), str)]
 
 
@@ -228,12 +229,12 @@ def exchange_looked_up(broker: Engine, connection: Connection, name: str) -> Ite
     return () if name == FAILURE else at_exchange(broker, connection, name)
 
 
-def declared_source(broker: Engine, connection: Connection, name: str, *, arguments: Mapping[str, Any], **__: object) -> Iterable[Place]:
+def declared_source(broker: Engine, connection: Connection, name: str, *, arguments: Compared, **__: object) -> Iterable[Place]:
     """As RabbitMQ asks of who declares a dead-letter exchange: to read from the queue, and to write to the exchange."""
     return declared(broker, connection, name) if isinstance(arguments.get("x-dead-letter-exchange"), str) else ()
 
 
-def declared_target(_: Engine, connection: Connection, __: str, *, arguments: Mapping[str, Any], **___: object) -> Iterable[Place]:
+def declared_target(_: Engine, connection: Connection, __: str, *, arguments: Compared, **___: object) -> Iterable[Place]:
     exchange, key = arguments.get("x-dead-letter-exchange"), arguments.get("x-dead-letter-routing-key")
     if not isinstance(exchange, str):
         return ()
@@ -248,13 +249,11 @@ def at_exchange(_: Engine, connection: Connection, name: str, *__: object, **___
     return (Place("exchange", (prefix_of(connection.virtual_host) + name,)),)
 
 
-def with_alternate(
-    broker: Engine, connection: Connection, name: str, _: str, *, arguments: Mapping[str, Any], **__: object
-) -> Iterable[Place]:
+def with_alternate(broker: Engine, connection: Connection, name: str, _: str, *, arguments: Compared, **__: object) -> Iterable[Place]:
     return at_exchange(broker, connection, name) if isinstance(arguments.get("alternate-exchange"), str) else ()
 
 
-def alternate(_: Engine, connection: Connection, __: str, ___: str, *, arguments: Mapping[str, Any], **____: object) -> Iterable[Place]:
+def alternate(_: Engine, connection: Connection, __: str, ___: str, *, arguments: Compared, **____: object) -> Iterable[Place]:
     name = arguments.get("alternate-exchange")
     return _exchange(prefix_of(connection.virtual_host), name, (ANY_WORDS,)) if isinstance(name, str) else ()
 
@@ -292,29 +291,29 @@ def policy_cleared(_: Engine, __: object, virtual_host: str, ___: str) -> Iterab
     return (everything_in(prefix_of(virtual_host)),)
 
 
-def _changed(broker: Engine, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+def _changed(broker: Engine, layers: Layers) -> Iterable[str]:
     before = broker.commanded.layers
     return [pattern for pattern in before.keys() | layers.keys() if before.get(pattern) != layers.get(pattern)]
 
 
-def _leading_on(broker: Engine, layers: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+def _leading_on(broker: Engine, layers: Layers) -> Iterator[tuple[str, str]]:
     """Patterns with the addresses that dead letters go to now and did not before."""
     for pattern in _changed(broker, layers):
         before = _led_to(broker.commanded.layers.get(pattern, {}))
         yield from ((pattern, target) for _, target in sorted(_led_to(layers.get(pattern, {})) - before))
 
 
-def _led_to(layer: Mapping[str, Any]) -> set[tuple[str, str]]:
+def _led_to(layer: Layer) -> set[tuple[str, str]]:
     """(setting, address) of each."""
     named = {(name, layer[name]) for name in _DEAD_LETTERS_GO if layer.get(name) is not None}
     return named | {("rules", address) for rule in layer.get("rules", ()) if (address := rule.dead_letter_address)}
 
 
-def settings_set(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:
+def settings_set(broker: Engine, _: object, layers: Layers) -> Iterable[Place]:
     return map(pattern_place, _changed(broker, layers))
 
 
-def settings_told(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def settings_told(broker: Engine, _: object, layers: Layers) -> Told:
     """What is another than before, by pattern; None: no command sets it any more."""
     before = broker.commanded.layers
     told = list[str]()
@@ -325,11 +324,11 @@ def settings_told(broker: Engine, _: object, layers: Mapping[str, Mapping[str, A
     return {"settings": "; ".join(told)}
 
 
-def settings_source(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:
+def settings_source(broker: Engine, _: object, layers: Layers) -> Iterable[Place]:
     return (pattern_place(pattern) for pattern, _ in _leading_on(broker, layers))
 
 
-def settings_target(broker: Engine, _: object, layers: Mapping[str, Mapping[str, Any]]) -> Iterable[Place]:
+def settings_target(broker: Engine, _: object, layers: Layers) -> Iterable[Place]:
     return (_address(target) for _, target in _leading_on(broker, layers))
 
 

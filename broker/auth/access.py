@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Sequence
 from functools import wraps
 from inspect import iscoroutine
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..core.amqp.vhost import split
 from ..core.queue import Queue
@@ -34,8 +34,9 @@ _MOST_SHOWN: Final = 5
 _TOLD: Final = ("paused", "policy", "settings", "job", "fault", "muted", "fixed", "to", "rate", "limit", "canary", "messages")
 #: Called like the verb; says for what its right is asked.
 Find = Callable[..., Iterable[Place]]
-#: One line of the audit: see Access.record.
-WriteLine = Callable[[dict[str, Any]], None]
+#: Of one line of the audit what it tells, and the line: see Access.record.
+Told: TypeAlias = dict[str, Any]
+WriteLine = Callable[[Told], None]
 
 
 class Who(Protocol):
@@ -143,7 +144,7 @@ def needs(
     audited: bool = False,
     action: str = "",
     same: Callable[..., Hashable] | None = None,
-    tells: Callable[..., dict[str, Any]] | None = None,
+    tells: Callable[..., Told] | None = None,
     counts: Callable[[Any], int] | None = None,
 ) -> Callable[[F], F]:
     """The verb is called with whoever asks first; each of ``asks`` is checked before anything of it happens.
@@ -224,7 +225,7 @@ def _refusal(access: str, who: Who, right: Right, place: Place) -> AccessRefused
     return AccessRefused("access-refused", refusal, f"an administrator may allow it: {command_for(who.user, right, place)}")
 
 
-def _log_action(who: Who, action: str, places: Iterable[Place], told: dict[str, Any]) -> None:
+def _log_action(who: Who, action: str, places: Iterable[Place], told: Told) -> None:
     """What was done by hand, and by whom; of what else there is to tell only what has no message's content in it."""
     on = list(dict.fromkeys(name for place in places for name in place.names[:1]))
     names = ", ".join(on[:_MOST_SHOWN]) + (f" and {len(on) - _MOST_SHOWN} more" if len(on) > _MOST_SHOWN else "")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, TypeAlias, TypedDict
+
+#: A table of AMQP's, with whatever keys a client wrote.
+Table: TypeAlias = dict[str, Any]
 
 
 class AmqpDeclaration(TypedDict, total=False):
-    """How a queue was declared over AMQP. ``arguments``: AMQP's table, with whatever keys the client wrote."""
+    """How a queue was declared over AMQP."""
 
-    arguments: dict[str, Any]
+    arguments: Table
     durable: bool
     auto_delete: bool
     exclusive: bool

@@ -19,7 +19,7 @@ from ..core.settings.rules import fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
 from .host import Host, in_thread, in_turns
-from .settings import Layers, checked, of_patterns, wanted_layers
+from .settings import GivenLayers, checked, of_patterns, wanted_layers
 
 _DAY_MS: Final = 86_400_000
 #: Rows of the journal that are looked at, the latest: each is of up to a thousand deliveries.
@@ -70,7 +70,7 @@ class _Row:
 
 @needs((Right.MANAGE, of_patterns), action="preview-settings")
 async def preview(
-    broker: Broker, who: Who, *, host: Host, layers: Layers, rows: Annotated[int, read.number(1, _MOST)] = _MOST
+    broker: Broker, who: Who, *, host: Host, layers: GivenLayers, rows: Annotated[int, read.number(1, _MOST)] = _MOST
 ) -> PreviewedSettings:
     """Of the last day's failures in queues that the patterns of ``layers`` match and whoever asks may browse: what came of them, and what
     would have. Attempts on record tell neither headers, so that a rule that asks for one fits none, nor delays that came with a failure.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -13,7 +13,16 @@ from ..broker import Broker
 from ..config.checks import layer_problems, removal_problems, settings_warnings
 from ..config.source import ConfigProblem, show_path
 from ..core.rights import Place, Right
-from ..core.settings.address_settings import FIELD_OF_KEY, KEY_OF_FIELD, AddressSettings, AddressSettingsRepository, plain, read_setting
+from ..core.settings.address_settings import (
+    FIELD_OF_KEY,
+    KEY_OF_FIELD,
+    AddressSettings,
+    AddressSettingsRepository,
+    Layer,
+    Layers,
+    plain,
+    read_setting,
+)
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
 from ..errors import Refused
@@ -25,13 +34,11 @@ from .pages import Asked, Listed, listed
 SHOWN_QUEUES: Final = 100
 #: Patterns that commands set something for: each is matched with each address once.
 MOST_PATTERNS: Final = 1000
-#: Pattern -> {field name: value}, or of keys as they were said.
-_Layers = Mapping[str, Mapping[str, Any]]
 #: What commands would have set, and the patterns that are named.
-_Wanted = tuple[_Layers, list[str]]
+_Wanted = tuple[Layers, list[str]]
 
 
-def _layers(_: Broker, name: str, given: Any) -> _Layers:
+def _layers(_: Broker, name: str, given: Any) -> Layers:
     if type(given) is not dict or not given or any(type(values) is not dict or not values for values in given.values()):
         raise Refused("invalid-argument", f"{name} must be a map of patterns to maps of settings", "give at least one setting")
     for pattern in given:
@@ -46,14 +53,14 @@ def _keys(_: Broker, name: str, given: Any) -> list[str]:
     return given
 
 
-Layers = Annotated[_Layers, _layers]
+GivenLayers = Annotated[Layers, _layers]
 
 
 def of_address(_: Broker, __: Who, *, address: str) -> tuple[Place]:
     return (Place("address", (address,)),)
 
 
-def of_patterns(_: Broker, __: Who, *, layers: _Layers | None = None, pattern: str = "", **___: object) -> list[Place]:
+def of_patterns(_: Broker, __: Who, *, layers: Layers | None = None, pattern: str = "", **___: object) -> list[Place]:
     """Also where nothing is to be changed: it is said what would be touched."""
     return [pattern_place(each) for each in layers or (pattern,)]
 
@@ -95,13 +102,13 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[SetOfPattern]:
 
 
 @needs((Right.MANAGE, of_patterns), action="set-settings")
-def set_some(broker: Broker, who: Who, *, layers: Layers, dry_run: read.Flag = False) -> Steps[ChangedSettings]:
+def set_some(broker: Broker, who: Who, *, layers: GivenLayers, dry_run: read.Flag = False) -> Steps[ChangedSettings]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
     act = None if dry_run else partial(broker.set_settings, who)
     return broker.alone(_change(broker, lambda: wanted_layers(broker, layers), act))
 
 
-def wanted_layers(broker: Broker, given: _Layers) -> _Wanted:
+def wanted_layers(broker: Broker, given: Layers) -> _Wanted:
     """What commands would have set with these, checked one by one; and the patterns that are named."""
     wanted = dict(broker.commanded.layers)
     for pattern, values in given.items():
@@ -137,14 +144,14 @@ def _left(broker: Broker, pattern: str, keys: list[str] | None) -> _Wanted:
     return wanted, [pattern]
 
 
-def _read(pattern: str, values: Mapping[str, Any]) -> Properties:
+def _read(pattern: str, values: Layer) -> Properties:
     try:
         return dict(read_setting(key, value) for key, value in values.items())
     except SettingError as error:
         raise Refused("invalid-setting", f'"{pattern}": {error}', error.fix or "docs/settings.md says what it takes") from None
 
 
-def _change(broker: Broker, want: Callable[[], _Wanted], act: Callable[[_Layers], Steps[None]] | None) -> Steps[ChangedSettings]:
+def _change(broker: Broker, want: Callable[[], _Wanted], act: Callable[[Layers], Steps[None]] | None) -> Steps[ChangedSettings]:
     """Checked as the file is, then ``act``; None: it is a dry run. ``touched``: queues for which something else holds, so many as one
     answer has room for.
     """
@@ -171,7 +178,7 @@ def _about(patterns: Iterable[str], problems: Iterable[ConfigProblem]) -> list[C
     return [each for each in problems if each.path.startswith(ours)]
 
 
-def checked(broker: Broker, wanted: _Layers, patterns: Iterable[str]) -> AddressSettingsRepository:
+def checked(broker: Broker, wanted: Layers, patterns: Iterable[str]) -> AddressSettingsRepository:
     """What would be in force with these, of which ``patterns`` are to change. Raises Refused where that contradicts itself, or one of them
     would remove every message."""
     settings = broker.configured.laid_over(wanted)
@@ -186,5 +193,5 @@ def _changes(before: AddressSettings, after: AddressSettings) -> dict[str, list[
     return {key: [plain(was), plain(is_now)] for key, was, is_now in pairs if was != is_now}
 
 
-def _by_key(layer: Mapping[str, Any]) -> Properties:
+def _by_key(layer: Layer) -> Properties:
     return {KEY_OF_FIELD[name]: plain(value) for name, value in layer.items()}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, cast
+from collections.abc import Iterable
+from typing import Final, cast
 
 from homing.journal.declarations import DeclarationRecord, SettingsLayer
 
-from ..core.settings.address_settings import AddressSettingsRepository, plain, read_setting
+from ..core.settings.address_settings import AddressSettingsRepository, Layers, Values, plain, read_setting
 from ..core.settings.units import known_duration_ms
 from ..core.settings.values import SettingError
 from ..core.settings.wildcard import pattern_problem
@@ -17,8 +17,6 @@ from ..recording.journal_port import JournalPort
 log = logging.getLogger("homing")
 
 KIND: Final = "settings"
-#: Pattern -> {field name: value}, read.
-Layers = Mapping[str, Mapping[str, Any]]
 
 
 class CommandedSettings:
@@ -46,7 +44,7 @@ class CommandedSettings:
 
 def read_layers(declarations: Iterable[DeclarationRecord]) -> Layers:
     """A setting that is not understood any more is logged and left out."""
-    layers: dict[str, dict[str, Any]] = {}
+    layers: dict[str, Values] = {}
     for record in declarations:
         if record.kind != KIND or pattern_problem(record.name):
             continue

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..queue import Queue
-from ..queue_options import QueueOptions
+from ..queue_options import QueueOptions, Table
 
 #: The key in a queue's options.
 AMQP: Final = "amqp"
@@ -43,12 +43,12 @@ class ConsumerArguments(NamedTuple):
 NO_ARGUMENTS: Final = ConsumerArguments()
 
 
-def arguments_of(queue: Queue) -> dict[str, Any]:
+def arguments_of(queue: Queue) -> Table:
     """Its ``x-`` arguments; empty for every queue that AMQP did not declare."""
     return declared_arguments(queue.options)
 
 
-def declared_arguments(options: QueueOptions) -> dict[str, Any]:
+def declared_arguments(options: QueueOptions) -> Table:
     """As ``arguments_of``, of its options."""
     declared = options.get(AMQP)
     return {} if declared is None else declared.get("arguments", {})

@@ -10,6 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from ..queue_options import Table
 from ..reserved import RESERVED
 from ..standing import Standing
 from .binding_index import STEP, HeadersIndex, TopicIndex
@@ -64,7 +65,7 @@ class Binding(NamedTuple):
     source: str
     destination: Destination
     key: str
-    arguments: dict[str, Any]
+    arguments: Table
     #: The same for headers to be compared with.
     wanted: Compared = _NOTHING
     #: The same as AMQP writes them, where that tells more: of a time that it is no number, of a number how wide it is.
@@ -109,7 +110,7 @@ class Exchange:
         durable: bool = True,
         auto_delete: bool = False,
         internal: bool = False,
-        arguments: dict[str, Any] | None = None,
+        arguments: Table | None = None,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -236,7 +237,7 @@ def _asked_for(binding: Binding) -> tuple[list[tuple[str, Any]], bool]:
     return pairs, mode.startswith("any")
 
 
-def headers_match_problem(arguments: Mapping[str, Any]) -> str | None:
+def headers_match_problem(arguments: Compared) -> str | None:
     """Why these arguments cannot bind to a headers exchange; None when they can."""
     mode = arguments.get("x-match", "all")
     if mode not in _HEADERS_MATCH:

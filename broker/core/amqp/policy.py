@@ -53,16 +53,6 @@ class Policy:
         """Whether this one holds where both match."""
         return other is None or (-self.priority, self.name) < (-other.priority, other.name)
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "virtual_host": self.virtual_host,
-            "pattern": self.pattern.pattern,
-            "apply_to": self.apply_to,
-            "priority": self.priority,
-            "definition": dict(self.definition),
-        }
-
 
 def read_policy(
     name: object, pattern: object, definition: object, apply_to: object = ALL, priority: object = 0, virtual_host: str = "/"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from ..amqp.vhost import split
 from ..patterns import PatternError, pattern_of
@@ -21,6 +21,10 @@ from .values import Bounds, SettingError, read_value
 from .wildcard import pattern_problem, specificity, words_match
 
 T = TypeVar("T")
+#: By the names of fields, or as they are spelled in files: what is set; and the same by patterns.
+Values: TypeAlias = dict[str, Any]
+Layer: TypeAlias = Mapping[str, Any]
+Layers: TypeAlias = Mapping[str, Layer]
 
 _DAY_MS: Final = 86_400_000
 #: Addresses whose resolved settings are remembered; clients may name any number of addresses.
@@ -159,7 +163,7 @@ DEFAULTS: Final = AddressSettings()
 #: Who names one of these names a schedule of his own ...
 SCHEDULE_FIELDS: Final = ("redelivery_delay_ms", "redelivery_delay_multiplier", "redelivery_back_off", "redelivery_delays_ms")
 #: ... in which these are so unless he names them too. (A cap or a factor alone changes the default one.)
-PLAIN_SCHEDULE: Final[Mapping[str, Any]] = {
+PLAIN_SCHEDULE: Final[Layer] = {
     "redelivery_delay_multiplier": 1.0,
     "redelivery_collision_avoidance_factor": 0.0,
     "max_redelivery_delay_ms": None,
@@ -170,7 +174,7 @@ FORMULA_FIELDS: Final = frozenset(SCHEDULE_FIELDS) - {_LIST}
 #: Of what the broker makes for what died: nobody's queue or address has a name of its own.
 _NAMES: Final = frozenset({"dead_letter_address", "expiry_address", "dead_letter_queue_prefix", "expiry_queue_prefix"})
 #: Events that nobody reads give way to newer ones.
-_OF_EVENTS: Final[Mapping[str, Any]] = {
+_OF_EVENTS: Final[Layer] = {
     "dead_letter_address": None,
     "without_dead_letter_address": "drop",
     "expiry_address": None,
@@ -216,12 +220,12 @@ def read_setting(key: str, value: Any) -> tuple[str, Any]:
     return name, read
 
 
-def removing(layer: Mapping[str, Any]) -> list[str]:
+def removing(layer: Layer) -> list[str]:
     """The fields of one pattern that would remove every message, and are not said to be meant; such values do not hold."""
     return [] if layer.get("allow_remove_all") else [name for name in _REMOVING if layer.get(name) == 0]
 
 
-def built_in() -> dict[str, Any]:
+def built_in() -> Values:
     """What holds where nobody has set anything: field name -> value, as plain values."""
     return {name: plain(getattr(DEFAULTS, name)) for name in _FIELDS}
 
@@ -233,7 +237,7 @@ def plain(value: Any) -> Any:
     return value.as_map() if isinstance(value, Rule) else value
 
 
-def _schedule_named(layer: Mapping[str, Any]) -> str | None:
+def _schedule_named(layer: Layer) -> str | None:
     """By which of its fields a layer names a schedule; an empty list only takes away that of a wider pattern."""
     return next((name for name in SCHEDULE_FIELDS if layer.get(name, ()) != ()), None)
 
@@ -270,7 +274,7 @@ class Origin(NamedTuple):
     #: A command set it (``homing settings``); ``line`` is None then.
     by_command: bool = False
     #: ``value`` and ``line`` of the file under the same pattern, which do not hold for that.
-    covers: dict[str, Any] | None = None
+    covers: Values | None = None
 
 
 class AddressSettingsRepository:
@@ -283,12 +287,12 @@ class AddressSettingsRepository:
 
     def __init__(
         self,
-        layers: Mapping[str, Mapping[str, Any]],
+        layers: Layers,
         lines: Mapping[tuple[str, str], int] | None = None,
         defaults: AddressSettings = DEFAULTS,
     ) -> None:
         self._defaults = defaults
-        self._layers: dict[str, dict[str, Any]] = {}
+        self._layers: dict[str, Values] = {}
         for pattern, layer in layers.items():
             if problem := pattern_problem(pattern):
                 raise SettingError(pattern, pattern, f"a pattern of addresses: {problem}", "")
@@ -303,12 +307,12 @@ class AddressSettingsRepository:
         self._ordered = [(pattern, pattern.split(".")) for pattern in sorted(self._in_force, key=specificity)]
         self._lines = dict(lines or {})
         #: By pattern and field: set by command; what that covers.
-        self._by_command: dict[tuple[str, str], dict[str, Any] | None] = {}
+        self._by_command: dict[tuple[str, str], Values | None] = {}
         self._by_address: dict[str, AddressSettings] = {}
         self._by_patterns: dict[tuple[str, ...], AddressSettings] = {}
 
     @property
-    def layers(self) -> dict[str, dict[str, Any]]:
+    def layers(self) -> dict[str, Values]:
         """pattern -> {field name: value}, read, what does not hold (``removing``) too; a copy."""
         return {pattern: dict(layer) for pattern, layer in self._layers.items()}
 
@@ -316,12 +320,12 @@ class AddressSettingsRepository:
         """What a setting is, by default or in some layer."""
         return {getattr(DEFAULTS, field)} | {layer[field] for layer in self._layers.values() if field in layer}
 
-    def laid_over(self, commanded: Mapping[str, Mapping[str, Any]]) -> AddressSettingsRepository:
+    def laid_over(self, commanded: Layers) -> AddressSettingsRepository:
         """A copy with what commands set on top: pattern -> {key: value}. Under one pattern their value of a key holds.
 
         A list of delays among them takes the place of a formula under that pattern, and the other way round. Raises SettingError.
         """
-        merged, by_command = self.layers, dict[tuple[str, str], dict[str, Any] | None]()
+        merged, by_command = self.layers, dict[tuple[str, str], Values | None]()
         for pattern, values in commanded.items():
             own, over = merged.get(pattern, {}), dict(read_setting(key, value) for key, value in values.items())
             for name in over:
@@ -333,7 +337,7 @@ class AddressSettingsRepository:
         made._by_command = by_command
         return made
 
-    def resolve(self, address: str, declared: Mapping[str, Any] | None = None) -> AddressSettings:
+    def resolve(self, address: str, declared: Layer | None = None) -> AddressSettings:
         """What holds for ``address``, or for a queue of it that was ``declared`` with these settings (field name -> value, read).
 
         Without a declaration the same object for all addresses that the same patterns match; cached.
@@ -362,9 +366,9 @@ class AddressSettingsRepository:
             found = self._by_patterns[patterns] = self._layered(patterns, {})
         return found
 
-    def _layered(self, patterns: tuple[str, ...], declared: Mapping[str, Any]) -> AddressSettings:
-        merged: dict[str, Any] = {}
-        meant: dict[str, Any] = {}
+    def _layered(self, patterns: tuple[str, ...], declared: Layer) -> AddressSettings:
+        merged: Values = {}
+        meant: Values = {}
         for pattern in patterns:
             merged.update(self._in_force[pattern])
             if pattern != EVERYWHERE:

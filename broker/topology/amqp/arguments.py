@@ -14,7 +14,7 @@ from ...core.amqp.vhost import DEFAULT, local_name, virtual_host_of
 from ...core.message import DEFAULT_PRIORITY
 from ...core.pending import PRIORITIES
 from ...core.queue import Queue
-from ...core.queue_options import AmqpDeclaration, QueueOptions
+from ...core.queue_options import AmqpDeclaration, QueueOptions, Table
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 
@@ -86,7 +86,7 @@ def is_temporary(queue: Queue) -> bool:
 
 
 def options_for(
-    name: str, arguments: dict[str, Any], durable: bool, auto_delete: bool, exclusive: bool, virtual_host: str = DEFAULT
+    name: str, arguments: Table, durable: bool, auto_delete: bool, exclusive: bool, virtual_host: str = DEFAULT
 ) -> QueueOptions:
     """The options of our own that an AMQP declaration comes to. Raises Refused with RabbitMQ's sentence."""
     name = f"queue '{name}' in vhost '{virtual_host}'"
@@ -137,7 +137,7 @@ def consumer_arguments(queue: str, arguments: Mapping[str, Any], virtual_host: s
     return ConsumerArguments(priority, timeout_ms, tuple(each for each in arguments if each not in (_PRIORITY, _TIMEOUT)))
 
 
-def _check_delayed_retries(name: str, arguments: dict[str, Any]) -> None:
+def _check_delayed_retries(name: str, arguments: Table) -> None:
     for argument in ("x-delayed-retry-min", "x-delayed-retry-max", "x-delayed-retry-multiplier"):
         if argument in arguments:
             _number(name, argument, arguments[argument], 1)
@@ -148,7 +148,7 @@ def _check_delayed_retries(name: str, arguments: dict[str, Any]) -> None:
         raise _invalid(name, "x-delayed-retry-type", "no_delayed_retry_min_defined", "name an x-delayed-retry-min too")
 
 
-def delayed_retries(arguments: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
+def delayed_retries(arguments: Mapping[str, Any], definition: Mapping[str, Any]) -> Table:
     """The settings (field name -> value) that delayed retries come to, as arguments of a queue or keys of its policy; empty for none.
 
     RabbitMQ's need a type, and wait the least time × failures, at most the most (unless given, the least). LavinMQ's multiplier stands for
@@ -195,7 +195,7 @@ def _wrong_type(name: str, argument: str, value: object) -> Refused:
     return _invalid(name, argument, f"{{unacceptable_type,{kind}}}", "give a text")
 
 
-def check_same(queue: Queue, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> None:
+def check_same(queue: Queue, durable: bool, auto_delete: bool, arguments: Table) -> None:
     """Refused, with RabbitMQ's sentence, unless the queue was declared so."""
     declared = queue.options.get(AMQP, {})
     what = f"queue '{local_name(queue.name)}' in vhost '{virtual_host_of(queue.name)}'"

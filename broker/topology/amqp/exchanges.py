@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from homing.journal.declarations import BindingContent, DeclarationRecord, ExchangeContent
 
@@ -35,6 +35,7 @@ from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
 from ...core.memory import Cache
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
+from ...core.queue_options import Table
 from ...core.reserved import EVENTS, FAILURE, RESERVED
 from ...core.routing import Route, take_at_once
 from ...core.standing import Standing
@@ -92,7 +93,7 @@ class Exchanges:
             raise no_such_exchange(name, self._virtual_host)
         return exchange
 
-    def declare(self, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any]) -> Exchange:
+    def declare(self, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: Table) -> Exchange:
         """Makes an exchange; the same declaration again is no error, another one is."""
         if kind not in KINDS:
             raise Refused("command-invalid", f"unknown exchange type '{kind}'", "use direct, topic, fanout or headers")
@@ -152,7 +153,7 @@ class Exchanges:
 
     # -- bindings ----------------------------------------------------------------------------------------------------
 
-    def bind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> None:
+    def bind(self, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
         """``fields``: the arguments as AMQP writes them, where they came so."""
         exchange = self._bindable(source, destination)
         if exchange.kind == HEADERS and (problem := headers_match_problem(arguments)) is not None:
@@ -171,7 +172,7 @@ class Exchanges:
                 content["fields"] = dict(binding.fields)
             self._state.journal.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
-    def unbind(self, source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> None:
+    def unbind(self, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
         """Removes a binding; one that is not there is no error, nor are ends that are not there, as with RabbitMQ."""
         _check_not_default(source, destination)
         exchange = self.exchanges.get(source)
@@ -320,7 +321,7 @@ def _check_not_default(source: str, destination: Destination) -> None:
         raise Refused("access-refused", "operation not permitted on the default exchange", "publish to it: every queue is bound by name")
 
 
-def _binding(source: str, destination: Destination, key: str, arguments: dict[str, Any], fields: Fields | None = None) -> Binding:
+def _binding(source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> Binding:
     """Without ``fields`` each argument is of the type that it would be written as."""
     plain = {name: write_value(value) for name, value in arguments.items()}
     wanted = compared(plain if fields is None else fields)
@@ -335,7 +336,7 @@ def _binding_name(binding: Binding) -> str:
 
 
 def _check_same(
-    exchange: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: dict[str, Any], virtual_host: str
+    exchange: Exchange, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table, virtual_host: str
 ) -> None:
     what = f"exchange '{exchange.name}' in vhost '{virtual_host}'"
     check_equal(what, "type", kind, exchange.kind)

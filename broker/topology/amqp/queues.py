@@ -12,7 +12,7 @@ from ...core.amqp.declared import AMQP, ConsumerArguments, arguments_of, ignored
 from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
 from ...core.consumer import Consumer
 from ...core.queue import Queue
-from ...core.queue_options import QueueOptions
+from ...core.queue_options import QueueOptions, Table
 from ...core.reserved import RESERVED
 from ...core.routing import ANYCAST, MULTICAST, RoutingTypes
 from ...core.selector import Selector
@@ -70,9 +70,7 @@ class DeclaredQueues:
         queue.used_at_ms = self._state.now_ms()
         return queue
 
-    def declare(
-        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: dict[str, Any]
-    ) -> Queue:
+    def declare(self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table) -> Queue:
         """Makes a queue, with a name of ours where ``name`` is empty; the same declaration again is no error, another one is."""
         if self._named(connection, name) is not None:
             queue = self.find(connection, name)
