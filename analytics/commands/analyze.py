@@ -23,6 +23,7 @@ from ..input.export import ADD_AN_EXPORT
 from ..input.source import Source
 from ..input.window import Window
 from ..reports.fates import Shared, in_order
+from ..spark.connect import context
 from .limits import LYING, Judged, Limit, Period, did_you_mean, parse_limit
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _run(spark: SparkSession, source: Source, export: Export, out: str, wanted: 
 
     try:
         output = Output(spark, out)
-    except Py4JError as error:
+    except (Py4JError, OSError) as error:
         raise AnalyticsError("out-io", f"{out} cannot be written: {cause(error)}", "Name another place.") from error
     while True:
         shared = Shared(export)
@@ -299,7 +300,11 @@ def _heard(spark: SparkSession, steps: _Steps) -> Iterator[None]:
     """Between two steps, every BEAT_S, how far Spark is with what it does: the first reports on a large input take minutes."""
     from py4j.protocol import Py4JError
 
-    over, tracker = Event(), spark.sparkContext.statusTracker()
+    over, driver = Event(), context(spark)
+    if driver is None:
+        yield
+        return
+    tracker = driver.statusTracker()
 
     def listen() -> None:
         with suppress(Py4JError, ConnectionError):  # Java has ended: whoever waits for a result is given the reason
@@ -374,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="homing analyze", description="Reports on an export of the journal.")
     parser.add_argument("dump", nargs="+", help="what `homing journal export` made, or directories of it")
     parser.add_argument("--out", required=True, help="the directory for the report")
-    parser.add_argument("--master", help="where Spark runs, such as spark://host:7077 (default: here)")
+    parser.add_argument("--master", help="where Spark runs, such as spark://host:7077 or sc://host (default: here)")
     parser.add_argument("--on-damage", choices=("refuse", "skip"), default="refuse", help="what to do about damaged or foreign files")
     parser.add_argument("--store", help="keep what was merged here, and read only new exports the next time")
     parser.add_argument("--memory", help="for Spark's Java here, or for each executor of a cluster, such as 4g")

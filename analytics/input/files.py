@@ -1,4 +1,7 @@
-"""Files on whatever file system Spark was given: the local disk, HDFS, an object store. Through Hadoop's own FileSystem."""
+"""Files on whatever file system Spark was given: the local disk, HDFS, an object store.
+
+Through Hadoop's own FileSystem, or where Spark is behind Spark Connect through pyarrow's, from here.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ import shutil
 import time
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from ..errors import AnalyticsError
+from pyspark.sql import SparkSession
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from ..errors import AnalyticsError
+from ..spark.connect import context
 
 
 class Footer(NamedTuple):
@@ -42,14 +45,15 @@ def here(path: str) -> Path | None:
 class Files:
     def __init__(self, spark: SparkSession | None = None) -> None:
         """Without ``spark``: what is ``here`` can be listed."""
-        if spark is None:
+        driver = None if spark is None else context(spark)
+        if driver is None:
             return
         # Whole names: Java would look for each package on the way as if it were a class, in every one of Spark's archives.
-        java = spark.sparkContext._jvm
+        java = driver._jvm
         self._path: Any = getattr(java, "org.apache.hadoop.fs.Path")
         self._io: Any = getattr(java, "org.apache.commons.io.IOUtils")
         self._copies: Any = getattr(java, "org.apache.hadoop.fs.FileUtil")
-        self._configuration: Any = spark.sparkContext._jsc.hadoopConfiguration()
+        self._configuration: Any = driver._jsc.hadoopConfiguration()
         self._hadoop = str(getattr(java, "org.apache.hadoop.util.VersionInfo").getVersion())
 
     def _open(self, path: str) -> tuple[Any, Any]:
@@ -107,7 +111,7 @@ class Files:
         else:
             end, size = self._end(path, 1 << 16)
             metadata = pq.read_metadata(BytesIO(_MAGIC + end))
-        return Footer(metadata.num_rows, {each.name: type_name(each.type) for each in metadata.schema.to_arrow_schema()}, size)
+        return _footer_of(metadata, size)
 
     def _end(self, path: str, most: int) -> tuple[bytes, int]:
         """What begins with a Parquet file's footer, of ``most`` bytes or of as many as that says it takes; and the file's size."""
@@ -179,6 +183,102 @@ class Files:
         """A file or a whole directory; nothing where there is none."""
         file_system, hadoop_path = self._open(path)
         file_system.delete(hadoop_path, True)
+
+
+class ArrowFiles(Files):
+    """The same by pyarrow, without a Java: what Spark's servers call ``s3a:`` is ``s3:`` here."""
+
+    def _at(self, path: str) -> tuple[Any, str]:
+        """(file system, path there). Raises AnalyticsError no-connector."""
+        from pyarrow import ArrowInvalid
+        from pyarrow.fs import FileSystem, LocalFileSystem
+
+        if SCHEME.match(path) is None:
+            return LocalFileSystem(), path
+        try:
+            return tuple(FileSystem.from_uri(re.sub("^s3[an]:", "s3:", path)))
+        except ArrowInvalid as error:
+            fix = "Name a path of this machine's, or of file:, s3a:, gs:, abfs: or hdfs:."
+            raise AnalyticsError("no-connector", f"pyarrow cannot reach {path}.", fix) from error
+
+    def _infos(self, path: str) -> list[Any]:
+        from pyarrow.fs import FileSelector
+
+        file_system, place = self._at(path)
+        return sorted(file_system.get_file_info(FileSelector(place, allow_not_found=True)), key=lambda info: info.base_name)
+
+    def ages_s(self, path: str) -> dict[str, float]:
+        return {str(info.base_name): time.time() - (info.mtime_ns or 0) / 1e9 for info in self._infos(path)}
+
+    def listing(self, path: str) -> list[tuple[str, bool]] | None:
+        from pyarrow.fs import FileType
+
+        file_system, place = self._at(path)
+        if file_system.get_file_info(place).type != FileType.Directory:
+            return None
+        return [(str(info.base_name), info.type == FileType.Directory) for info in self._infos(path)]
+
+    def parquet_footer(self, path: str) -> Footer:
+        import pyarrow.parquet as pq
+
+        file_system, place = self._at(path)
+        with file_system.open_input_file(place) as file:
+            return _footer_of(pq.read_metadata(file), file.size())
+
+    def read_text(self, path: str) -> str:
+        file_system, place = self._at(path)
+        with file_system.open_input_stream(place) as stream:
+            return str(stream.read().decode("utf-8"))
+
+    def write_text(self, path: str, text: str) -> None:
+        file_system, place = self._at(path)
+        file_system.create_dir(place.rpartition("/")[0] or ".", recursive=True)
+        with file_system.open_output_stream(place) as stream:
+            stream.write(text.encode())
+
+    def put(self, local: str, path: str) -> None:
+        from pyarrow.fs import LocalFileSystem, copy_files
+
+        file_system, place = self._at(path)
+        file_system.create_dir(place.rpartition("/")[0] or ".", recursive=True)
+        copy_files(local, place, LocalFileSystem(), file_system)
+
+    def publish(self, path: str, text: str) -> bool:
+        from pyarrow.fs import LocalFileSystem
+
+        file_system, place = self._at(path)
+        if not isinstance(file_system, LocalFileSystem):
+            if path.rpartition("/")[2] in self.names(path.rpartition("/")[0]):
+                return False
+            self.write_text(path, text)
+            return True
+        scratch = f"{place}.{uuid4().hex}"
+        self.write_text(scratch, text)
+        try:
+            os.link(scratch, place)
+        except FileExistsError:
+            return False
+        finally:
+            self.remove(scratch)
+        return True
+
+    def remove(self, path: str) -> None:
+        from pyarrow.fs import FileType
+
+        file_system, place = self._at(path)
+        kind = file_system.get_file_info(place).type
+        if kind == FileType.Directory:
+            file_system.delete_dir(place)
+        elif kind != FileType.NotFound:
+            file_system.delete_file(place)
+
+
+def files_of(spark: SparkSession | None) -> Files:
+    return Files(spark) if spark is None or context(spark) is not None else ArrowFiles()
+
+
+def _footer_of(metadata: Any, size: int) -> Footer:
+    return Footer(metadata.num_rows, {each.name: type_name(each.type) for each in metadata.schema.to_arrow_schema()}, size)
 
 
 def _no_connector(path: str, hadoop: str) -> AnalyticsError:

@@ -18,9 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..errors import AnalyticsError
+from ..spark.connect import frame_of
 from . import schema
 from .export import SMALL_ROWS, Export, Manifest, Skipped
-from .files import SCHEME, Files, Footer, here
+from .files import SCHEME, Files, Footer, files_of, here
 from .merge import merged
 from .schema import MANIFEST_NAME, SPARK_TYPES, TABLES
 from .taken import Taken, covered_from, latest_of
@@ -83,7 +84,7 @@ def find_exports(
     which nothing is of ``since_us`` or later. ``skip``: leave out what is damaged or foreign instead of raising AnalyticsError: no-export,
     not-an-export, export-version, export-empty, export-incomplete, export-base, export-schema, export-damaged.
     """
-    files = Files(spark)
+    files = files_of(spark)
     found: list[Found] = []
     skipped: list[Skipped] = []
     places = [place for dump in dumps for place in _places(files, dump.rstrip("/"), DEPTH)]
@@ -267,7 +268,7 @@ def _read_group(
     fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items()) if made else schema.struct_of(plain)
     in_memory = all(here(each.path) for each in members) and sum(each.manifest.rows.get(table, 0) for each in members) < SMALL_ROWS
     if in_memory:
-        frame = spark.createDataFrame(_in_memory(members, table, list(columns)))
+        frame = frame_of(spark, _in_memory(members, table, list(columns)))
     else:
         paths = [path for each in members for path in each.files[table]]
         frame = spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*paths)
@@ -367,7 +368,7 @@ def _read_text(files: Files, path: str, dump: str) -> str:
 
     try:
         return files.read_text(path)
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, OSError) as error:
         raise _not_an_export(dump) from error
 
 

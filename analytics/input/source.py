@@ -62,7 +62,7 @@ class Source:
         known, since_us = (self._kept().known, 0) if self._store is not None else ((), self._window.since_us or 0)
         try:
             self._found, self._skipped = find_exports(self._spark, self._dumps, skip=self._skip, known=known, since_us=since_us)
-        except Py4JError as error:
+        except (Py4JError, OSError) as error:
             text = f"{self.name} cannot be reached: {cause(error)}"
             raise AnalyticsError("input-io", text, "Check the address, the network and the rights there.") from error
         while True:

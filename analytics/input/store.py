@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from ..errors import AnalyticsError
 from . import delta
 from .export import Export, Skipped
-from .files import Files
+from .files import files_of
 from .inputs import Found, assembled, read_table
 from .merge import as_of_latest, once
 from .schema import DAY_OF, OF_ITS_DAY, SCHEMA_VERSION, SPARK_TYPES, TABLES, VERSIONS, day_of
@@ -76,7 +76,7 @@ def _updated(before: dict[str, dict[str, _T]], days: dict[str, dict[str, _T]]) -
 class Store:
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Raises AnalyticsError not-a-store for a directory that holds something else, store-version."""
-        self._spark, self._files, self._path = spark, Files(spark), path.rstrip("/")
+        self._spark, self._files, self._path = spark, files_of(spark), path.rstrip("/")
         self._state = self._load()
 
     def _load(self) -> _State:
@@ -202,4 +202,5 @@ class Store:
             return self._spark.createDataFrame([], fields)
         frame = self._spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*places)
         made = {name: F.coalesce(name, F.expr(value)) for name, value in VERSIONS[1].get(table, {}).items() if value != "NULL"}
-        return frame.select(*(name for name, _ in TABLES[table]), "exported_at_us").withColumns(made)
+        columns = [made[name].alias(name) if name in made else name for name, _ in TABLES[table]]
+        return frame.select(*columns, "exported_at_us")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AnalyticsError
-from ..input.files import Files
+from ..input.files import files_of
 from ..input.inputs import cause
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Output:
 
     def __init__(self, spark: SparkSession, out: str) -> None:
         """Raises AnalyticsError out-exists for a directory with anything in it that no report made."""
-        self._files = Files(spark)
+        self._files = files_of(spark)
         self._out = out.rstrip("/") or "/"
         names = self._files.names(self._out)
         if names and MARKER_NAME not in names:

@@ -12,6 +12,8 @@ from collections.abc import Hashable, Sequence, Set
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ..spark.connect import frame_of
+
 #: Different texts that are compared.
 KINDS = 2_000
 #: Texts whose sets of words differ by less than this part (Jaccard distance) are near duplicates.
@@ -69,7 +71,7 @@ def faults(kinds: DataFrame) -> DataFrame:
     }
     for name, values in added.items():
         table = table.append_column(name, values)
-    return kinds.sparkSession.createDataFrame(table)
+    return frame_of(kinds.sparkSession, table)
 
 
 def near_duplicates(sets: Sequence[Set[Hashable]]) -> list[int]:

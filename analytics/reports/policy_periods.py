@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from ..spark.connect import frame_of
 from ..what_if.policy import regex_of, specificity
 
 #: The settings that decide when and how often a message is tried again; policies hold them under these names.
@@ -71,7 +72,7 @@ def policy_periods(attempts: DataFrame, policies: DataFrame, settings: DataFrame
     kinds |= dict.fromkeys(DECIDING, pa.int64()) | {"redelivery_delay_multiplier": pa.float64()}
     names = (*DECIDED, "from_at", "until", "current", "pattern", *DECIDING, "settings_json")
     table = pa.Table.from_pylist(rows, pa.schema([(name, kinds.get(name, pa.string())) for name in names]))
-    return attempts.sparkSession.createDataFrame(table)
+    return frame_of(attempts.sparkSession, table)
 
 
 def periods(decided: Sequence[Row], known: Iterable[Row], loads: Iterable[Row]) -> list[Row]:

@@ -12,6 +12,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from ..spark.connect import frame_of
+
 #: pandas comes without types.
 Table = Any
 #: Up to so many distinct times are shown as they are; above it times are rounded up to a grid of STEPS for each factor of ten.
@@ -70,7 +72,7 @@ def survival(fates: DataFrame) -> DataFrame:
     schema = pa.schema([(name, kinds[kind]) for name, kind in _COLUMNS.items()])
     # As a table of Arrow's it needs no Python beside the executors, and what is missing is null.
     found = pa.Table.from_pandas(pd.concat(incidences), schema, preserve_index=False) if incidences else schema.empty_table()
-    return fates.sparkSession.createDataFrame(found)
+    return frame_of(fates.sparkSession, found)
 
 
 def _incidence(curve: Table) -> Table:

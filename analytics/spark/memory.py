@@ -7,12 +7,11 @@ import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from ..errors import AnalyticsError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from .connect import context
 
 #: More than the greatest helps little: what does not fit is put on disk.
 LEAST_MB, GREATEST_MB = 1_024, 6_144
@@ -61,7 +60,7 @@ def fault(spark: SparkSession, name: str, error: Exception) -> AnalyticsError:
 
     text = str(error)
     lost = isinstance(error, ConnectionError | Py4JNetworkError)
-    process = getattr(spark.sparkContext._gateway, "proc", None)
+    process = getattr(getattr(context(spark), "_gateway", None), "proc", None)
     code = None
     with suppress(subprocess.TimeoutExpired):  # what has just been killed takes a moment to end
         code = process and process.wait(5 if lost else 0.01)

@@ -9,17 +9,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from socket import create_connection
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import urlsplit
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 
 from ..errors import AnalyticsError
+from .connect import CONNECT_S, DEFAULT_PORT, SCHEME
 from .java import Java, find_java
 from .memory import LEAST_MB, check_memory, java_mb, no_memory, out_of_memory
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
 _PARTITIONS = "spark.sql.shuffle.partitions"
+#: What the reports need.
+_SQL = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 #: For work so small that preparing it takes longer than doing it: one task a query, nothing compiled, no plan looked at twice.
 _SMALL = {
     _PARTITIONS: "1",
@@ -55,22 +60,17 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
 
     ``small``: the work takes less time than Java's second compiler and its parallel collectors need to pay, so they stay off.
 
-    Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-analytics, no-java,
-    no-memory, bad-memory, spark-start.
+    Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-java, no-memory,
+    bad-memory, spark-start.
     """
     check_memory(memory)
-    try:
-        from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
-        from pyspark.sql import SparkSession
-    except ImportError as missing:
-        raise AnalyticsError(
-            "no-analytics", "Analysing needs pyspark, which is not installed.", "pip install 'homing[analytics]'"
-        ) from missing
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active
         return
-    session = _start(master, ui, small, memory)
+    session = _connected(master) if master is not None and master.startswith(SCHEME) else _start(master, ui, small, memory)
     try:
         yield session
     finally:
@@ -117,8 +117,6 @@ def kept(frame: DataFrame, *, small: bool) -> DataFrame:
     Others now, on disk, for memory is for what Spark sorts and counts, and with their plan, so that what is lost with a machine is made
     again; unpersist these.
     """
-    from pyspark import StorageLevel
-
     if small:
         return frame.coalesce(1).localCheckpoint(eager=False)
     frame = frame.persist(StorageLevel.DISK_ONLY)
@@ -137,8 +135,6 @@ def _installed_spark() -> Path:
 
 
 def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:
-    from pyspark.sql import SparkSession
-
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("homing analyze").config(map={**_settings(master, ui, small, submitted, memory)})
     importing = Thread(target=_import_quietly, daemon=True)
@@ -154,8 +150,7 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
         except Exception as error:  # py4j, pyspark and the launcher each raise their own
             if out_of_memory(str(error)):
                 raise no_memory("Spark did not start with so little memory.") from error
-            first_line = (str(error).strip() or repr(error)).splitlines()[0]
-            raise AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.") from error
+            raise _not_started(error) from error
     importing.join()
     _remember_functions(session)
     # What goes wrong is raised here and reported once, in a sentence, instead of once for each task that it stopped.
@@ -163,6 +158,22 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
     if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):
         session.conf.set(_PARTITIONS, _few_partitions())
     return session
+
+
+def _connected(address: str) -> SparkSession:
+    """Of a server, by Spark Connect: all but the session's settings of SQL is that server's affair."""
+    try:
+        place = urlsplit(address)
+        # Its client would try again for ten minutes.
+        create_connection((place.hostname, place.port or DEFAULT_PORT), CONNECT_S).close()
+        return SparkSession.builder.remote(address).config(map={**_SQL}).create()
+    except Exception as error:  # grpc and pyspark each raise their own
+        raise _not_started(error) from error
+
+
+def _not_started(error: Exception) -> AnalyticsError:
+    first_line = (str(error).strip() or repr(error)).splitlines()[0]
+    return AnalyticsError("spark-start", f"Spark did not start: {first_line}", "See the lines above; check --master.")
 
 
 def _remember_functions(session: SparkSession) -> None:
@@ -223,8 +234,7 @@ def _java_options(java: Java, small: bool, memory: str | None) -> str:
 def _settings(master: str | None, ui: bool, small: bool, submitted: bool, memory: str | None) -> dict[str, str]:
     """What the session is started with. Under spark-submit its own options win, so only what the reports need is set."""
     settings = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        **_SQL,
         # Lower case by Java's tables: ICU's take a second to build, for letters that no error text needs.
         "spark.sql.icu.caseMappings.enabled": "false",
         # Else pyspark asks Java for the session with every column that is written down, to tell the line of an error.

@@ -23,6 +23,7 @@ from tests.system import (
     object_store,
     pika_client,
     prometheus,
+    spark_connect,
     watching,
 )
 from tests.system.check import CHECKS, Check, Failed, Place, Unavailable
@@ -45,6 +46,7 @@ MODULES = (
     prometheus,
     watching,
     object_store,
+    spark_connect,
 )
 
 
