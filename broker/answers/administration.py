@@ -17,7 +17,7 @@ class Setting(TypedDict):
     pattern: str
     line: int | None
     by_command: bool
-    covers: dict[str, Any] | None
+    covers: Properties | None
 
 
 class Explained(TypedDict):

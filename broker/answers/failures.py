@@ -194,7 +194,7 @@ class Redrive(TypedDict):
     queue: str
     user: str
     target: str | None
-    wanted: Annotated[dict[str, Any], Said("Its filter.")]
+    wanted: Annotated[Properties, Said("Its filter.")]
     rate: int
     limit: int
     newest_first: bool

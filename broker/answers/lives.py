@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired, Required
+from typing import Annotated, Literal, NotRequired, Required
 
 from typing_extensions import TypedDict
 
@@ -174,7 +174,7 @@ class Standing(TypedDict):
     entered_at_ms: Ms
     failed: int
     delivery_count: int
-    died: Annotated[dict[str, Any] | None, Said("How it was dead-lettered last.")]
+    died: Annotated[Properties | None, Said("How it was dead-lettered last.")]
     reasons: list[Reason]
 
 

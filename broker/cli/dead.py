@@ -11,6 +11,7 @@ import typer
 from rich.console import Group, RenderableType
 
 from ..answers.failures import DeadQueue
+from ..answers.parts import Properties
 from ..core.settings.units import counted
 from ..words.amounts import span_since
 from ..words.deaths import deaths_in
@@ -198,7 +199,7 @@ def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter) 
     """What a deletion would remove of each queue, and the first of them."""
     from .client import talk
 
-    async def conversation(connection: Any) -> list[dict[str, Any]]:
+    async def conversation(connection: Any) -> list[Properties]:
         return [await _removal(connection, queue, wanted) for queue in queues]
 
     found = talk(url, conversation)
@@ -214,7 +215,7 @@ def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter) 
             stdout.print(f"  [dim]such as[/] {sample['message_id']}{escape(death)}{transient}")
 
 
-async def _removal(connection: Any, queue: str, wanted: of.Filter) -> dict[str, Any]:
+async def _removal(connection: Any, queue: str, wanted: of.Filter) -> Properties:
     number, exact = await of.reckoned(connection, queue, wanted)
     page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, limit=_SAMPLES)
     deaths = await deaths_in(connection, page)

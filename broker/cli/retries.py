@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 
 from ..answers.failures import Due, RetryingMessage, RetryingQueue
-from ..answers.parts import Fields
+from ..answers.parts import Fields, Properties
 from ..core.settings.units import counted
 from ..words.amounts import clock, span
 from . import letter_filter as of
@@ -56,7 +56,7 @@ def retry(
     now_ms = _now_ms()
     if at is not None and at < now_ms - _PAST_MS:
         raise typer.BadParameter(f"{clock(at, date=True)} is past: name a time to come, or give --now to try them now")
-    way: dict[str, Any] = {"at_ms": at} if at is not None else {"now": now, "hold": hold, "release": release}
+    way: Properties = {"at_ms": at} if at is not None else {"now": now, "hold": hold, "release": release}
     on_hold = 0
 
     async def change(connection: Any) -> dict[str, int]:

@@ -11,6 +11,7 @@ from homing.journal.declarations import DeclarationRecord, UserContent
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 
+from ..answers.parts import Named, Properties
 from ..auth.users import USER, Users, contents
 from ..clock import BrokerClock
 from ..config.config import Config
@@ -23,7 +24,7 @@ from .declarations import users
 SECTIONS: Final = frozenset({"audit", "journal", "log", "users"})
 
 
-def _delete(users: Users, name: str) -> dict[str, Any]:
+def _delete(users: Users, name: str) -> Named:
     users.delete(name)
     return {"name": name}
 
@@ -49,7 +50,7 @@ def call(config: Config, verb: str, **arguments: Any) -> Any:
         return asyncio.run(_call(config, verb, arguments))
 
 
-async def _call(config: Config, verb: str, arguments: dict[str, Any]) -> Any:
+async def _call(config: Config, verb: str, arguments: Properties) -> Any:
     options = JournalOptions(**config.journal.model_dump())
     clock = BrokerClock()
     journal, recovered = await Journal.open(config.data_directory, options, clock.now_ms())

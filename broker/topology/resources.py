@@ -23,6 +23,7 @@ from ..core.settings.address_settings import (
     DECLARABLE_SETTINGS,
     AddressSettings,
     AddressSettingsRepository,
+    Values,
     read_setting,
 )
 from ..core.settings.values import SettingError
@@ -196,7 +197,7 @@ class Resources:
                 return self.make_dead_letter_queue(name, target)
         return None
 
-    def declare(self, arguments: dict[str, Any]) -> Queue:
+    def declare(self, arguments: Values) -> Queue:
         """A queue made by hand (CALL create-queue, broker.yaml). The same declaration again is no error; another one is."""
         read = self.read_declaration(arguments)
         if (existing := self._state.post_office.queues.get(read.name)) is not None:
@@ -206,7 +207,7 @@ class Resources:
             read.name, read.address, read.routing_type, selector=read.selector, durable=read.durable, options=read.options
         )
 
-    def read_declaration(self, arguments: dict[str, Any], new_prefixes: Collection[str] = ()) -> Declaration:
+    def read_declaration(self, arguments: Values, new_prefixes: Collection[str] = ()) -> Declaration:
         """A declaration that could be made now, ``new_prefixes`` being those of virtual hosts that are made before. Raises Refused."""
         given = dict(arguments)
         name = given.pop("queue", None)
@@ -476,9 +477,9 @@ def settings_for(
     return with_policy(settings, options, policy)
 
 
-def read_options(options: Mapping[str, object]) -> dict[str, Any]:
+def read_options(options: Mapping[str, object]) -> Values:
     """The settings (field name -> value) that a queue was declared with. Raises Refused for an unknown or bad option."""
-    declared: dict[str, Any] = {}
+    declared: Values = {}
     for key, value in options.items():
         if key == AMQP:
             continue

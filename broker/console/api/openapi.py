@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pydantic import TypeAdapter
 
 from . import answers
 from .operations import JSON, OPERATIONS, Operation
 
+#: Of JSON Schema and OpenAPI, as JSON.
+Schema: TypeAlias = dict[str, Any]
 ROOT: Final = "/api/v1"
 #: Says which broker is meant, by its address.
 BROKER: Final = "homing-broker"
@@ -29,13 +31,13 @@ _PROBLEMS: Final = {
 }
 
 
-def document() -> dict[str, Any]:
+def document() -> Schema:
     """Of OpenAPI 3.1. It tells nothing of a broker, and no version but its own."""
     shapes = dict.fromkeys([answers.Problem, *(each.answers for each in OPERATIONS), *(each.asks for each in OPERATIONS)])
     named, schemas = TypeAdapter.json_schemas([(each, "validation", TypeAdapter(each)) for each in shapes], ref_template=_REF)
     schema_of = {shape: named[shape, "validation"] for shape in shapes}
     components = dict(schemas["$defs"])
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Schema] = {}
     for each in OPERATIONS:
         asked = components[_name_of(schema_of[each.asks])]
         paths.setdefault(ROOT + each.path, {})[each.method.lower()] = _operation(each, asked, schema_of[each.answers])
@@ -60,11 +62,11 @@ def document() -> dict[str, Any]:
     }
 
 
-def _name_of(schema: dict[str, Any]) -> str:
+def _name_of(schema: Schema) -> str:
     return str(schema["$ref"]).rpartition("/")[2]
 
 
-def _operation(operation: Operation, asked: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+def _operation(operation: Operation, asked: Schema, answer: Schema) -> Schema:
     in_path = set(re.findall(r"{(\w+)}", operation.path))
     required, fields = asked.get("required", []), asked.get("properties", {})
     in_query = fields.keys() - in_path if operation.method == "GET" else set()
@@ -73,7 +75,7 @@ def _operation(operation: Operation, asked: dict[str, Any], answer: dict[str, An
         for name, schema in fields.items()
         if name in in_path | in_query
     ]
-    found: dict[str, Any] = {"operationId": operation.name, "summary": operation.summary}
+    found: Schema = {"operationId": operation.name, "summary": operation.summary}
     if parameters:
         found["parameters"] = parameters
     if operation.method == "POST" and fields.keys() - in_path:
@@ -85,13 +87,13 @@ def _operation(operation: Operation, asked: dict[str, Any], answer: dict[str, An
         }
         found["requestBody"] = {"required": bool(body["required"]), "content": {JSON: {"schema": body}}}
     problems = {status: {"description": said, "content": _PROBLEM} for status, said in _PROBLEMS.items()}
-    done: dict[str, Any] = {operation.media: {"schema": answer}}
+    done: Schema = {operation.media: {"schema": answer}}
     if operation.streams:
         done = {operation.media: {"schema": {"type": "string", "contentMediaType": JSON, "contentSchema": answer}}}
     return {**found, "responses": {"200": {"description": "Done", "content": done}, **problems}}
 
 
-def _in_address(schema: dict[str, Any]) -> dict[str, Any]:
+def _in_address(schema: Schema) -> Schema:
     """No address has a null: what may be that is left out."""
     some = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     if len(some) != 1:
@@ -102,7 +104,7 @@ def _in_address(schema: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _used(paths: dict[str, Any], components: dict[str, Any]) -> set[str]:
+def _used(paths: Schema, components: Schema) -> set[str]:
     """Which schemas the paths refer to, those within others included: what an operation asks for stands in it."""
     found: set[str] = set()
     waiting: list[Any] = [paths]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from markupsafe import Markup
 from starlette.responses import Response
 
 from ...answers.administration import User
+from ...answers.parts import Properties
 from ..reads import listing
 from ..tables import Column, over, table
 from ..templates import moment
@@ -30,7 +31,7 @@ def _ends(user: User) -> Markup | None:
 
 async def users(visit: Visit) -> Response:
     found, more = await listing(visit.connection, "users", _MOST)
-    rows: list[dict[str, Any]] = [
+    rows: list[Properties] = [
         {"name": each["name"], "source": each["source"], "ends": _ends(each), **grant}
         for each in found
         for grant in each["grants"] or ({"rights": ["nothing"]},)

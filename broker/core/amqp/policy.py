@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ..patterns import Pattern, PatternError, TooSlow, pattern_of
 from ..settings.units import parse_duration_ms, parse_size_bytes
 
+#: RabbitMQ's keys, each checked by its own rule.
+Definition: TypeAlias = Mapping[str, Any]
 QUEUES: Final = "queues"
 EXCHANGES: Final = "exchanges"
 ALL: Final = "all"
@@ -43,7 +45,7 @@ class Policy:
     apply_to: str
     priority: int
     #: RabbitMQ's keys; times in ms, sizes in bytes.
-    definition: Mapping[str, Any]
+    definition: Definition
 
     def matches(self, virtual_host: str, name: str, kind: str) -> bool:
         """Whether it may hold for the queue or exchange (``kind``) of that name. Raises TooSlow."""

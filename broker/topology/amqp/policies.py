@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from homing.journal.declarations import DeclarationRecord, PolicyContent
 
 from ...core.amqp.declared import AMQP, arguments_of, declared_arguments
 from ...core.amqp.keys import key_of
-from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Policy, PolicyError, best, read_policy
+from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Definition, Policy, PolicyError, best, read_policy
 from ...core.amqp.vhost import split, virtual_host_of
 from ...core.memory import Cache
 from ...core.patterns import Pattern, TooSlow
@@ -240,7 +240,7 @@ class PolicyChange:
         self._take()
 
 
-def _known(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def _known(content: Definition) -> Definition:
     definition = content.get("definition")
     if not isinstance(definition, dict):
         return content
@@ -260,7 +260,7 @@ def with_policy(settings: AddressSettings, options: QueueOptions, policy: Policy
     RabbitMQ's rules: of limits and times to live the smaller one holds, in everything else the declaration goes before the policy.
     """
     arguments = declared_arguments(options)
-    definition: Mapping[str, Any] = {} if policy is None else policy.definition
+    definition: Definition = {} if policy is None else policy.definition
     changes = delayed_retries(arguments, definition)
     for key, field in _LIMITS.items():
         if key in definition:
@@ -295,7 +295,7 @@ def fields_of(policy: Policy) -> dict[str, Any]:
 def dead_letter_exchange(queue: Queue) -> tuple[str | None, str | None]:
     """(exchange, routing key) for the queue's dead letters: what it was declared with, else what its policy says; None for neither."""
     arguments = arguments_of(queue)
-    definition: Mapping[str, Any] = queue.policy.definition if queue.policy is not None else {}
+    definition: Definition = queue.policy.definition if queue.policy is not None else {}
     exchange = arguments.get("x-" + _EXCHANGE)
     replaced = arguments.get("x-" + _ROUTING_KEY)
     replaced = None if replaced is None else key_of(replaced)
