@@ -59,6 +59,17 @@ FROM late GROUP BY queue""",
 SELECT queue, target, outcome, count(*), min(settled_at), max(settled_at)
 FROM (SELECT *, unnest(target_queues) AS target FROM {messages} WHERE outcome NOT IN ('succeeded', 'dropped', 'purged')) GROUP BY ALL""",
     ),
+    "journeys": (
+        "way hops messages",
+        """
+WITH ways AS (
+  SELECT message_id, count(*) AS hops, arg_min(queue, sequence)
+         || string_agg(CASE WHEN outcome IN ('moved', 'redriven', 'edited', 'delayed') THEN ' ⇒ ' ELSE ' → ' END
+                       || target_queues[1], '' ORDER BY sequence) AS way
+  FROM {messages} WHERE outcome NOT IN ('succeeded', 'dropped', 'purged') AND len(target_queues) > 0 GROUP BY message_id
+)
+SELECT way, hops, count(*) FROM ways GROUP BY ALL""",
+    ),
     "failed_most": (
         "message_id failed_attempts address queue state last_error_class last_error_text last_failed_at",
         """
