@@ -47,7 +47,7 @@ class SettledReports:
         reference.failed += 1
         recorder.read_report(told.report, queue, ACKNOWLEDGED)
         terms = Terms(queue.settings, None)
-        description = recorder.failed(consumer, terms, [(reference, _GONE)], ACKNOWLEDGED, now_ms)
+        description = recorder.failed(consumer, terms, [(reference, _GONE)], ACKNOWLEDGED, now_ms, delivered=False)
         queue.counts[FAILED] += 1
         faults.failed(queue.name, [reference], description, consumer.client, now_ms)
         faults.ended(reference, False, now_ms)

@@ -233,7 +233,7 @@ class Settlement:
         """What has failed alike is in the open batch, and durable from here on; but for what only goes round, which it returns."""
         state, queue, rounds = self._state, consumer.queue, self._state.going_round
         members = [reference for reference, _ in verdicts]
-        at_once, counted = verdicts, members
+        at_once = verdicts
         round_again: list[MessageReference] = []
         if not queue.keeps_all and (passing := [each for each in members if not each.message.durable]):
             if outcome == "nack" and not reported and _goes_round(terms, verdicts):
@@ -242,13 +242,11 @@ class Settlement:
                     at_once = (
                         [verdict for verdict in verdicts if verdict[0] not in rounds.unwritten] if len(round_again) < len(members) else []
                     )
-                    counted = [reference for reference, _ in at_once]
                     state.recorder.went_round(consumer, round_again, now_ms)
             elif rounds.unwritten:
                 rounds.written(passing)
             if passing:
                 state.references.keep_failed(passing)
-        state.recorder.delivered(queue, counted, now_ms)
         queue.counts[FAILED] += len(members)
         description = state.recorder.failed(consumer, terms, at_once, outcome, now_ms)
         if members and outcome != CLOSED:

@@ -44,7 +44,7 @@ _MOST_TEXT: Final = 256
 _CAUSE: Final = attrgetter("cause")
 #: As plain numbers: places in a list are found sooner by them.
 _WAITING, _DIED, _SUCCEEDED = int(FaultStat.WAITING), int(FaultStat.DIED), int(FaultStat.SUCCEEDED)
-_BACK_DIED, _BACK_SUCCEEDED = int(FaultStat.BACK_DIED), int(FaultStat.BACK_SUCCEEDED)
+_REDRIVEN, _BACK_DIED, _BACK_SUCCEEDED = int(FaultStat.REDRIVEN), int(FaultStat.BACK_DIED), int(FaultStat.BACK_SUCCEEDED)
 
 
 def cause_when_back(cause: int) -> int:
@@ -144,7 +144,7 @@ class FaultGroups:
         if grown := group.grown(len(references), now_ms):
             self.report(FAULT_GROWING, group, grown)
         fault_id = group.fault_id
-        counts = self._changes(not later and any(reference.durable for reference in references)).counts(fault_id, now_ms)
+        counts = self._counts(fault_id << 4, not later and any(reference.durable for reference in references), now_ms)
         counts[FaultStat.FAILURES] += len(references)
         fresh, waiting = fault_id << 4, 0
         for reference in references:
@@ -164,8 +164,9 @@ class FaultGroups:
             if reference.redrive > 0 and reference.failed == 1 and self._alike(before, fault[0]):
                 self._bounced(reference)
             if now != before:
-                self._wait(before, reference.durable, -1, now_ms)
-                self._wait(now, reference.durable, 1, now_ms)
+                durable = reference.durable
+                self._wait(before, durable, -1, self._counts(before, durable, now_ms))
+                self._wait(now, durable, 1, self._counts(now, durable, now_ms))
                 reference.cause = now
         counts[_WAITING] += waiting
         self.waiting[fault_id] += waiting
@@ -187,11 +188,12 @@ class FaultGroups:
                 reference.cause = now
                 numbers[before, reference.durable] += 1
         for (before, durable), number in numbers.items():
+            counts = self._counts(after[before], durable, now_ms)
+            counts[_DIED] += number
             if before and not before & DEATH_BITS:
-                self._wait(before, durable, -number, now_ms)
+                self._wait(before, durable, -number, counts)
                 if before & SENT_BACK:
-                    self._count(before, durable, _BACK_DIED, number, now_ms)
-            self._count(after[before], durable, _DIED, number, now_ms)
+                    counts[_BACK_DIED] += number
 
     def _dead_letter_cause(self, queue: str, reference: MessageReference, reason: str, now_ms: int) -> int:
         """The cause that it has from now on."""
@@ -213,23 +215,24 @@ class FaultGroups:
         group.message_ids = [message_id, *group.message_ids][:_SAMPLES]
         self._note(group)
         why = cause(group.fault_id, reason)
-        self._count(why, True, _DIED, 1, at_ms)
+        self._counts(why, True, at_ms)[_DIED] += 1
         return why
 
     def kept(self, reference: MessageReference, now_ms: int) -> None:
         """One in trouble that was in memory alone is durable from here on."""
         if not reference.cause & DEATH_BITS:
-            self._wait(reference.cause, False, -1, now_ms)
-            self._wait(reference.cause, True, 1, now_ms)
+            counts = self._counts(reference.cause, True, now_ms)
+            self._wait(reference.cause, False, -1, counts)
+            self._wait(reference.cause, True, 1, counts)
 
     def ended(self, reference: MessageReference, succeeded: bool, now_ms: int) -> None:
         """One in trouble leaves its queue for good, acknowledged or otherwise. Dead letters are counted where they are."""
         if not reference.cause & DEATH_BITS:
-            self._wait(reference.cause, reference.durable, -1, now_ms)
+            counts = self._counts(reference.cause, reference.durable, now_ms)
+            self._wait(reference.cause, reference.durable, -1, counts)
             if succeeded:
-                self._count(reference.cause, reference.durable, _SUCCEEDED, 1, now_ms)
-                if reference.cause & SENT_BACK:
-                    self._count(reference.cause, reference.durable, _BACK_SUCCEEDED, 1, now_ms)
+                counts[_SUCCEEDED] += 1
+                counts[_BACK_SUCCEEDED] += bool(reference.cause & SENT_BACK)
 
     def goes_on(self, old: MessageReference, new: MessageReference, back: bool) -> int:
         """The cause that a message has as what it is next; ``back``: it is sent back to where it came from, to be tried again."""
@@ -238,8 +241,9 @@ class FaultGroups:
             return 0
         after = cause_when_back(before) if back else before
         if not after & DEATH_BITS:
-            self._wait(after, new.durable, 1, now_ms)
-            self._count(after, new.durable, FaultStat.REDRIVEN, int(back), now_ms)
+            counts = self._counts(after, new.durable, now_ms)
+            self._wait(after, new.durable, 1, counts)
+            counts[_REDRIVEN] += back
         return after
 
     def cause_in(self, old: MessageReference, new: MessageReference) -> int:
@@ -252,21 +256,20 @@ class FaultGroups:
         """Dead letters were sent back from disk to disk: how many of each cause."""
         for before, number in dead.items():
             if before:
-                self._wait(before, True, number, now_ms)
-                self._count(before, True, FaultStat.REDRIVEN, number, now_ms)
+                counts = self._counts(before, True, now_ms)
+                self._wait(before, True, number, counts)
+                counts[_REDRIVEN] += number
 
-    def _wait(self, cause: int, durable: bool, number: int, now_ms: int) -> None:
-        """So many more wait that failed so."""
-        fault_id = self._there(cause)
+    def _wait(self, cause: int, durable: bool, number: int, counts: list[int]) -> None:
+        """So many more wait that failed so. ``counts``: of its group."""
         if durable:
-            self._changes(True).counts(fault_id, now_ms)[_WAITING] += number
-        (self.waiting if durable else self.in_memory)[fault_id] += number
+            counts[_WAITING] += number
+        (self.waiting if durable else self.in_memory)[self._there(cause)] += number
 
-    def _count(self, cause: int, durable: bool, column: int, number: int, now_ms: int) -> None:
-        self._changes(durable).counts(self._there(cause), now_ms)[column] += number
-
-    def _changes(self, durable: bool) -> FaultChanges:
-        return self._journal.batch.faults() if durable else self._later
+    def _counts(self, cause: int, durable: bool, now_ms: int) -> list[int]:
+        """The row of increments of its group, indexed by FaultStat. What is not durable is on record within a second."""
+        source = self._journal.batch.fault_counts if durable else self._later.counts
+        return source(self._there(cause), now_ms)
 
     def put_on_record(self) -> None:
         """What was counted of messages that are not durable."""

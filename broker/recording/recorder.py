@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from homing.journal.commit.batch import Failures
 from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
     Attempts,
-    EndedEntry,
     MessageRecord,
     OutcomeDetail,
     Outcomes,
@@ -54,9 +54,9 @@ COLUMN_OF_OUTCOME: Final = {
 
 
 _Verdicts = list[tuple[MessageReference, Decision]]
-#: What queue entries have in common -> (message_id, sequence) of each.
-_QueueEntries = dict[tuple[Any, ...], list[tuple[int, int]]]
-_EndedEntries = dict[tuple[Any, ...], list[EndedEntry]]
+#: By what they have in common.
+_FailedAlike = dict[tuple[Any, ...], Attempts]
+_EndedAlike = dict[tuple[Any, ...], Outcomes]
 
 
 class Recorder:
@@ -139,8 +139,7 @@ class Recorder:
                 message.stored += 1
                 records[reference.sequence] = reference_record(reference, record)
         if records:
-            batch.add_fresh(records, size)
-            batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.MOVED_IN] += len(records)
+            batch.moved_in(queue.queue_id, now_ms // _MINUTE_MS, records, size)
         if transient := len(references) - len(records):
             self.transient.add(queue, QueueStat.MOVED_IN, transient, now_ms)
 
@@ -150,10 +149,8 @@ class Recorder:
 
     def arrived(self, queues: Sequence[Queue], arrivals: dict[int, MessageReference], number: int, size: int, now_ms: int) -> None:
         """The plain case of sending: fresh durable references, by sequence, of so many messages of ``size`` in each of these queues."""
-        batch, minute, sent = self._journal.batch, now_ms // _MINUTE_MS, int(QueueStat.SENT)
-        batch.add_arrivals(arrivals, size, arrival_record)
-        for queue in queues:
-            batch.counts(queue.queue_id, minute)[sent] += number
+        queue_ids = [queue.queue_id for queue in queues]
+        self._journal.batch.add_arrivals(queue_ids, now_ms // _MINUTE_MS, number, arrivals, size, arrival_record)
 
     def arrived_on_disk(
         self,
@@ -234,7 +231,7 @@ class Recorder:
         troubled: list[MessageReference] = []
         recorded: list[int] = []
         untried = recorded_ms = transient_ms = tried = 0
-        alike: _EndedEntries = {}
+        alike: _EndedAlike = {}
         for reference in references:
             if not reference.durable:
                 transient_ms += reference.delivered_at_ms or reference.dispatched_at_ms
@@ -250,7 +247,7 @@ class Recorder:
                 recorded_ms += now_ms - (reference.delivered_at_ms or reference.dispatched_at_ms)
                 troubled.append(reference)
                 deliveries = reference.delivery_count + (not reference.counted)
-                self._outcome(reference, deliveries, "succeeded", now_ms, None, (), alike, consumer)
+                self._ended(reference, deliveries, "succeeded", now_ms, None, (), alike, consumer)
             else:
                 first_tries.add(reference.sequence)
                 begun_ms += reference.delivered_at_ms or reference.dispatched_at_ms
@@ -260,7 +257,7 @@ class Recorder:
                 batch.delete_message(message.message_id)
         minute, name = now_ms // _MINUTE_MS, consumer.stats_name if consumer else ""
         if recorded:
-            batch.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms)
+            batch.remove(queue.queue_id, minute, recorded, untried, name, recorded_ms, now_ms, alike.values())
         if first_tries:
             number, held_ms = len(first_tries), now_ms * len(first_tries) - begun_ms
             batch.succeed(queue.queue_id, minute, first_tries, alone, name, held_ms, now_ms)
@@ -283,7 +280,7 @@ class Recorder:
         target_queues = tuple([target.name for target in targets])
         batch, queue_id = self._journal.batch, queue.queue_id
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
-        alike: _EndedEntries = {}
+        alike: _EndedAlike = {}
         gone: list[int] = []
         transient = 0
         for reference in references:
@@ -292,41 +289,42 @@ class Recorder:
                 continue
             gone.append(reference.sequence)
             if always or reference.failed or reference.hops:
-                self._outcome(reference, reference.delivery_count, outcome, now_ms, reason, target_queues, alike)
+                self._ended(reference, reference.delivery_count, outcome, now_ms, reason, target_queues, alike)
             message = reference.message
             message.stored -= 1
             if message.shared and not message.stored:
                 batch.delete_message(message.message_id)
         if gone:
-            batch.delete_all(gone)
-            batch.counts(queue_id, now_ms // _MINUTE_MS)[COLUMN_OF_OUTCOME[outcome]] += len(gone)
+            batch.left(queue_id, now_ms // _MINUTE_MS, COLUMN_OF_OUTCOME[outcome], gone, alike.values())
         if transient:
             self.transient.add(queue, COLUMN_OF_OUTCOME[outcome], transient, now_ms)
 
     def was_over(self, reference: MessageReference, outcome: str, reason: str | None, now_ms: int) -> None:
         """Of one that failed, as was heard when it had left its queue: how that ended is recorded, and counted nowhere."""
         if reference.durable:
-            self._outcome(reference, reference.delivery_count, outcome, now_ms, reason, (), {})
+            ended: _EndedAlike = {}
+            self._ended(reference, reference.delivery_count, outcome, now_ms, reason, (), ended)
+            for each in ended.values():
+                self._journal.batch.outcome(each)
 
-    def _outcome(
-        self,
+    @staticmethod
+    def _ended(
         reference: MessageReference,
         deliveries: int,
         outcome: str,
         now_ms: int,
         reason: str | None,
         target_queues: tuple[str, ...],
-        alike: _EndedEntries,
+        alike: _EndedAlike,
         consumer: Consumer | None = None,
     ) -> None:
-        """``alike``: entries of the same queue that ended in the same way and went to the same queues, as most do."""
+        """Into ``alike``: entries of the same queue that ended in the same way and went to the same queues, as most do."""
         message, failed = reference.message, reference.failed
         name = message_key(reference) if reference.queue.settings.message_key_property else None
         home = home_of(reference) if reference.hops else None
         key = (message.address, failed, deliveries, name, message.producer, home)
-        entries = alike.get(key)
-        if entries is None:
-            entries = alike[key] = []
+        ended = alike.get(key)
+        if ended is None:
             detail = OutcomeDetail(
                 message.address,
                 failed,
@@ -338,14 +336,16 @@ class Recorder:
                 message.producer or None,
                 home,
             )
-            self._journal.batch.outcome(Outcomes(reference.queue.queue_id, now_ms, outcome, detail, entries))
-        entries.append((message.message_id, reference.sequence, message.sent_at_ms, reference.entered_at_ms))
+            ended = alike[key] = Outcomes(reference.queue.queue_id, now_ms, outcome, detail, [])
+        ended.entries.append((message.message_id, reference.sequence, message.sent_at_ms, reference.entered_at_ms))
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int) -> FaultDescription:
+    def failed(
+        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int, delivered: bool = True
+    ) -> FaultDescription:
         """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already, and their
-        report was read (``read_report``). Returns what they failed of.
+        report was read (``read_report``). ``delivered``: they are counted as deliveries here. Returns what they failed of.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
@@ -355,8 +355,8 @@ class Recorder:
         kept_last = limit - limit // 10
         by_key = settings.message_key_property is not None
         # What is recorded of them is the same for most: those that went out together and were tried as often.
-        alike: _QueueEntries = {}
-        last, entries = None, None
+        alike: _FailedAlike = {}
+        last, attempts = None, None
         number = first = failed_ms = 0
         transient: list[MessageReference] = []
         for reference, decision in verdicts:
@@ -377,9 +377,8 @@ class Recorder:
             counted, dispatched_ms, delivered_ms = reference.delivery_count, reference.dispatched_at_ms, reference.delivered_at_ms
             kind = (address, dispatched_ms, delivered_ms, counted, failed, decision, key, message.producer, home)
             if kind != last:
-                last, entries = kind, alike.get(kind)
-            if entries is None:
-                entries = alike[kind] = []
+                last, attempts = kind, alike.get(kind)
+            if attempts is None:
                 detail = AttemptDetail(
                     original_address=address,
                     outcome=outcome,
@@ -400,27 +399,26 @@ class Recorder:
                     home=home,
                     rule=terms.rule.name if terms.rule else None,
                 )
-                batch.attempt(Attempts(queue_id, failed, now_ms, detail, entries))
-            entries.append((message.message_id, sequence))
+                attempts = alike[kind] = Attempts(queue_id, failed, now_ms, detail, [])
+            attempts.entries.append((message.message_id, sequence))
         if number:
-            counts = batch.counts(queue_id, now_ms // _MINUTE_MS)
-            counts[QueueStat.FAILED] += number
-            counts[QueueStat.FAILED_FIRST] += first
-            counts[QueueStat.FAILED_MS] += failed_ms
-            batch.add_consumer_stats(queue_id, now_ms // _MINUTE_MS, consumer.stats_name, [0, 0, number, failed_ms, now_ms, now_ms])
+            numbers = Failures(number if delivered else 0, number, first, failed_ms, now_ms, now_ms)
+            batch.failed(queue_id, consumer.stats_name, alike.values(), numbers)
         if transient:
-            self._transient_failed(consumer, transient, now_ms)
+            self._transient_failed(consumer, transient, now_ms, delivered)
         return self._report.description
 
-    def _transient_failed(self, consumer: Consumer, references: list[MessageReference], now_ms: int) -> None:
+    def _transient_failed(self, consumer: Consumer, references: list[MessageReference], now_ms: int, delivered: bool = True) -> None:
+        queue, number = consumer.queue, len(references)
+        if delivered:
+            self.transient.add(queue, QueueStat.DELIVERED, number, now_ms)
         first, held_ms = sum([each.failed == 1 for each in references]), sum([_held_ms(each, now_ms) for each in references])
-        self.transient.failed(consumer.queue, len(references), first, consumer.stats_name, held_ms, now_ms)
+        self.transient.failed(queue, number, first, consumer.stats_name, held_ms, now_ms)
 
     def went_round(self, consumer: Consumer, references: list[MessageReference], now_ms: int) -> None:
         """As ``failed``, but nothing is written now: they are counted, and of durable ones that is in the journal within a second."""
         durable = [each for each in references if each.durable]
         if transient := [each for each in references if not each.durable]:
-            self.transient.add(consumer.queue, QueueStat.DELIVERED, len(transient), now_ms)
             self._transient_failed(consumer, transient, now_ms)
         if durable:
             row = self._rounds.setdefault((consumer.queue.queue_id, consumer.stats_name), [0, 0, now_ms, now_ms])
@@ -431,11 +429,7 @@ class Recorder:
     def write_rounds(self) -> None:
         """What was only counted of returns."""
         for (queue_id, name), (number, failed_ms, first_ms, last_ms) in self._rounds.items():
-            counts = self._journal.batch.counts(queue_id, last_ms // _MINUTE_MS)
-            counts[QueueStat.DELIVERED] += number
-            counts[QueueStat.FAILED] += number
-            counts[QueueStat.FAILED_MS] += failed_ms
-            self._journal.batch.add_consumer_stats(queue_id, last_ms // _MINUTE_MS, name, [0, 0, number, failed_ms, first_ms, last_ms])
+            self._journal.batch.failed(queue_id, name, (), Failures(number, number, 0, failed_ms, first_ms, last_ms))
         self._rounds.clear()
 
     def read_report(self, report: FailureReport, queue: Queue, outcome: str) -> None:
@@ -443,7 +437,7 @@ class Recorder:
         self._report.read(report, queue.name, queue.settings, outcome)
 
     def delivered(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
-        """The application was given them (and they came back); those that succeeded count this themselves."""
+        """The application was given them, and they came back, which is no failure; others count this themselves."""
         number = sum([reference.durable for reference in references])
         if number:
             self._journal.batch.counts(queue.queue_id, now_ms // _MINUTE_MS)[QueueStat.DELIVERED] += number

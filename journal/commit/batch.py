@@ -13,13 +13,16 @@ Records are handed over: neither they nor the maps and lists inside them may cha
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..contract import Arrival, Attempts, MessageRecord, Outcomes, QueueStat, ReferenceCounts, ReferenceRecord, make
 from .fault_changes import FaultChanges
 from .last_states import LastStates
 
 QUEUE_STATS = len(QueueStat)
+#: As plain numbers: places in a list are found sooner by them.
+_SENT, _MOVED_IN, _DELIVERED = int(QueueStat.SENT), int(QueueStat.MOVED_IN), int(QueueStat.DELIVERED)
+_FAILED, _FAILED_FIRST, _FAILED_MS = int(QueueStat.FAILED), int(QueueStat.FAILED_FIRST), int(QueueStat.FAILED_MS)
 #: Of a small batch.
 SMALL_ROWS: Final = 64
 SMALL_BYTES: Final = 64 << 10
@@ -34,6 +37,18 @@ def _nothing() -> None:
 
 def _no_arrivals(arrival: Any, messages: Mapping[int, MessageRecord]) -> ReferenceRecord:
     raise TypeError(f"{type(arrival).__name__} joined a batch without a way to make its record")
+
+
+class Failures(NamedTuple):
+    """Of one queue and consumer. ``first``: how many failed for the first time; ``failed_ms``: how long they were held together; when the
+    first and the last of them failed."""
+
+    delivered: int
+    failed: int
+    first: int
+    failed_ms: int
+    first_at_ms: int
+    last_at_ms: int
 
 
 class WriteBatch(LastStates):
@@ -164,14 +179,22 @@ class WriteBatch(LastStates):
         self.sources.update(sources)
         self.size += size
 
-    def add_arrivals(self, arrivals: Mapping[int, Arrival], size: int, as_record: AsRecord) -> None:
-        """Adds arrivals, of which there is no record yet. ``as_record`` is always the same function, and is called on any thread."""
-        if not self.touched:
-            self.touch()
+    def add_arrivals(
+        self, queue_ids: Iterable[int], minute: int, number: int, arrivals: Mapping[int, Arrival], size: int, as_record: AsRecord
+    ) -> None:
+        """So many messages were sent to each of the queues: arrivals, of which there is no record yet. ``as_record`` is always the same
+        function, and is called on any thread."""
+        for queue_id in queue_ids:
+            self.counts(queue_id, minute)[_SENT] += number
         self.stores = True
         self.added.update(arrivals)
         self.size += size
         self._as_record = as_record
+
+    def moved_in(self, queue_id: int, minute: int, records: dict[int, ReferenceRecord], size: int) -> None:
+        """Came from other queues, with sequences that never were anywhere before."""
+        self.counts(queue_id, minute)[_MOVED_IN] += len(records)
+        self.add_fresh(records, size)
 
     def spill(self, records: Mapping[int, ReferenceRecord], size: int) -> None:
         """Adds what is on disk for want of memory alone, for which no confirm waits."""
@@ -282,7 +305,15 @@ class WriteBatch(LastStates):
         self.remove(queue_id, minute, sequences, len(sequences), consumer, held_ms, at_ms)
 
     def remove(
-        self, queue_id: int, minute: int, sequences: Collection[int], first_tries: int, consumer: str, held_ms: int, at_ms: int
+        self,
+        queue_id: int,
+        minute: int,
+        sequences: Collection[int],
+        first_tries: int,
+        consumer: str,
+        held_ms: int,
+        at_ms: int,
+        outcomes: Iterable[Outcomes] = (),
     ) -> None:
         """As ``succeed``, but for this batch alone. ``first_tries``: how many of the deliveries were a message's first."""
         counts, number = self.counts(queue_id, minute), len(sequences)
@@ -290,6 +321,7 @@ class WriteBatch(LastStates):
         counts[QueueStat.SUCCEEDED] += number
         counts[QueueStat.FIRST_TRY] += first_tries
         self.add_consumer_stats(queue_id, minute, consumer, [number, held_ms, 0, 0, at_ms, at_ms])
+        self.outcomes += outcomes
         self.delete_all(sequences)
         if self.closed_s and not self.added:
             self._wake()
@@ -320,6 +352,24 @@ class WriteBatch(LastStates):
             self.touch()
         self.messages_deleted.add(message_id)
 
+    def left(self, queue_id: int, minute: int, column: QueueStat, sequences: Collection[int], outcomes: Iterable[Outcomes]) -> None:
+        """Gone otherwise than by an acknowledgement: as the outcomes tell, counted in the column."""
+        self.counts(queue_id, minute)[column] += len(sequences)
+        self.outcomes += outcomes
+        self.delete_all(sequences)
+
+    def failed(self, queue_id: int, consumer: str, attempts: Iterable[Attempts], numbers: Failures) -> None:
+        """Deliveries to ``consumer`` of which these attempts are kept."""
+        delivered, failed, first, failed_ms, first_at_ms, last_at_ms = numbers
+        minute = last_at_ms // 60_000
+        counts = self.counts(queue_id, minute)
+        counts[_DELIVERED] += delivered
+        counts[_FAILED] += failed
+        counts[_FAILED_FIRST] += first
+        counts[_FAILED_MS] += failed_ms
+        self.attempts += attempts
+        self.add_consumer_stats(queue_id, minute, consumer, [0, 0, failed, failed_ms, first_at_ms, last_at_ms])
+
     def attempt(self, attempts: Attempts) -> None:
         if not self.touched:
             self.touch()
@@ -349,6 +399,10 @@ class WriteBatch(LastStates):
         if not self.touched:
             self.touch()
         return self.fault_changes
+
+    def fault_counts(self, fault_id: int, at_ms: int) -> list[int]:
+        """See FaultChanges.counts."""
+        return self.faults().counts(fault_id, at_ms)
 
     def clock(self, now_ms: int) -> None:
         """The broker's time; a restart never begins before the latest one seen here."""

@@ -44,7 +44,7 @@ def arrivals(batch: WriteBatch, *sequences: int) -> None:
         for sequence in sequences
     }
     size = sum(each.message.weight for each in come.values())
-    batch.add_arrivals(come, size, lambda arrival, _: reference(arrival.sequence))
+    batch.add_arrivals((1,), 10, len(come), come, size, lambda arrival, _: reference(arrival.sequence))
 
 
 def test_an_arrival_becomes_a_record_when_it_is_written_changed_or_joins_another_batch() -> None:
