@@ -76,6 +76,9 @@ class Resources:
         #: What the names of each virtual host begin with.
         self.prefixes: set[str] = set()
         self.idle = IdleQueues(state.wake)
+        #: Called with every queue, and every address, that was made, or that routes in another way, too.
+        self.queue_made: list[Callable[[Queue], None]] = []
+        self.address_made: list[Callable[[Address], None]] = []
         #: Called with every queue that was removed.
         self.queue_gone: list[Callable[[Queue], None]] = [state.faults.graves.forget]
         #: Work in steps that nobody waits for.
@@ -99,6 +102,8 @@ class Resources:
         else:
             return address
         state.recorder.address_made(address)
+        for listener in list(self.address_made):
+            listener(address)
         return address
 
     def make_topic(self, name: str) -> None:
@@ -163,6 +168,8 @@ class Resources:
         state.post_office.add_queue(queue)
         self.idle.watch(queue)
         state.recorder.queue_changed(queue)
+        for listener in list(self.queue_made):
+            listener(queue)
         return queue
 
     def make_queue_for(self, name: str, address: str, routing_type: str) -> Queue | None:

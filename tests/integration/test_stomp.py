@@ -94,6 +94,21 @@ def test_a_program_looks_into_a_queue_and_sends_what_is_repeated(broker: Server)
     program.disconnect()
 
 
+def test_a_program_consumes_by_a_pattern_what_is_there_and_what_is_made_later(broker: Server) -> None:
+    listener, program = Listener(), stomp.Connection([stomp_place(broker)])
+    program.set_listener("", listener)
+    program.connect(wait=True)
+    program.send("/queue/wide.a", "0")
+    program.subscribe("/queue/wide.>", id="q", ack="client")
+    program.subscribe("/topic/wide.*", id="t", headers={"receipt": "subscribed"})
+    assert listener.receipts.get(timeout=20) == "subscribed"
+    for destination in ("/queue/wide.b.c", "/topic/wide.d"):
+        program.send(destination, "1")
+    found = {listener.messages.get(timeout=20).headers["destination"] for _ in range(3)}
+    assert found == {"/queue/wide.a", "/queue/wide.b.c", "/topic/wide.d"}
+    program.disconnect()
+
+
 def test_a_session_by_hand_with_the_line_ends_of_others(broker: Server) -> None:
     with socket.create_connection(stomp_place(broker), 20) as typed:
         typed.sendall(b"\r\nSTOMP\r\naccept-version:1.2\r\nhost:anywhere\r\n\r\n\0\n")

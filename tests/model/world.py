@@ -467,6 +467,10 @@ class World:
         for consumer in self._consumers():
             in_use = len(consumer.unsettled) + consumer.returning
             own = consumer.prefetch + consumer.extension - in_use if consumer.prefetch else consumer.pulls
+            shared = consumer.shared
+            if consumer.prefetch and shared is not None and shared.limit:
+                together = [len(each.unsettled) + each.returning for each in self._consumers() if each.shared is shared]
+                own = min(own, shared.limit - sum(together))
             assert consumer.credit == (min(own, consumer.back) if consumer.returning else own)
             assert consumer.returning >= 0
             assert consumer.back >= 0

@@ -112,7 +112,7 @@ def test_the_latest_version_that_both_speak(world: World, accepted: str | None, 
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nack:never\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nselector:a +\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\nbrowser:perhaps\n\n\0",
-        b"CONNECT\n\n\0SUBSCRIBE\ndestination:/topic/a.>\n\n\0",
+        b"CONNECT\n\n\0SEND\ndestination:/topic/a.>\n\n\0",
         b"CONNECT\n\n\0SEND\ndestination:/queue/a,/exchange/b\n\n\0",
         b"CONNECT\n\n\0SUBSCRIBE\ndestination:a\n\n\0SUBSCRIBE\ndestination:a\n\n\0",
         b"CONNECT\n\n\0UNSUBSCRIBE\ndestination:a\n\n\0",
@@ -409,6 +409,54 @@ def test_a_browser_is_shown_what_is_there_and_takes_nothing(world: World) -> Non
     ((_, last, _),) = peer.call("SUBSCRIBE", id="c", destination="/queue/none", browser="true")
     assert last["browser"] == "end"
     assert "none" not in inside.queues(world.broker)
+
+
+def test_a_pattern_is_of_what_there_is_and_of_what_comes(world: World) -> None:
+    peer, sender = Peer(world).log_in(), Peer(world).log_in()
+    sender.call("SEND", b"0", destination="/queue/orders.eu.paid")
+    sender.call("SEND", b"not below", destination="/queue/orders")
+    said = peer.call("SUBSCRIBE", id="q", destination="/queue/orders.>")
+    assert [told["destination"] for _, told, _ in said] == ["/queue/orders.eu.paid"]
+    peer.call("SUBSCRIBE", id="t", destination="/topic/*.eu")
+    peer.call("SUBSCRIBE", id="u", destination="/queue/a,/topic/b.#", selector="n = '1'")
+    for number, name in enumerate(["queue/orders.us", "topic/prices.eu", "topic/prices.us", "topic/b", "queue/a", "queue/b.c"]):
+        sender.call("SEND", b"%d" % number, destination=f"/{name}", n="1")
+    came = {body: (told["subscription"], told["destination"]) for _, told, body in peer.frames()}
+    assert came == {
+        b"0": ("q", "/queue/orders.us"),
+        b"1": ("t", "/topic/prices.eu"),
+        b"3": ("u", "/topic/b"),
+        b"4": ("u", "/queue/a"),
+    }
+    for name in "qtu":
+        peer.call("UNSUBSCRIBE", id=name)
+    sender.call("SEND", b"x", destination="/queue/orders.late")
+    assert peer.frames() == []
+    assert not inside.queues(world.broker)["orders.late"].consumers
+    listeners = world.broker.resources
+    peer.call("SUBSCRIBE", id="q", destination="/queue/orders.>")
+    peer.session.lost()
+    assert (listeners.queue_made, listeners.address_made) == ([], [])
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_all_before_it_is_of_all_queues_of_a_pattern_and_so_is_the_window(world: World, version: str) -> None:
+    peer = Peer(world, version).log_in()
+    peer.call("SUBSCRIBE", id="s", destination="/queue/*", ack="client", **{"activemq.prefetchSize": "4"})
+    said = [each for number in range(6) for each in peer.call("SEND", b"%d" % number, destination=f"/queue/{'ab'[number % 2]}")]
+    assert bodies(said) == [b"0", b"1", b"2", b"3"]
+
+    def ack(told: dict[str, str]) -> list[tuple[str, dict[str, str], bytes]]:
+        name = {"id": told["ack"]} if version == "1.2" else {"message_id": told["message-id"], "subscription": "s"}
+        return peer.call("ACK", **name)
+
+    assert bodies(ack(said[2][1])) == [b"4", b"5"]
+    assert ack(said[2][1]) == ack(said[0][1]) == [], "named already"
+    assert [counts(world, name) for name in "ab"] == [(0, 1), (0, 2)]
+    queue = inside.queues(world.broker)["a"]
+    world.broker.delete_queue(next(iter(inside.connections(world.broker).values())), queue)
+    assert not peer.ended, "the others go on"
+    assert bodies(peer.call("SEND", b"6", destination="/queue/a")) == [b"6"]
 
 
 def test_a_durable_subscription_waits_for_its_program_until_that_ends_it(world: World) -> None:

@@ -29,12 +29,26 @@ class Destination(NamedTuple):
     name: str
     #: ``topic``: each subscription gets all; ``temporary``: a queue of the connection's own.
     kind: str
+    #: The name has wildcards, as ActiveMQ or Artemis write them.
+    pattern: bool = False
+
+    @property
+    def text(self) -> str:
+        """As a MESSAGE says it."""
+        return f"/{self.kind}/{self.name}"
 
 
-def read_destination(text: str, routing: str | None = None) -> Destination:
-    """``routing``: how Artemis's clients say beside it what kind it is. Raises Refused."""
-    if not _WILDCARDS.isdisjoint(text.rpartition("/")[2].split(".")):
-        raise Refused("not-supported", f"wildcards are not understood here: {text[:80]!r}", "name each destination by itself")
+def read_destination(text: str, routing: str | None = None, patterns: bool = False) -> Destination:
+    """``routing``: how Artemis's clients say beside it what kind it is; ``patterns``: it may be one. Raises Refused."""
+    found = _read(text, routing)
+    if _WILDCARDS.isdisjoint(found.name.split(".")):
+        return found
+    if not patterns:
+        raise Refused("not-supported", f"wildcards are for SUBSCRIBE: {text[:80]!r}", "name each destination by itself")
+    return found._replace(pattern=True)
+
+
+def _read(text: str, routing: str | None) -> Destination:
     for prefix, kind in _KINDS.items():
         if text.startswith(prefix) and len(text) > len(prefix):
             return Destination(text[len(prefix) :], kind)
@@ -46,9 +60,9 @@ def read_destination(text: str, routing: str | None = None) -> Destination:
     return Destination(text, QUEUE if routing is None else _ROUTING[routing.upper()])
 
 
-def read_destinations(text: str, routing: str | None = None) -> tuple[Destination, ...]:
-    """Of a message, which may be for several: ``/queue/a,/topic/b``. Raises Refused."""
+def read_destinations(text: str, routing: str | None = None, patterns: bool = False) -> tuple[Destination, ...]:
+    """Of what may be several: ``/queue/a,/topic/b``. Raises Refused."""
     parts = text.split(",")
     if len(parts) > _MOST_PARTS:
-        raise Refused("invalid-destination", f"a message is for at most {_MOST_PARTS} destinations", "send it again, for the others")
-    return tuple(read_destination(part.strip(), routing) for part in parts)
+        raise Refused("invalid-destination", f"a frame names at most {_MOST_PARTS} destinations", "send another one for the others")
+    return tuple(read_destination(part.strip(), routing, patterns) for part in parts)

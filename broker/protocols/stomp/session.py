@@ -42,7 +42,8 @@ from .login import heartbeats, spoken
 from .message_mapping import LONGEST_NAME, Sent, flag, name_of, read_nack, read_send
 from .options import StompOptions
 from .sends import Sends
-from .subscriptions import AUTO, Subscriptions
+from .subscription import AUTO
+from .subscriptions import Subscriptions
 from .transactions import Transactions
 
 log = logging.getLogger("homing")
@@ -367,6 +368,7 @@ class StompSession:
         if connection is None or not connection.open:
             return
         queues = self._subscriptions.queues()
+        self._subscriptions.close()
         self._broker.disconnect(connection, lost, counts)
         self._ways.clear()
         self._transactions.clear()
@@ -479,7 +481,7 @@ class StompSession:
         if subscription is None or self._ended:
             return
         self._output.write(subscription.frames(references))
-        if subscription.mode == AUTO:
+        if subscription.whole.mode == AUTO:
             self._broker.settlement.acknowledge(consumer, references)
         else:
             consumer.delivered(references[-1].tag, self._broker.now_ms())
@@ -494,7 +496,8 @@ class StompSession:
         """Nobody pulls here."""
 
     def cancelled(self, consumer: Consumer, code: str, message: str, fix: str) -> None:
-        self._fail(Refused(code, message, fix))
+        if not self._subscriptions.cancelled(consumer):
+            self._fail(Refused(code, message, fix))
 
     def not_held(self, consumer: Consumer, tags: list[int]) -> None:
         """What timed out is with others again; a late acknowledgement of it is passed over."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any, Final
 
@@ -14,10 +15,13 @@ from ..failures import failure_of
 from ..output import Output
 from .browser import Browser
 from .codec import Headers, header_line
-from .destinations import TEMPORARY, TOPIC, Destination, read_destination
-from .message_mapping import LONGEST_NAME, flag, message_frames, number
+from .destinations import TEMPORARY, TOPIC, Destination, read_destination, read_destinations
+from .message_mapping import LONGEST_NAME, flag, number
+from .patterns import Watch
+from .subscription import AUTO, CLIENT, INDIVIDUAL, Named, Part, Subscription
 
-AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
+log = logging.getLogger("homing")
+
 _MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
 #: As many as come.
 _NO_LIMIT: Final = 1 << 30
@@ -31,46 +35,10 @@ _MOST_TEMPORARY: Final = 1000
 #: What the acknowledgement of a delivery names: the subscription and its tag, both our numbers; before STOMP 1.2 its message.
 _IDS: Final = re.compile(rb"(?:[0-9]{1,19}-[0-9]{1,19}\0)+")
 _MESSAGES: Final = re.compile(rb"(?:[0-9]{1,19}\0)+")
-#: Ids of settled deliveries that are not worth a look.
-_FEW_IDS: Final = 100
-
-#: Deliveries of one consumer that an ACK or a NACK names, the latest last.
-Named = tuple[Consumer, list[MessageReference]]
-
-
-class Subscription:
-    """``keeps_ids``: before STOMP 1.2 deliveries are named by the number of their message."""
-
-    def __init__(self, consumer: Consumer, subscription: str, destination: str, mode: str, version: str) -> None:
-        self.consumer = consumer
-        self.mode = mode
-        self.destination = destination
-        self._version = version
-        self._lines = header_line("subscription", subscription, version) + header_line("destination", destination, version)
-        self._keeps_ids = version != "1.2" and mode != AUTO
-        self._shows_ack = version == "1.2" and mode != AUTO
-        #: Number of the message -> tag of the delivery.
-        self.tags: dict[int, int] = {}
-        #: Every tag up to this one was named by a cumulative ACK or NACK, and need not be looked for again.
-        self.named_up_to = 0
-
-    def frames(self, references: list[MessageReference]) -> bytes:
-        """These deliveries, one MESSAGE each."""
-        if self._keeps_ids:
-            if len(self.tags) > 2 * len(self.consumer.unsettled) + _FEW_IDS:
-                self.tags = {message: tag for message, tag in self.tags.items() if tag in self.consumer.unsettled}
-            self.tags.update([(reference.message.message_id, reference.tag) for reference in references])
-        return message_frames(self._lines, references, self._version, self.consumer.number if self._shows_ack else None)
-
-    def named(self, tags: list[int]) -> list[MessageReference]:
-        """What acknowledgements of these deliveries are about: they alone, or with all before. What is not held any more is left out."""
-        unsettled, wanted = self.consumer.unsettled, tags
-        if self.mode == CLIENT:
-            last = max(tags)
-            span = range(self.named_up_to + 1, last + 1)
-            self.named_up_to = max(self.named_up_to, last)
-            wanted = [*span] if len(span) <= 2 * len(unsettled) else [each for each in unsettled if each in span]
-        return [reference for each in wanted if (reference := unsettled.get(each)) is not None]
+#: Queues that a pattern stands for; those made later are left out.
+_MOST_MATCHED: Final = 1000
+#: Subscriptions of one connection that look at everything that is made.
+_MOST_WATCHES: Final = 20
 
 
 class Subscriptions:
@@ -83,8 +51,9 @@ class Subscriptions:
         #: By the client's id; those it has ended are gone from here.
         self._by_id: dict[str, Subscription] = {}
         self._browsers: dict[str, Browser] = {}
+        self._watches: dict[str, Watch] = {}
         #: By the broker's number, as long as anything of theirs is held.
-        self._by_number: dict[int, Subscription] = {}
+        self._by_number: dict[int, Part] = {}
         self._last = 0
         self._acknowledged: dict[Consumer, dict[int, MessageReference]] = {}
         #: The client's name for a temporary queue -> the queue's.
@@ -107,8 +76,49 @@ class Subscriptions:
         mode = headers.get("ack", AUTO)
         if mode not in _MODES:
             raise Refused("invalid-header", f"ack: {mode[:32]!r} is no way to acknowledge", f"use {', '.join(_MODES)}")
-        consumer = self._consumer(read_destination(text, headers.get("subscription-type")), headers)
-        self._by_id[subscription] = self._by_number[consumer.number] = Subscription(consumer, subscription, text, mode, self._version)
+        wanted = read_destinations(text, headers.get("subscription-type"), patterns=True)
+        options = self._options(headers)
+        prefetch = options.get("prefetch", self._broker.settings_of(self._prefix + wanted[0].name).consumer_prefetch) % _NO_LIMIT
+        made = Subscription(subscription, text, mode, self._version, wanted, prefetch)
+        if made.patterns and len(self._watches) >= _MOST_WATCHES:
+            raise Refused(
+                "too-many-subscriptions", f"{_MOST_WATCHES} have wildcards", "name several destinations in one, separated by commas"
+            )
+        if not made.is_one and options["durable"] is not None:
+            raise Refused("not-supported", "a durable subscription is to one topic", "use another one for each")
+        if made.window is not None:
+            options["prefetch"] = _NO_LIMIT
+        self._by_id[subscription] = made
+        for each in wanted:
+            if not each.pattern:
+                self._join(made, each, options)
+        if made.patterns:
+            self._watch(made, options)
+
+    def _watch(self, subscription: Subscription, options: dict[str, Any]) -> None:
+        """What its patterns match is consumed, also what is made later."""
+
+        def found(destination: Destination) -> None:
+            if destination.text in subscription.parts:
+                return
+            try:
+                if len(subscription.parts) >= _MOST_MATCHED:
+                    raise Refused("too-many-consumers", f"a pattern is for at most {_MOST_MATCHED} destinations", "write a narrower one")
+                self._join(subscription, destination, options)
+            except Refused as refusal:
+                log.info("pattern-left-out: STOMP connection %s does not get %s: %s", self._connection.name, destination.text, refusal)
+
+        watch = self._watches[subscription.name] = Watch(self._broker, self._prefix, subscription.patterns, found)
+        watch.begin()
+
+    def _join(self, subscription: Subscription, destination: Destination, options: dict[str, Any]) -> None:
+        """Raises Refused."""
+        self._last += 1
+        name = self.temporary(destination.name) if destination.kind == TEMPORARY else self._prefix + destination.name
+        make = self._broker.subscribe_topic if destination.kind == TOPIC else self._broker.subscribe
+        consumer = make(self._connection, self._last, name, options)
+        text = subscription.text if subscription.is_one else destination.text
+        self._by_number[consumer.number] = subscription.add(destination.text, consumer, text)
 
     def browse(self, headers: Headers, output: Output) -> Browser:
         """Raises Refused."""
@@ -133,20 +143,18 @@ class Subscriptions:
             raise Refused("too-many-subscriptions", f"{_MOST_BROWSERS} browsers are open here", "end them with UNSUBSCRIBE")
         return subscription
 
-    def _consumer(self, destination: Destination, headers: Headers) -> Consumer:
-        self._last += 1
+    def _options(self, headers: Headers) -> dict[str, Any]:
+        """Raises Refused."""
         options: dict[str, Any] = {
             "selector": headers.get("selector"),
             "priority": number(headers, "activemq.priority", number(headers, "x-priority", 0, 255), 255),
             "waits": flag(headers, "activemq.exclusive", False),
+            "durable": self._durable(headers),
+            "most_waiting": _most_waiting(headers),
         }
         if (prefetch := _prefetch(headers)) is not None:
             options["prefetch"] = prefetch
-        if destination.kind == TOPIC:
-            options |= {"durable": self._durable(headers), "most_waiting": _most_waiting(headers)}
-            return self._broker.subscribe_topic(self._connection, self._last, self._prefix + destination.name, options)
-        name = self.temporary(destination.name) if destination.kind == TEMPORARY else self._prefix + destination.name
-        return self._broker.subscribe(self._connection, self._last, name, options)
+        return options
 
     def _durable(self, headers: Headers) -> str | None:
         """The queue of a durable subscription; None: it is none. Raises Refused."""
@@ -170,13 +178,30 @@ class Subscriptions:
             raise Refused("no-such-subscription", f"there is no subscription {subscription[:80]!r}", "name the id of one that is open")
         if ended is None:
             return
-        consumer = ended.consumer
-        if consumer.open:
-            self._broker.unsubscribe(self._connection, consumer, keep_delivered=True)
-        self._drop_if_over(consumer)
-        self._broker.consumers_gone([consumer.queue])
+        if (watch := self._watches.pop(subscription, None)) is not None:
+            watch.end()
+        for part in ended.parts.values():
+            if part.consumer.open:
+                self._broker.unsubscribe(self._connection, part.consumer, keep_delivered=True)
+            self._settled(part.consumer)
+        self._broker.consumers_gone([part.consumer.queue for part in ended.parts.values()])
 
-    def of(self, consumer: Consumer) -> Subscription | None:
+    def cancelled(self, consumer: Consumer) -> bool:
+        """Its queue is gone; whether what it is part of goes on."""
+        part = self._by_number.get(consumer.number)
+        if part is None or not part.whole.patterns:
+            return False
+        part.whole.remove(part)
+        self._settled(consumer)
+        return True
+
+    def close(self) -> None:
+        """The connection has ended."""
+        for watch in self._watches.values():
+            watch.end()
+        self._watches.clear()
+
+    def of(self, consumer: Consumer) -> Part | None:
         return self._by_number.get(consumer.number)
 
     # -- settling ----------------------------------------------------------------------------------------------------
@@ -188,23 +213,22 @@ class Subscriptions:
         header = "id" if self._version == "1.2" else "message-id"
         said = [headers.get(header, "").encode()] if said is None else said
         by_header = self._by_ack if header == "id" else self._by_message
-        found = [(each.consumer, each.named(tags)) for each, tags in by_header(headers, said) if each.mode != AUTO]
-        return [each for each in found if each[1]]
+        return [found for part, tags in by_header(headers, said) if part.whole.mode != AUTO for found in part.named(tags)]
 
-    def _by_ack(self, headers: Headers, said: list[bytes]) -> list[tuple[Subscription, list[int]]]:
+    def _by_ack(self, headers: Headers, said: list[bytes]) -> list[tuple[Part, list[int]]]:
         numbers = _numbers(_IDS, "id", said)
         firsts, tags = numbers[::2], numbers[1::2]
         found = []
         for first in dict.fromkeys(firsts):
-            subscription = self._by_number.get(first)
+            part = self._by_number.get(first)
             own = [tag for number, tag in zip(firsts, tags, strict=True) if number == first]
-            if first > self._last or (subscription is not None and max(own) >= subscription.consumer.next_tag):
+            if first > self._last or (part is not None and max(own) >= part.consumer.next_tag):
                 raise _unknown("id", said)
-            if subscription is not None:
-                found.append((subscription, own))
+            if part is not None:
+                found.append((part, own))
         return found
 
-    def _by_message(self, headers: Headers, said: list[bytes]) -> list[tuple[Subscription, list[int]]]:
+    def _by_message(self, headers: Headers, said: list[bytes]) -> list[tuple[Part, list[int]]]:
         """STOMP 1.0 need not say of which subscription, 1.1 does."""
         subscription, numbers = headers.get("subscription"), _numbers(_MESSAGES, "message-id", said)
         if subscription is None and self._version == "1.1":
@@ -212,7 +236,7 @@ class Subscriptions:
         named = self._by_id.get(subscription) if subscription is not None else None
         found = []
         # Without a name, or of one that has ended: whichever it was.
-        for each in self._by_number.values() if named is None else (named,):
+        for each in (self._by_number if named is None else named.parts).values():
             if tags := [tag for number in numbers if (tag := each.tags.get(number)) is not None]:
                 found.append((each, tags))
                 numbers = [number for number in numbers if number not in each.tags]
@@ -227,27 +251,33 @@ class Subscriptions:
         acknowledged, self._acknowledged = self._acknowledged, {}
         for consumer, references in acknowledged.items():
             self._broker.settlement.acknowledge(consumer, list(references.values()))
-            self._drop_if_over(consumer)
+            self._settled(consumer)
 
     def fail(self, named: Named, report: Any) -> None:
         """Several have failed because of one of them, nobody knows which: none of them is dead-lettered for that (semantics.md, 5)."""
         consumer, references = named
         self._broker.settlement.fail(consumer, references, failure_of(report), "nack", report, apply_limit=len(references) == 1)
-        self._drop_if_over(consumer)
+        self._settled(consumer)
 
     def rolled_back(self) -> None:
         """What was named in a transaction may be named again."""
-        for each in self._by_number.values():
-            each.named_up_to = 0
+        for part in self._by_number.values():
+            part.named_up_to = 0
+        for each in self._by_id.values():
+            each.rolled_back()
 
-    def _drop_if_over(self, consumer: Consumer) -> None:
+    def _settled(self, consumer: Consumer) -> None:
+        """Something of the consumer's was settled: a closed one may go, a shared window has room again."""
+        part = self._by_number.get(consumer.number)
         if not consumer.open and not consumer.unsettled:
             self._by_number.pop(consumer.number, None)
             self._connection.retired.pop(consumer.number, None)
+        if part is not None and part.whole.window is not None:
+            self._broker.offer_room(part.whole.window)
 
     def queues(self) -> list[Any]:
         """Those that are consumed."""
-        return [each.consumer.queue for each in self._by_id.values()]
+        return [part.consumer.queue for each in self._by_id.values() for part in each.parts.values()]
 
 
 def _prefetch(headers: Headers) -> int | None:

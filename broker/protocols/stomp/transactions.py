@@ -10,7 +10,8 @@ from ...core.producer import Producer
 from ...errors import Refused
 from .codec import Headers
 from .message_mapping import Sent, name_of
-from .subscriptions import Named, Subscriptions
+from .subscription import Named
+from .subscriptions import Subscriptions
 
 _MOST: Final = 1000
 _MOST_FAILED: Final = 10_000
