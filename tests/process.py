@@ -62,6 +62,8 @@ class Server:
         self.ahead_s = 0.0
         #: What is run, and what runs it; anything but the broker by itself is started from nothing.
         self.module, self.runner = "homing", list[str]()
+        #: From nothing in any case: what is measured does not look at each of its transitions (tests.transitions).
+        self.measured = False
         self.process: subprocess.Popen[str] | fork_server.Forked | None = None
         self.ready: dict[str, Any] = {}
         self._port = 0
@@ -114,7 +116,7 @@ class Server:
         return self
 
     def _run(self, arguments: list[str], log: IO[str]) -> subprocess.Popen[str] | fork_server.Forked:
-        if self.module == "homing" and not self.runner:
+        if self.module == "homing" and not self.runner and not self.measured:
             return fork_server.start(arguments, ROOT, stdin=subprocess.DEVNULL, stdout=None, stderr=log, ahead_s=self.ahead_s)
         command = [*self.runner, sys.executable, "-m", self.module, *arguments]
         return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -78,7 +78,9 @@ class Neighbour:
 
 def crowd(attack: Attack, seconds: float, directory: Path, config: dict[str, Any] | None = None) -> Seen:
     """One attack, watched for so long, or until it is through."""
-    server = Server(directory, {"native": {"port": 0}, "amqp": {"port": 0}, "http": {"port": 0}, **(config or {})}).start()
+    server = Server(directory, {"native": {"port": 0}, "amqp": {"port": 0}, "http": {"port": 0}, **(config or {})})
+    server.measured = True
+    server.start()
     try:
         attack.prepare(server)
         neighbour = Neighbour(server.url)
