@@ -370,11 +370,6 @@ class WriteBatch(LastStates):
         self.attempts += attempts
         self.add_consumer_stats(queue_id, minute, consumer, [0, 0, failed, failed_ms, first_at_ms, last_at_ms])
 
-    def attempt(self, attempts: Attempts) -> None:
-        if not self.touched:
-            self.touch()
-        self.attempts.append(attempts)
-
     def delete_attempt(self, message_id: int, sequence: int, attempt: int) -> None:
         if not self.touched:
             self.touch()

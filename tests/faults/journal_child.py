@@ -15,7 +15,7 @@ from pathlib import Path
 from homing.journal.contract import QueueStat
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
-from tests.unit.journal_support import attempt, counted, message, queue, reference
+from tests.unit.journal_support import attempt, counted, keep_attempt, message, queue, reference
 
 PER_STEP = 5
 SETTLED_OF_STEP = 3
@@ -53,7 +53,7 @@ def append(journal: Journal, step: int, body_bytes: int) -> None:
     if step > 1:
         failed = sequences_of(step - 1)[-1]
         batch.change([failed], counted(failed=step))
-        batch.attempt(attempt(failed, failed, step))
+        keep_attempt(batch, attempt(failed, failed, step))
     if step > 2:
         for sequence in sequences_of(step - 2)[:SETTLED_OF_STEP]:
             batch.delete_all((sequence,))

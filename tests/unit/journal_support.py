@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, cast
 
+from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import (
     AttemptDetail,
     Attempts,
@@ -72,6 +73,13 @@ def attempt(message_id: int, sequence: int, number: int, at_ms: int = NOW_MS, **
         "redeliver", "abc", {"error_type": "Timeout", "error_text": "no answer"},
     )._replace(**fields)  # fmt: skip
     return Attempts(1, number, at_ms, detail, [(message_id, sequence)])
+
+
+def keep_attempt(batch: WriteBatch, attempts: Attempts) -> None:
+    """The record alone, without the counts that ``WriteBatch.failed`` has beside it."""
+    if not batch.touched:
+        batch.touch()
+    batch.attempts.append(attempts)
 
 
 def outcome(message_id: int, sequence: int, at_ms: int = NOW_MS, **fields: Any) -> Outcomes:

@@ -28,6 +28,7 @@ from tests.unit.journal_support import (
     attempt,
     counted,
     hop,
+    keep_attempt,
     message,
     opened,
     outcome,
@@ -244,7 +245,7 @@ async def test_what_was_consumed_before_it_was_written_is_not_written(tmp_path: 
             send(journal, sequence)
             settle(journal, sequence)
         journal.batch.duplicate("orders", "kept")
-        journal.batch.attempt(attempt(5, 5, 1))
+        keep_attempt(journal.batch, attempt(5, 5, 1))
         await journal.flush()
         statistics = journal.statistics
         assert (statistics.references_added, statistics.references_deleted, statistics.references_elided) == (0, 0, 100)
@@ -300,7 +301,7 @@ async def test_attempts_that_are_alike_are_a_row_each_and_one_deleted_before_it_
     async with opened(tmp_path) as (journal, _):
         several = attempt(1, 1, 1)._replace(entries=[(number, number) for number in range(1, 6)])
         journal.batch.delete_attempt(5, 5, 1)  # what is said after it counts
-        journal.batch.attempt(several)
+        keep_attempt(journal.batch, several)
         journal.batch.delete_attempt(2, 2, 1)
         journal.batch.delete_attempt(3, 3, 7)  # of another number
         await journal.flush()

@@ -14,7 +14,7 @@ from homing.journal.journal import Journal
 from homing.journal.migrations import VERSION
 from homing.journal.read.check import check
 from homing.journal.read.queries import JournalReader
-from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, queue, reference, send, settle
+from tests.unit.journal_support import NOW_MS, attempt, hop, keep_attempt, message, opened, outcome, queue, reference, send, settle
 
 
 async def _a_life(journal: Journal) -> None:
@@ -28,7 +28,7 @@ async def _a_life(journal: Journal) -> None:
     send(journal, 4, 2, of=message(3), shared=True)
     await journal.flush()
     for number in (1, 2):
-        journal.batch.attempt(attempt(1, 1, number, NOW_MS + number))
+        keep_attempt(journal.batch, attempt(1, 1, number, NOW_MS + number))
     journal.batch.delete_all((1,))
     journal.batch.counts(1, 1)[QueueStat.DEAD_LETTERED] += 1
     journal.batch.outcome(outcome(1, 1, NOW_MS + 3, outcome="dead-lettered"))

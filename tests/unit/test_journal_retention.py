@@ -14,7 +14,7 @@ from homing.journal.contract import AddressRecord, PolicyRecord, QueueStat
 from homing.journal.journal import Journal
 from homing.journal.read.check import check
 from homing.journal.read.queries import JournalReader
-from tests.unit.journal_support import NOW_MS, attempt, hop, message, opened, outcome, query, queue, reference, send, settle
+from tests.unit.journal_support import NOW_MS, attempt, hop, keep_attempt, message, opened, outcome, query, queue, reference, send, settle
 
 DAY_MS = 86_400_000
 
@@ -70,9 +70,9 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
         journal.batch.add(reference(2_001, of=message(2_000), hops=[hop(2_000)]))
         journal.batch.add(reference(3_001, of=message(3_000), shared=True))
         for message_id in (1_000, 2_000, 3_000, *range(1, 41)):
-            journal.batch.attempt(attempt(message_id, message_id, 1))
+            keep_attempt(journal.batch, attempt(message_id, message_id, 1))
             journal.batch.outcome(outcome(message_id, message_id))
-        journal.batch.attempt(attempt(41, 41, 1, NOW_MS + 7 * DAY_MS))
+        keep_attempt(journal.batch, attempt(41, 41, 1, NOW_MS + 7 * DAY_MS))
         journal.batch.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
         await _sweep(journal)
@@ -90,7 +90,7 @@ async def test_what_attempts_share_goes_with_the_last_of_them(tmp_path: Path) ->
         journal.batch.queue(queue())
         send(journal, 1_000)
         together = [*range(1, 31), 1_000]
-        journal.batch.attempt(attempt(0, 0, 1)._replace(entries=[(number, number) for number in together]))
+        keep_attempt(journal.batch, attempt(0, 0, 1)._replace(entries=[(number, number) for number in together]))
         journal.batch.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
         await _sweep(journal)
@@ -108,7 +108,7 @@ async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> No
     async with opened(tmp_path, history_max_bytes=3_000) as (journal, _):
         for at in range(1, 5):
             entries = [(number, number) for number in range(100 * at, 100 * at + 35)]
-            journal.batch.attempt(attempt(0, 0, 1, NOW_MS + at)._replace(entries=entries))
+            keep_attempt(journal.batch, attempt(0, 0, 1, NOW_MS + at)._replace(entries=entries))
         await journal.flush()
         await _sweep(journal)
         kept, counted = _history_bytes(tmp_path)
@@ -121,7 +121,7 @@ async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> No
 async def test_history_above_its_size_loses_the_oldest_first(tmp_path: Path) -> None:
     async with opened(tmp_path, history_max_bytes=4_000) as (journal, _):
         for number in range(1, 101):
-            journal.batch.attempt(attempt(number, number, 1, NOW_MS + number))
+            keep_attempt(journal.batch, attempt(number, number, 1, NOW_MS + number))
             journal.batch.outcome(outcome(number, number, NOW_MS + number))
         await journal.flush()
         await _sweep(journal)
@@ -138,7 +138,7 @@ async def test_history_above_its_size_loses_the_oldest_first(tmp_path: Path) -> 
 async def test_the_size_survives_a_restart_and_deleted_attempts(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for number in range(1, 31):
-            journal.batch.attempt(attempt(1, 1, number))
+            keep_attempt(journal.batch, attempt(1, 1, number))
         await journal.flush()
         for number in range(11, 21):
             journal.batch.delete_attempt(1, 1, number)
@@ -153,7 +153,7 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
     far = [1, 2, 1_500, 1_501, 9_000]
     async with opened(tmp_path) as (journal, _):
         for number in (1, 2):
-            journal.batch.attempt(attempt(0, 0, number)._replace(entries=[(message_id, 7 * message_id) for message_id in far]))
+            keep_attempt(journal.batch, attempt(0, 0, number)._replace(entries=[(message_id, 7 * message_id) for message_id in far]))
         await journal.flush()
         assert query(tmp_path, "SELECT first_message, last_message FROM failure WHERE attempt = 2") == [(1, 2), (1500, 1501), (9000, 9000)]
         for message_id in (2, 1_500, 1_501, 9_000):
@@ -170,7 +170,7 @@ async def test_attempts_that_share_a_row_are_deleted_one_by_one(tmp_path: Path) 
 async def test_a_damaged_row_of_history_hurts_nobody(tmp_path: Path) -> None:
     async with opened(tmp_path) as (journal, _):
         for number in (1, 2):
-            journal.batch.attempt(attempt(0, 0, number)._replace(entries=[(1, 1), (2, 2)]))
+            keep_attempt(journal.batch, attempt(0, 0, number)._replace(entries=[(1, 1), (2, 2)]))
         journal.batch.outcome(outcome(1, 1))
         await journal.flush()
         for table, entries in (("failure", "[[1,1],[2"), ("outcome", "{")):
@@ -365,7 +365,7 @@ async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: 
                 journal.batch.counts(queue_id, ended_ms // 60_000)[QueueStat.SENT] += 1
             if queue_id % 10 == 1:
                 journal.batch.counts(queue_id, ended_ms // 60_000)[QueueStat.FAILED] += 1
-                journal.batch.attempt(attempt(queue_id, queue_id, 1, ended_ms)._replace(queue_id=queue_id))
+                keep_attempt(journal.batch, attempt(queue_id, queue_id, 1, ended_ms)._replace(queue_id=queue_id))
         journal.batch.clock(NOW_MS + 10_000_000)
         await journal.flush()
         await _sweep(journal)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.scheduler import COMPANY_S, MOST_IN_COMPANY, MOST_PATIENCE_S, PATIENCE_S, CommitScheduler
 from homing.journal.contract import QueueStat
-from tests.unit.journal_support import attempt, counted, message, reference
+from tests.unit.journal_support import attempt, counted, keep_attempt, message, reference
 
 STEP_S = 0.001
 Operation = tuple[str, int]
@@ -35,7 +35,7 @@ def apply(batch: WriteBatch, operation: Operation) -> None:
         case "delete-message":
             batch.delete_message(number)
         case "attempt":
-            batch.attempt(attempt(number, number, 1))
+            keep_attempt(batch, attempt(number, number, 1))
         case "delete-attempt":
             batch.delete_attempt(number, number, 1)
         case "count":

@@ -20,7 +20,7 @@ from typing import Any
 from homing.journal.contract import QueueStat, ReferenceRecord
 from homing.journal.journal import Journal, JournalOptions
 from tests.faults.power_loss.recording import ROOT, Claims, Recording
-from tests.unit.journal_support import attempt, counted, hop, message, outcome, queue, reference
+from tests.unit.journal_support import attempt, counted, hop, keep_attempt, message, outcome, queue, reference
 
 ORDERS, DEAD, RESULTS, LEFT, RIGHT = range(1, 6)
 NAMES = {ORDERS: "orders", DEAD: "DLQ.orders", RESULTS: "results", LEFT: "left", RIGHT: "right"}
@@ -77,7 +77,7 @@ class Workload:
         found = self._here[key] = self._here[key]._replace(delivery_count=count, failed=count)
         self._claim(0, counts={key: count})
         self.journal.batch.change([found.sequence], counted(delivery_count=count, failed=count))
-        self.journal.batch.attempt(attempt(found.message.message_id, found.sequence, count))
+        keep_attempt(self.journal.batch, attempt(found.message.message_id, found.sequence, count))
         self._count(ORDERS, QueueStat.FAILED)
 
     def _dead_letter(self, orders: list[str]) -> None:
