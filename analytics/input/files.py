@@ -201,6 +201,12 @@ class ArrowFiles(Files):
             fix = "Name a path of this machine's, or of file:, s3a:, gs:, abfs: or hdfs:."
             raise AnalyticsError("no-connector", f"pyarrow cannot reach {path}.", fix) from error
 
+    def _to_make(self, path: str) -> tuple[Any, str]:
+        """As ``_at``; its directory is there."""
+        file_system, place = self._at(path)
+        file_system.create_dir(place.rpartition("/")[0] or ".", recursive=True)
+        return file_system, place
+
     def _infos(self, path: str) -> list[Any]:
         from pyarrow.fs import FileSelector
 
@@ -231,16 +237,14 @@ class ArrowFiles(Files):
             return str(stream.read().decode("utf-8"))
 
     def write_text(self, path: str, text: str) -> None:
-        file_system, place = self._at(path)
-        file_system.create_dir(place.rpartition("/")[0] or ".", recursive=True)
+        file_system, place = self._to_make(path)
         with file_system.open_output_stream(place) as stream:
             stream.write(text.encode())
 
     def put(self, local: str, path: str) -> None:
         from pyarrow.fs import LocalFileSystem, copy_files
 
-        file_system, place = self._at(path)
-        file_system.create_dir(place.rpartition("/")[0] or ".", recursive=True)
+        file_system, place = self._to_make(path)
         copy_files(local, place, LocalFileSystem(), file_system)
 
     def publish(self, path: str, text: str) -> bool:
