@@ -186,6 +186,14 @@ def _waited_us(seed: int) -> Column:
     return F.when((F.col("number") == len(QUEUES) - 1) & (_worker(seed) == HOARDER), HOARDED_US).otherwise(0)
 
 
+def _program() -> dict[str, Column]:
+    """What the program of the column ``worker`` tells of itself: three hosts, one of them with a newer version."""
+    from pyspark.sql import functions as F
+
+    host = F.col("worker") % 3
+    return {"host": F.concat(F.lit("host-"), host.cast("string")), "version": F.when(host == 0, "3.2").otherwise("3.1")}
+
+
 def _held_us(seed: int) -> Column:
     """From given to ended."""
     from pyspark.sql import functions as F
@@ -221,7 +229,7 @@ def _attempts(fates: DataFrame, seed: int) -> DataFrame:
         .withColumns({"delay_ms": (F.col("delay_us") / 1000).cast("long"), "policy": _by_queue(lambda t: f"p-{t.queue}")})
         .withColumns({"due_at": _at(F.col("came_us") + F.col("delay_us")), "consumer": F.element_at(names, F.col("worker") + 1)})
         .withColumn("fingerprint", F.when(F.col("named"), F.hex(F.xxhash64("error_class", "error_text"))))
-        .withColumn("connection", F.col("consumer"))
+        .withColumns({"connection": F.col("consumer"), **_program()})
     )
 
 
@@ -319,7 +327,7 @@ def _by_consumer(fates: DataFrame, seed: int) -> DataFrame:
     hour = F.timestamp_seconds(F.floor(F.col("us") / _HOUR_US) * 3600)
     held_ms = F.floor(F.sum(F.col("won") * F.col("held_us")) / 1000)
     summed = parts[0].unionByName(parts[1]).groupBy("number", "queue", "worker", hour.alias("hour"))
-    won = summed.agg(F.sum("won").alias("succeeded"), held_ms.alias("held_ms"))
+    won = summed.agg(F.sum("won").alias("succeeded"), held_ms.alias("held_ms")).withColumns(_program())
     lasts = {"first_at": F.col("hour"), "last_at": F.col("hour") + F.expr("INTERVAL 1 HOUR")}
     return won.withColumns({"consumer": F.element_at(names, F.col("worker") + 1)} | lasts)
 
