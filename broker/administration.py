@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from . import places
 from .auth.access import Who, at_queue, everywhere, needs, needs_any
 from .auth.users import User
 from .connection import Connection
@@ -27,6 +26,7 @@ from .engine import Engine
 from .entries import browsing
 from .entries.by_number import QueueEntry, act_on, find, find_in_memory_only
 from .steps import Steps
+from .topology import places
 from .topology.amqp.exchanges import ALTERNATE
 from .topology.amqp.policies import PolicyChange
 from .topology.explain import Explained, explain

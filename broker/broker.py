@@ -25,8 +25,8 @@ from .core.rights import Right
 from .core.routing import Route
 from .core.seldom import APART
 from .errors import Refused
-from .places import at_address, at_new_address, published_to, same_route
 from .shares import Share
+from .topology.places import at_address, at_new_address, published_to, same_route
 
 log = logging.getLogger("homing")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from .administration import Administration
 from .auth.access import needs, queue_place
 from .connection import Connection
 from .core.amqp.declared import NO_ARGUMENTS, ConsumerArguments
@@ -16,9 +17,8 @@ from .core.redelivery import ConsumerPolicy
 from .core.rights import Right
 from .core.settings.units import counted
 from .core.settled_report import SettledReport
-from .dead_letters import DeadLetters
 from .errors import Refused
-from .places import at_new_queue, at_new_topic, at_queue_named, at_queue_of_name, at_topic, consumed, same_queue
+from .topology.places import at_new_queue, at_new_topic, at_queue_named, at_queue_of_name, at_topic, consumed, same_queue
 from .topology.resources import is_subscription
 
 #: As in administration.py.
@@ -27,7 +27,7 @@ FREE: Final[Mapping[str, str]] = {
 }
 
 
-class Consuming(DeadLetters):
+class Consuming(Administration):
     @needs((Right.CONSUME, at_queue_of_name), (Right.CREATE, at_new_queue))
     def subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
         """A consumer on the queue that ``name`` means. Options: prefetch, selector, redelivery_policy, session, transacted; priority;

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 from homing.journal.declarations import DeclarationRecord, UserContent
 
-from .auth.access import Access, Who, place_named, queue_place
+from .auth.access import Access, Who, queue_place
 from .auth.users import USER, Users, contents
 from .connection import Connection
 from .core.amqp.vhost import DEFAULT
@@ -22,24 +22,27 @@ from .core.high_watermarks import HighWatermarks
 from .core.memory import Memory
 from .core.message import MessageReference, Where
 from .core.queue import Queue
-from .core.redrive_job import RedriveJob
 from .core.reserved import EVENTS
 from .core.rights import Place, Right
 from .core.routing import Address, RoutingTypes
 from .core.settings.address_settings import AddressSettingsRepository
 from .delivery.by_hand import ByHand
+from .delivery.chosen import Chosen
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
 from .delivery.editing import Editing
 from .delivery.events import Events
+from .delivery.faults import Faults
 from .delivery.flow_control import FlowControl
 from .delivery.publish import Intake
 from .delivery.pull_timeouts import Pulls
 from .delivery.redriving import Redriving
+from .delivery.retrying import Retrying
 from .delivery.settled import SettledReports
 from .delivery.settlement import Settlement
 from .delivery.settling import Settling
 from .delivery.transactions import Transactions
+from .entries.counting import Counting
 from .entries.room import Windows
 from .entries.state import BrokerState
 from .limits import BrokerLimits
@@ -59,17 +62,6 @@ from .topology.resources import Resources
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000
 _SECOND_MS: Final = 1000
-
-
-class _Starter(NamedTuple):
-    """Whoever started a redrive job, at whatever hour it works."""
-
-    user: str
-    peer: str
-
-    @classmethod
-    def of(cls, job: RedriveJob) -> _Starter:
-        return cls(job.user, f"redrive {job.job_id}")
 
 
 class Engine:
@@ -117,9 +109,7 @@ class Engine:
         self.settling = Settling(self.state, self._settling_failed)
         self.settlement = Settlement(self.state, self.office, self.settling)
         self.settled_reports = SettledReports(self.state, self.settlement)
-        self.hand = ByHand(self.state, self.resources)
-        self.redriving = Redriving(self.state, self.resources, self.hand, self)
-        self.editing = Editing(self.state, self.hand, self.limits.properties_bytes)
+        self._make_what_goes_by_hand()
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
         self.flow = FlowControl(self.state, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
         self.state.references.may_keep = self.flow.may_keep
@@ -143,6 +133,14 @@ class Engine:
         #: Nothing is handed out any more; all queues are being looked at.
         self.stopping = self._sweeps = False
         self._next_second_ms = self._next_parked_ms = 0
+
+    def _make_what_goes_by_hand(self) -> None:
+        self.hand = ByHand(self.state, self.resources)
+        self.redriving = Redriving(self.access, self.state, self.resources, self.hand)
+        self.editing = Editing(self.access, self.state, self.hand, self.limits.properties_bytes)
+        self.chosen = Chosen(self.access, self.state, self.hand, self.limits.answer_bytes)
+        self.retrying, self.counting = Retrying(self.access, self.state), Counting(self.state)
+        self.faults = Faults(self.access, self.state)
 
     def _join_events(self, name: str) -> None:
         """Who makes them is told."""
@@ -360,16 +358,6 @@ class Engine:
             names = [place.names[0] for place in places if place.kind != "exchange"]
             for share in who.shares:
                 share.make_queues(names, self.state.post_office.queues.__contains__)
-
-    # -- what redrive jobs may do --------------------------------------------------------------------------------------
-
-    def may_redrive(self, job: RedriveJob, queue: Queue) -> None:
-        """Raises Refused where whoever started it may not take from the queue any more."""
-        self.access.check(_Starter.of(job), Right.CONSUME, queue_place(queue), verb="redrive")
-
-    def may_send_back(self, job: RedriveJob, queue: str, address: str) -> None:
-        """Raises Refused where whoever started it may not send any more to a queue that a message goes back to."""
-        self.access.check(_Starter.of(job), Right.SEND, place_named(queue, address), verb="redrive")
 
     # -- users -------------------------------------------------------------------------------------------------------
 

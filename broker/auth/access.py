@@ -1,6 +1,6 @@
 """Access: each verb says beside itself which rights it asks for, where, and whether it is audited; here they are asked. The one check.
 
-``needs`` goes before verbs of the Broker and handlers of management alike, so that no front end goes around it (docs/decisions/0020).
+``needs`` goes before verbs of the broker's services and handlers of management alike: no front end goes around it (docs/decisions/0020).
 What every message passes asks once: a producer when it is opened, a consumer when it subscribes, a route when it is worked out. Another
 right makes routes anew and ends connections that have open what their user may no longer do (``Broker``).
 """
@@ -59,8 +59,8 @@ class Needs(NamedTuple):
 
     asks: tuple[tuple[Right, Find | None], ...] = ()
     audited: bool = False
-    #: The verb of the Broker that asks for it.
-    by: str = ""
+    #: What the verb declares that asks for it.
+    by: Needs | None = None
     #: Its name in the audit.
     action: str = ""
 
@@ -234,9 +234,9 @@ def _log_action(who: Who, action: str, places: Iterable[Place], told: Told) -> N
     log.info("action: %s%s by %s%s", action, f" of {names}" if names else "", by or "the broker", more, extra=APART)
 
 
-def asks(verb: str) -> Callable[[F], F]:
-    """A handler of management whose rights are asked for, and audited, by that verb of the Broker."""
-    return lambda handler: _declares(handler, Needs(by=verb))
+def asks(verb: Callable[..., Any]) -> Callable[[F], F]:
+    """A handler of management whose rights are asked for, and audited, by that verb."""
+    return lambda handler: _declares(handler, Needs(by=verb.__dict__["needs"]))
 
 
 def shown_only(right: Right) -> Callable[[F], F]:

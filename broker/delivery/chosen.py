@@ -3,91 +3,127 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from homing.journal.contract import ReferenceRecord
 
+from ..auth.access import Access, Who, at_queue, needs
 from ..core.dead_letter import DELETED
 from ..core.letter_filter import Filter
 from ..core.message import MessageReference
 from ..core.queue import Queue
+from ..core.rights import Right
 from ..entries.browsing import as_it_is
 from ..entries.choosing import choose, in_place
 from ..entries.state import BrokerState
 from ..steps import Steps
+from ..topology import places
 from .by_hand import ByHand
 
 #: Pages of one answer.
 PAGES: Final = 40
 #: (how many, of how many that were looked at, where to go on: None at the end)
 Done = tuple[int, int, int | None]
+#: The next so many; the same beside as Done.
+Shown = tuple[list[MessageReference], int, int | None]
 
 
-def shown(
-    state: BrokerState, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, pages: int, most_bytes: int
-) -> Steps[tuple[list[MessageReference], int, int | None]]:
-    """The next so many, of as many bytes; the same beside as Done."""
-    found: list[MessageReference] = []
-    size = 0
-
-    def take(record: ReferenceRecord) -> bool:
-        nonlocal size
-        reference = as_it_is(queue, record)
-        found.append(reference)
-        size += 2 * reference.message.size
-        return len(found) < limit and size < most_bytes
-
-    looked_at, go_on = yield from choose(state, queue, wanted, after, take, pages, newest_first)
-    return found, looked_at, go_on
+def first_of(answer: tuple[int, object, object]) -> int:
+    """How many messages the audit says it was."""
+    return answer[0]
 
 
-def delete(state: BrokerState, queue: Queue, wanted: Filter, after: int) -> Steps[Done]:
-    return _each(state, queue, wanted, after, lambda reference: state.references.leave(reference, "purged", state.now_ms(), DELETED))
+def length_of(answer: tuple[list[Any], object, object]) -> int:
+    """The same, of what was shown."""
+    return len(answer[0])
 
 
-def move(state: BrokerState, hand: ByHand, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[Done]:
-    """Raises Refused where the target has no room; what went before that stays there."""
-    number = 0
+class Chosen:
+    """``most_bytes``: of one answer."""
 
-    def act(reference: MessageReference) -> None:
-        nonlocal number
-        hand.move(reference, target, number)
-        number += 1
+    def __init__(self, access: Access, state: BrokerState, hand: ByHand, most_bytes: int) -> None:
+        self.access = access
+        self._state = state
+        self._hand = hand
+        self._most_bytes = most_bytes
 
-    return _each(state, queue, wanted, after, act)
+    @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=places.chosen, counts=length_of)
+    def browse(self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, pages: int) -> Steps[Shown]:
+        return self._shown(queue, wanted, after, limit, newest_first, pages)
 
+    @needs((Right.BROWSE, at_queue), audited=True, action="histories", tells=places.chosen, counts=length_of)
+    def browse_histories(self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool) -> Steps[Shown]:
+        """Those whose histories are asked for."""
+        return self._shown(queue, wanted, after, limit, newest_first, PAGES)
 
-def drop(state: BrokerState, queue: Queue, entries: Mapping[int, int], why: str) -> Steps[int]:
-    """Removes dead letters, by sequence and message id, that nobody holds; counted as dropped. Returns how many."""
-    number = 0
+    def _shown(self, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, pages: int) -> Steps[Shown]:
+        found: list[MessageReference] = []
+        size = 0
 
-    def take(record: ReferenceRecord) -> bool:
-        nonlocal number
-        reference = in_place(state, queue, record) if record.sequence in entries else None
-        if reference is not None:
-            state.references.leave(reference, "dropped", state.now_ms(), why)
+        def take(record: ReferenceRecord) -> bool:
+            nonlocal size
+            reference = as_it_is(queue, record)
+            found.append(reference)
+            size += 2 * reference.message.size
+            return len(found) < limit and size < self._most_bytes
+
+        looked_at, go_on = yield from choose(self._state, queue, wanted, after, take, pages, newest_first)
+        return found, looked_at, go_on
+
+    @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen, counts=first_of)
+    def delete(self, who: Who, queue: Queue, wanted: Filter, after: int) -> Steps[Done]:
+        state = self._state
+        return self._each(queue, wanted, after, lambda reference: state.references.leave(reference, "purged", state.now_ms(), DELETED))
+
+    @needs(
+        (Right.CONSUME, at_queue),
+        (Right.SEND, places.chosen_to),
+        audited=True,
+        action="move-dead-letters",
+        tells=places.chosen_moved,
+        counts=first_of,
+    )
+    def move(self, who: Who, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[Done]:
+        """Raises Refused where the target has no room; what went before that stays there."""
+        number = 0
+
+        def act(reference: MessageReference) -> None:
+            nonlocal number
+            self._hand.move(reference, target, number)
             number += 1
-        return True
 
-    wanted = Filter(message_ids=tuple(sorted(set(entries.values()))))
-    yield from choose(state, queue, wanted, 0, take)
-    return number
+        return self._each(queue, wanted, after, act)
 
+    def drop(self, queue: Queue, entries: Mapping[int, int], why: str) -> Steps[int]:
+        """Removes dead letters, by sequence and message id, that nobody holds; counted as dropped. Returns how many."""
+        state, number = self._state, 0
 
-def _each(state: BrokerState, queue: Queue, wanted: Filter, after: int, act: Callable[[MessageReference], None]) -> Steps[Done]:
-    number = 0
-
-    def take(record: ReferenceRecord) -> bool:
-        nonlocal number
-        reference = in_place(state, queue, record)
-        if reference is not None:
-            try:
-                act(reference)
+        def take(record: ReferenceRecord) -> bool:
+            nonlocal number
+            reference = in_place(state, queue, record) if record.sequence in entries else None
+            if reference is not None:
+                state.references.leave(reference, "dropped", state.now_ms(), why)
                 number += 1
-            finally:
-                # One that could not go stays where it was; of one that went nothing is in its old place.
-                state.place((reference,))
-        return True
+            return True
 
-    looked_at, go_on = yield from choose(state, queue, wanted, after, take, PAGES)
-    return number, looked_at, go_on
+        wanted = Filter(message_ids=tuple(sorted(set(entries.values()))))
+        yield from choose(state, queue, wanted, 0, take)
+        return number
+
+    def _each(self, queue: Queue, wanted: Filter, after: int, act: Callable[[MessageReference], None]) -> Steps[Done]:
+        number = 0
+
+        def take(record: ReferenceRecord) -> bool:
+            nonlocal number
+            reference = in_place(self._state, queue, record)
+            if reference is not None:
+                try:
+                    act(reference)
+                    number += 1
+                finally:
+                    # One that could not go stays where it was; of one that went nothing is in its old place.
+                    self._state.place((reference,))
+            return True
+
+        looked_at, go_on = yield from choose(self._state, queue, wanted, after, take, PAGES)
+        return number, looked_at, go_on

@@ -10,24 +10,33 @@ from typing import Final
 
 from homing.journal.contract import EditRecord, ReferenceRecord
 
+from ..auth.access import Access, Who, at_queue, needs, place_named
 from ..core.edit import Edit, Edits
 from ..core.letter_filter import Filter
 from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, PropertyValue
 from ..core.queue import Queue
+from ..core.rights import Right
 from ..entries.choosing import choose, in_place
 from ..entries.state import BrokerState
 from ..errors import Refused
 from ..properties import checked, measured
 from ..steps import Steps
+from ..topology import places
 from .by_hand import ByHand, would_go_back
 
 _MOST_PAGES: Final = 1 << 30
 
 
+def _edited(done: dict[int, int | Refused]) -> int:
+    """How many messages the audit says it was."""
+    return sum(isinstance(each, int) for each in done.values())
+
+
 class Editing:
     """``most_properties``: bytes that properties may take."""
 
-    def __init__(self, state: BrokerState, hand: ByHand, most_properties: int) -> None:
+    def __init__(self, access: Access, state: BrokerState, hand: ByHand, most_properties: int) -> None:
+        self.access = access
         self._state = state
         self._hand = hand
         self._most_properties = most_properties
@@ -37,11 +46,15 @@ class Editing:
         #: keeps its expiration.
         self.rewrite: Callable[[bytes, Mapping[str, PropertyValue], bool], bytes] = lambda origin, changes, expires: origin
 
-    def edit(self, queue: Queue, edits: Edits, check: Callable[[str, str], None]) -> Steps[dict[int, int | Refused]]:
-        """The number of what took each one's place, or why nothing did; what is not there is left out. ``check``: refuses a queue (by name
-        and address) that nothing may be sent to. Raises what it raises, or Refused where a page could not be read.
+    @needs((Right.CONSUME, at_queue), (Right.SEND, places.edited_to), audited=True, counts=_edited)
+    def edit(self, who: Who, queue: Queue, edits: Edits) -> Steps[dict[int, int | Refused]]:
+        """The number of what took each one's place, or why nothing did; what is not there is left out. The right to send is asked of each
+        queue that something goes back to. Raises Refused also where a page could not be read.
         """
         done: dict[int, int | Refused] = {}
+
+        def check(target: str, address: str) -> None:
+            self.access.check(who, Right.SEND, place_named(target, address), verb="edit")
 
         def take(record: ReferenceRecord) -> bool:
             number = record.message.message_id

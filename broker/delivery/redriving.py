@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from homing.journal.contract import ReferenceRecord, ReferenceState
 
-from ..core.letter_filter import Filter
+from ..auth.access import Access, Who, at_queue, needs, place_named, queue_place
+from ..core.letter_filter import Filter, FilterContent
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
+from ..core.rights import Place, Right
 from ..core.scheduled import NEVER
 from ..entries.browsing import as_it_is
 from ..entries.choosing import ROWS, ask, choice, in_memory
@@ -21,6 +23,7 @@ from ..entries.state import BrokerState
 from ..errors import Refused
 from ..properties import measured
 from ..steps import Steps
+from ..topology import places
 from ..topology.resources import Resources
 from .by_hand import MAKE_ROOM, ByHand, Room, due_by_hand
 
@@ -37,20 +40,24 @@ _IN_MEMORY: Final = 2
 _PARKED: Final = int(ReferenceState.PARKED)
 
 
-class Rights(Protocol):
-    """Whether whoever started a job may still do this. Each raises Refused."""
+class _Starter(NamedTuple):
+    """Whoever started a redrive job, at whatever hour it works."""
 
-    def may_redrive(self, job: RedriveJob, queue: Queue) -> None: ...
+    user: str
+    peer: str
 
-    def may_send_back(self, job: RedriveJob, queue: str, address: str) -> None: ...
+    @classmethod
+    def of(cls, job: RedriveJob) -> _Starter:
+        return cls(job.user, f"redrive {job.job_id}")
 
 
 class Redriving:
-    def __init__(self, state: BrokerState, resources: Resources, hand: ByHand, rights: Rights) -> None:
+    def __init__(self, access: Access, state: BrokerState, resources: Resources, hand: ByHand) -> None:
+        self.access = access
+        self.post_office = state.post_office
         self._state = state
         self._resources = resources
         self._hand = hand
-        self._rights = rights
         self._tally = state.redrives
         self._tally.changed = state.wake
         #: Called with a job that is done or has stopped, and that nobody waits for.
@@ -72,8 +79,16 @@ class Redriving:
 
     # -- by hand -----------------------------------------------------------------------------------------------------
 
-    def start(self, job: RedriveJob) -> RedriveJob:
+    def with_places(self) -> list[tuple[RedriveJob, Sequence[Place]]]:
+        """The jobs, by their numbers, and where each is."""
+        return [(each, tuple(places.at_job(self, None, each))) for each in self._tally.jobs.values()]
+
+    @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True, action="start-redrive", tells=places.job_told)
+    def start(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
         """Raises Refused where another one is at work on the queue."""
+        return self._start(job)
+
+    def _start(self, job: RedriveJob) -> RedriveJob:
         other = next((each for each in self._tally.active.values() if each.queue == job.queue), None)
         if other is not None:
             raise Refused("redrive-running", f"redrive {other.job_id} is at work on queue {job.queue}", "wait for it, or cancel it")
@@ -84,15 +99,18 @@ class Redriving:
         self._state.wake()
         return job
 
-    def pause(self, job: RedriveJob) -> None:
+    @needs((Right.CONSUME, places.at_job), audited=True, action="pause-redrive", tells=places.job_named)
+    def pause(self, who: Who, job: RedriveJob) -> None:
         self._change(job, PAUSED)
 
-    def resume(self, job: RedriveJob) -> None:
+    @needs((Right.CONSUME, places.at_job), audited=True, action="resume-redrive", tells=places.job_named)
+    def resume(self, who: Who, job: RedriveJob) -> None:
         self._change(job, RUNNING)
         job.begin_rate(self._state.now_ms())
         self._state.wake()
 
-    def cancel(self, job: RedriveJob) -> None:
+    @needs((Right.CONSUME, places.at_job), audited=True, action="cancel-redrive", tells=places.job_named)
+    def cancel(self, who: Who, job: RedriveJob) -> None:
         """What it has sent stays where it went."""
         _check_active(job)
         self._end(job, CANCELLED)
@@ -117,10 +135,12 @@ class Redriving:
         self._by_disk.discard(job.job_id)
         self._room_ms.pop(job.job_id, None)
 
-    def at_once(self, job: RedriveJob) -> Steps[int]:
-        """Starts it, and is through when it has ended; returns how many went. Raises Refused where it could not send all that it was to,
-        also for want of room that it would wait for: what went before that stays there."""
-        self.start(job)
+    @needs((Right.CONSUME, at_queue), audited=True, action="redrive", counts=int)
+    def at_once(self, who: Who, queue: Queue, message_ids: list[int] | None) -> Steps[int]:
+        """Sends back all dead letters of the queue, or these; returns how many went. Raises Refused where it could not send all that it was
+        to, also for want of room that a job would wait for: what went before that stays there."""
+        wanted = FilterContent() if message_ids is None else FilterContent(message_ids=message_ids)
+        job = self._start(RedriveJob(0, queue.name, who.user, wanted=wanted, stop_above=None))
         self._awaited[job.job_id] = None
         while True:
             yield True
@@ -177,7 +197,7 @@ class Redriving:
         queue = self._state.post_office.queues.get(job.queue)
         if queue is None:
             raise Refused("no-such-queue", f"queue {job.queue} is gone", "nothing is left to be sent back")
-        self._rights.may_redrive(job, queue)
+        self.access.check(_Starter.of(job), Right.CONSUME, queue_place(queue), verb="redrive")
         wanted = Filter.of(job.wanted, self._resources.read_selector)
         others = self._others.get(job.job_id)
         if others is None or others.queue is not queue:
@@ -266,7 +286,11 @@ class Redriving:
         first = record.hops[-1][1] if record.hops else None
         key = (first["queue"], first["address"]) if first is not None and job.target is None else ("", "")
         if key not in targets:
-            target = self._target(job) if job.target is not None else self._hand.home_of(queue, record.hops, job.sent, self._may_send(job))
+            target = (
+                self._target(job)
+                if job.target is not None
+                else self._hand.home_of(queue, record.hops, job.sent, partial(self._may_send, job))
+            )
             targets[key] = None if target is None else Room(target)
         return targets[key]
 
@@ -274,11 +298,12 @@ class Redriving:
         found = self._state.post_office.find_queue(job.target or "")
         if found is None:
             raise Refused("no-such-queue", f"queue {job.target} is gone", "make it, and start another redrive")
-        self._rights.may_send_back(job, found.name, found.address)
+        self._may_send(job, found.name, found.address)
         return found
 
-    def _may_send(self, job: RedriveJob) -> Callable[[str, str], None]:
-        return partial(self._rights.may_send_back, job)
+    def _may_send(self, job: RedriveJob, queue: str, address: str) -> None:
+        """Raises Refused where whoever started it may not send any more to a queue that a message goes back to."""
+        self.access.check(_Starter.of(job), Right.SEND, place_named(queue, address), verb="redrive")
 
 
 def _size(record: ReferenceRecord) -> int:

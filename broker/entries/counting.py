@@ -12,55 +12,69 @@ from ..core.letter_filter import Filter
 from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..steps import LOOK_STEP, Steps
-from .choosing import choice, died_in, fits
+from .choosing import choice, died_in, fits, in_memory
 from .in_memory import in_memory_only, parts
 from .state import BrokerState
 
 
-def known(state: BrokerState, queue: Queue, wanted: Filter) -> tuple[Counter[tuple[int, str | None]], Choice | None]:
-    """How many of all that is in the queue the filter takes, as ``count`` tells it, as far as they are counted as they come and go; and
-    what is left to count of the journal: None where that is nothing, else those of faults that were folded, or all."""
-    which = choice(state, wanted, state.journal.next_id())
-    if not which.is_of_causes:
-        return Counter(), which
-    takes, group_of = which.takes or (lambda cause, source: True), state.faults.group_of
-    dead = list(state.faults.graves.within((queue,)))
-    found: Counter[tuple[int, str | None]] = Counter({(0, None): queue.count - queue.dead} if which.takes is None else {})
-    for each in dead:
-        if each.source is not None and takes(each.cause, lambda: None):
-            found[each.fault_id, each.source] += each.messages
+class Counting:
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
 
-    def takes_folded(cause: int, source: Callable[[], str | None]) -> bool:
-        group = group_of(cause)
-        return (group is None or not group.queue) and takes(cause, source)
+    def choice(self, wanted: Filter) -> Choice:
+        """What indexes know of the filter, for another thread."""
+        return choice(self._state, wanted, self._state.journal.next_id())
 
-    return found, which._replace(takes=takes_folded) if any(each.source is None for each in dead) else None
+    def sequences_in_memory(self, queue: Queue, wanted: Filter) -> Steps[list[int]]:
+        """Of those that a filter takes and that stand on no page, in order."""
+        others = in_memory(self._state, queue, wanted, self._state.journal.next_id())
+        while not others.looked():
+            yield
+        return others.sequences
 
+    def known(self, queue: Queue, wanted: Filter) -> tuple[Counter[tuple[int, str | None]], Choice | None]:
+        """How many of all that is in the queue the filter takes, as ``in_memory`` tells it, as far as they are counted as they come and go;
+        and what is left to count of the journal: None where that is nothing, else those of faults that were folded, or all."""
+        state, which = self._state, self.choice(wanted)
+        if not which.is_of_causes:
+            return Counter(), which
+        takes, group_of = which.takes or (lambda cause, source: True), state.faults.group_of
+        dead = list(state.faults.graves.within((queue,)))
+        found: Counter[tuple[int, str | None]] = Counter({(0, None): queue.count - queue.dead} if which.takes is None else {})
+        for each in dead:
+            if each.source is not None and takes(each.cause, lambda: None):
+                found[each.fault_id, each.source] += each.messages
 
-def count(state: BrokerState, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:
-    """Of those that stand on no page: see journal.read.choosing.count."""
-    found = yield from in_memory_only(queue, fits(state, wanted, state.journal.next_id()))
-    return Counter(_fault(state, each) if each.cause & DEATH_BITS else (0, None) for each in found)
+        def takes_folded(cause: int, source: Callable[[], str | None]) -> bool:
+            group = group_of(cause)
+            return (group is None or not group.queue) and takes(cause, source)
 
+        return found, which._replace(takes=takes_folded) if any(each.source is None for each in dead) else None
 
-def dead(state: BrokerState) -> Steps[list[DeadLetters]]:
-    """Those that stand on no page: see journal.read.faults.dead."""
-    found: list[DeadLetters] = []
-    looked_at = 0
-    # Where no message is transient, what is not durable is in queues that are not.
-    transient = state.references.transient_bytes > 0
-    for queue in [each for each in state.post_office.queues.values() if each.dead and (transient or not each.durable)]:
-        by_cause: dict[int, DeadLetters] = {}
-        for part in parts(queue):
-            looked_at += len(part)
-            if looked_at >= LOOK_STEP:
-                looked_at = 0
-                yield
-            for each in part:
-                if each.in_memory_only and each.is_dead:
-                    by_cause[each.cause] = _with(by_cause.get(each.cause) or _none_yet(state, each), each)
-        found += by_cause.values()
-    return found
+    def in_memory(self, queue: Queue, wanted: Filter) -> Steps[Counter[tuple[int, str | None]]]:
+        """Of those that stand on no page: see journal.read.choosing.count."""
+        state = self._state
+        found = yield from in_memory_only(queue, fits(state, wanted, state.journal.next_id()))
+        return Counter(_fault(state, each) if each.cause & DEATH_BITS else (0, None) for each in found)
+
+    def dead_in_memory(self) -> Steps[list[DeadLetters]]:
+        """Those that stand on no page: see journal.read.faults.dead."""
+        state, found = self._state, list[DeadLetters]()
+        looked_at = 0
+        # Where no message is transient, what is not durable is in queues that are not.
+        transient = state.references.transient_bytes > 0
+        for queue in [each for each in state.post_office.queues.values() if each.dead and (transient or not each.durable)]:
+            by_cause: dict[int, DeadLetters] = {}
+            for part in parts(queue):
+                looked_at += len(part)
+                if looked_at >= LOOK_STEP:
+                    looked_at = 0
+                    yield
+                for each in part:
+                    if each.in_memory_only and each.is_dead:
+                        by_cause[each.cause] = _with(by_cause.get(each.cause) or _none_yet(state, each), each)
+            found += by_cause.values()
+        return found
 
 
 def _fault(state: BrokerState, reference: MessageReference) -> tuple[int, str | None]:

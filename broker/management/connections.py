@@ -96,7 +96,7 @@ def _why_blocked(connection: Connection) -> Waiting | None:
     return {"limit": first.limit, "why": first.why, "since_ms": first.since_ms, "producers": len(waits)}
 
 
-@asks("close_connection")
+@asks(Broker.close_connection)
 def close(broker: Broker, who: Who, *, connection: read.Text) -> ClosedConnection:
     """Ends a connection. What it holds goes back as at a clean close: nobody is blamed for it."""
     found = broker.connections.get(connection)

@@ -26,7 +26,7 @@ async def count_chosen(
     broker: Broker, host: Host, queue: Queue, wanted: Filter
 ) -> tuple[Counter[tuple[int, str | None]], Counter[tuple[int, str | None]]]:
     """How many the filter takes, by their fault (0: of what is not dead) and where that was; and of these the transient ones."""
-    transient = await in_turns(broker, broker.count_in_memory(queue, wanted))
-    known, which = broker.count_chosen(queue, wanted)
+    transient = await in_turns(broker, broker.counting.in_memory(queue, wanted))
+    known, which = broker.counting.known(queue, wanted)
     stored = Counter() if which is None else Counter(await in_thread(lambda: host.past().count_chosen(queue.queue_id, which)))
     return known - transient + stored + transient, transient

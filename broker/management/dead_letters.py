@@ -16,7 +16,7 @@ from ..core.fault import Dead, FaultGroup
 from ..core.letter_filter import Filter
 from ..core.queue import Queue
 from ..core.rights import Right
-from ..delivery.chosen import PAGES
+from ..delivery.chosen import PAGES, Chosen
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -32,7 +32,7 @@ _SOURCES: Final = 20
 @shown_only(Right.BROWSE)
 async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber) -> NumberedPage[DeadQueue] | list[DeadQueue]:
     """One for each queue that has dead letters, or where some are parked, the fullest first."""
-    groups = {each.fault_id: each for each in broker.faults(who)}
+    groups = {each.fault_id: each for each in broker.faults.shown_to(who)}
     shown = Shown(broker, who, Right.BROWSE, "dead-letters")
     queues = [each for each in broker.post_office.queues.values() if (each.dead or each.parked) and shown(queue_place(each))]
     fullest = sorted(queues, key=lambda each: (-(each.dead or len(each.parked)), each.name))
@@ -44,7 +44,7 @@ async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber)
         dead.setdefault(each.queue, []).append(each)
     times = await in_thread(lambda: host.past().dead_since([each.queue_id for each in looked_up]))
     transient = Counter[int]()
-    for part in await in_turns(broker, broker.dead_in_memory()):
+    for part in await in_turns(broker, broker.counting.dead_in_memory()):
         oldest_ms, newest_ms = times.get(part.queue_id, (part.oldest_ms, part.newest_ms))
         times[part.queue_id] = min(oldest_ms, part.oldest_ms), max(newest_ms, part.newest_ms)
         transient[part.queue_id] += part.messages
@@ -108,7 +108,7 @@ def _of_parked(queue: Queue) -> DeadQueue:
     }
 
 
-@asks("browse_chosen")
+@asks(Chosen.browse)
 def peek(
     broker: Broker,
     who: Who,
@@ -121,28 +121,28 @@ def peek(
     pages: Annotated[int, read.number(1, PAGES)] = PAGES,
 ) -> Steps[Messages]:
     """A page of what the filter takes, in the order in which it came."""
-    found, looked_at, end = yield from broker.browse_chosen(who, queue, filter_, after, limit, newest_first, pages)
+    found, looked_at, end = yield from broker.chosen.browse(who, queue, filter_, after, limit, newest_first, pages)
     shown = [describe_to(broker, who, each) for each in found]
     for each, described in zip(found, shown, strict=True):
         described["signed_by"] = broker.editing.signatures_of(each.message)
     return {"messages": shown, "looked_at": looked_at, "next": end}
 
 
-@asks("delete_chosen")
+@asks(Chosen.delete)
 def delete(broker: Broker, who: Who, *, queue: read.Queue, filter_: Wanted = ALL, after: read.Number = 0) -> Steps[Done]:
     """Removes what the filter takes and nobody holds."""
     _check_filter(filter_, "homing queue purge removes all of a queue")
-    messages, looked_at, end = yield from broker.delete_chosen(who, queue, filter_, after)
+    messages, looked_at, end = yield from broker.chosen.delete(who, queue, filter_, after)
     return {"messages": messages, "looked_at": looked_at, "next": end}
 
 
-@asks("move_chosen")
+@asks(Chosen.move)
 def move(broker: Broker, who: Who, *, queue: read.Queue, filter_: Wanted = ALL, after: read.Number = 0, to: read.Queue) -> Steps[Done]:
     """Into queue ``to``, failures at 0."""
     _check_filter(filter_, "homing redrive QUEUE --to TARGET moves all of a queue")
     if queue is to:
         raise Refused("invalid-argument", f"the messages are in queue {to.name} already", "name another queue")
-    messages, looked_at, end = yield from broker.move_chosen(who, queue, to, filter_, after)
+    messages, looked_at, end = yield from broker.chosen.move(who, queue, to, filter_, after)
     return {"messages": messages, "looked_at": looked_at, "next": end}
 
 

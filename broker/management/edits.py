@@ -11,6 +11,7 @@ from ..auth.access import Who, asks
 from ..broker import Broker
 from ..core.edit import Edit, Edits
 from ..core.queue import Queue
+from ..delivery.editing import Editing
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -46,7 +47,7 @@ def _edit(broker: Broker, given: Properties) -> tuple[int, Edit]:
     return number, Edit(body, changes, frozenset(unset))
 
 
-@asks("edit")
+@asks(Editing.edit)
 def edit(
     broker: Broker,
     who: Who,
@@ -58,7 +59,7 @@ def edit(
     signed: read.Flag = False,
 ) -> Steps[Edited]:
     """Of messages of a queue: another body, other properties; the originals end as edited, unless ``keep_original``."""
-    done = yield from broker.edit(who, queue, Edits(edits, to, keep_original, signed))
+    done = yield from broker.editing.edit(who, queue, Edits(edits, to, keep_original, signed))
     return {"edits": [_answer(number, done.get(number), queue) for number in edits]}
 
 

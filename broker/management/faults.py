@@ -14,6 +14,7 @@ from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
 from ..core.rights import Right
+from ..delivery.faults import Faults
 from ..errors import Refused
 from . import arguments as read
 from .counting import fault_lives
@@ -39,7 +40,7 @@ async def list_all(
     """A page of all groups, of one queue or of all, those with the most messages dead or waiting first. ``after``: ``next`` of the page
     before. ``since_ms``: met since then; ``new``: and not before, or back since then."""
     shown = Shown(broker, who, Right.BROWSE, "faults")
-    groups = [group for group, place in broker.places_of_faults() if (queue is None or group.queue == queue) and shown(place)]
+    groups = [group for group, place in broker.faults.with_places() if (queue is None or group.queue == queue) and shown(place)]
     known = bool(groups)
     groups = [each for each in groups if (max(each.first_ms, each.regressed_ms or 0) if new else each.last_ms) >= since_ms]
     if queue is not None and not known:
@@ -72,20 +73,20 @@ async def one(broker: Broker, who: Who, *, host: Host, fault: read.Text) -> Faul
     }
 
 
-@asks("mute_fault")
+@asks(Faults.mute)
 def mute(broker: Broker, who: Who, *, fault: read.Text, muted: read.Flag = True) -> Muted:
     """Nothing more is reported of the fault, or again with ``muted`` false; it is counted as ever."""
     groups = _named(broker, who, fault, "mute-fault")
-    broker.mute_fault(who, groups, muted)
+    broker.faults.mute(who, groups, muted)
     return {"fault": groups[0].fingerprint, "muted": muted}
 
 
-@asks("fault_fixed")
+@asks(Faults.fixed)
 def fixed(broker: Broker, who: Who, *, fault: read.Text, version: read.Text = "", fixed: read.Flag = True) -> SaidFixed:
     """The fault is fixed in ``version``, of the programs that met it, or without one from now on; should it come back, that is reported.
     With ``fixed`` false that is taken back."""
     groups, fixed_in = _named(broker, who, fault, "fault-fixed"), version if fixed else None
-    broker.fault_fixed(who, groups, fixed_in)
+    broker.faults.fixed(who, groups, fixed_in)
     return {"fault": groups[0].fingerprint, "fixed_in": fixed_in}
 
 
@@ -100,7 +101,7 @@ def _named(broker: Broker, who: Who, name: str, verb: str) -> list[FaultGroup]:
 def found(broker: Broker, who: Who, name: str, verb: str) -> list[FaultGroup]:
     """The groups of the one fault of that name, its fingerprint or the beginning of that. Raises Refused."""
     shown = Shown(broker, who, Right.BROWSE, verb)
-    groups = [group for group, place in broker.places_of_faults() if group.is_called(name) and shown(place)]
+    groups = [group for group, place in broker.faults.with_places() if group.is_called(name) and shown(place)]
     shown.check()
     prints = sorted({each.fingerprint for each in groups})
     if not prints:
@@ -113,7 +114,7 @@ def found(broker: Broker, who: Who, name: str, verb: str) -> list[FaultGroup]:
 async def _described(broker: Broker, host: Host, groups: list[FaultGroup]) -> list[DescribedGroup]:
     lives = await fault_lives(broker, host, [each.fault_id for each in groups])
     transient = Counter[int]()
-    for each in await in_turns(broker, broker.dead_in_memory()):
+    for each in await in_turns(broker, broker.counting.dead_in_memory()):
         transient[each.fault_id] += each.messages
     return [_describe(broker, each, lives[each.fault_id], transient[each.fault_id]) for each in groups]
 

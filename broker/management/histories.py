@@ -12,6 +12,7 @@ from ..auth.access import Who, asks, found_later
 from ..broker import Broker
 from ..core.message import MessageReference, Where, describe_hops
 from ..core.rights import Right
+from ..delivery.chosen import Chosen
 from ..errors import Refused
 from . import arguments as read
 from .filters import ALL, Wanted
@@ -31,7 +32,7 @@ async def one(broker: Broker, who: Who, *, host: Host, message_id: read.MessageN
     raise Refused("no-such-message", f"nothing is known of message {message_id}", NO_HISTORY)
 
 
-@asks("browse_histories")
+@asks(Chosen.browse_histories)
 async def of_queue(
     broker: Broker,
     who: Who,
@@ -44,7 +45,7 @@ async def of_queue(
     newest_first: read.Flag = False,
 ) -> Histories:
     """A page of the same, of each message of a queue that the filter takes; asks for each as ``one`` does."""
-    found, looked_at, end = await in_turns(broker, broker.browse_histories(who, queue, filter_, after, limit, newest_first))
+    found, looked_at, end = await in_turns(broker, broker.chosen.browse_histories(who, queue, filter_, after, limit, newest_first))
     lives = await _lives(broker, who, host, [each.message.message_id for each in found])
     return {"histories": lives, "looked_at": looked_at, "next": end}
 

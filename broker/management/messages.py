@@ -13,6 +13,7 @@ from ..core.amqp.origin import ids_in
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference, describe_hops
 from ..core.rights import Right
+from ..delivery.redriving import Redriving
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -63,12 +64,12 @@ def describe_fault(group: FaultGroup | None) -> ErrorOfFault | None:
 
 def cause_of(broker: Broker, who: Who, reference: MessageReference) -> tuple[ErrorOfFault | None, str | None]:
     """What it failed of; and the right, where it failed, for want of which that is not told, or None."""
-    shown = broker.fault_shown(who, reference)
+    shown = broker.faults.of(who, reference)
     hidden = shown is None and broker.fault_groups.group_of(reference.cause) is not None
     return describe_fault(shown), str(Right.BROWSE) if hidden else None
 
 
-@asks("browse")
+@asks(Broker.browse)
 def peek(
     broker: Broker,
     who: Who,
@@ -98,7 +99,7 @@ def _numbers(_: Broker, name: str, value: Any) -> list[int]:
     return value
 
 
-@asks("redrive")
+@asks(Redriving.at_once)
 def redrive(broker: Broker, who: Who, *, queue: read.Queue, message_ids: Annotated[list[int], _numbers] | None = None) -> Steps[Removed]:
     """Dead letters go back to the queue of their first death, failed count at 0; their history stays."""
-    return {"messages": (yield from broker.redrive(who, queue, message_ids))}
+    return {"messages": (yield from broker.redriving.at_once(who, queue, message_ids))}

@@ -44,7 +44,7 @@ def _places(broker: Broker, message_id: int, history: Records | None) -> Steps[l
 # -- delete and move -----------------------------------------------------------------------------------------------------
 
 
-@asks("delete_message")
+@asks(Broker.delete_message)
 def delete(
     broker: Broker, who: Who, history: Records | None, *, message_id: read.MessageNumber = 0, queue: read.Queue | None = None
 ) -> Steps[DeletedMessage]:
@@ -55,7 +55,7 @@ def delete(
     return {"message_id": message_id, "messages": len(places), "queues": [each.queue.name for each in places]}
 
 
-@asks("move_message")
+@asks(Broker.move_message)
 def move(
     broker: Broker,
     who: Who,

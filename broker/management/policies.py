@@ -42,7 +42,7 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[DescribedPolicy
     return listed(broker, page, found, lambda each: describe(*each))
 
 
-@asks("set_policy")
+@asks(Broker.set_policy)
 def set_one(
     broker: Broker,
     who: Who,
@@ -63,7 +63,7 @@ def set_one(
     return describe(policy, False)
 
 
-@asks("clear_policy")
+@asks(Broker.clear_policy)
 def clear(broker: Broker, who: Who, *, name: read.Text, virtual_host: read.Text = DEFAULT) -> Steps[Named]:
     yield from broker.clear_policy(who, virtual_host, name)
     return {"name": name}

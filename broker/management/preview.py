@@ -88,7 +88,7 @@ async def preview(
     looked_at = await in_thread(lambda: account.count(host.past().failures(since_ms, rows)))
     found = [each for each in account.rows.values() if broker.access.may(who, Right.BROWSE, place_named(each.queue, each.address))]
     # Of failures without a report the group is known by how they ended.
-    unreported = {(each.queue, each.error_class): each.fingerprint for each in broker.faults(who) if not each.text}
+    unreported = {(each.queue, each.error_class): each.fingerprint for each in broker.faults.shown_to(who) if not each.text}
     for each in found:
         each.fault = each.fault or unreported.get((each.queue, each.error_class))
     found = sorted(found, key=lambda each: (-each.failures, each.queue, each.error_class, each.text))

@@ -186,12 +186,12 @@ def _why_blocked(consumer: Consumer, now_ms: int) -> str | None:
     return None if consumer.able else "what the one before it held is not settled, or not in its place"
 
 
-@asks("create_queue")
+@asks(Broker.create_queue)
 def create(broker: Broker, who: Who, /, **declaration: Any) -> BriefQueue:
     return describe(broker.create_queue(who, declaration))
 
 
-@asks("remove_queue")
+@asks(Broker.remove_queue)
 def delete(broker: Broker, who: Who, *, queue: read.Queue, if_empty: read.Flag = False, if_unused: read.Flag = False) -> Steps[Removed]:
     def check() -> None:
         if if_empty and queue.count:
@@ -203,18 +203,18 @@ def delete(broker: Broker, who: Who, *, queue: read.Queue, if_empty: read.Flag =
     return {"messages": count}
 
 
-@asks("purge")
+@asks(Broker.purge)
 def purge(broker: Broker, who: Who, *, queue: read.Queue) -> Steps[Removed]:
     count = yield from broker.purge(who, queue)
     return {"messages": count}
 
 
-@asks("pause")
+@asks(Broker.pause)
 def pause(broker: Broker, who: Who, *, queue: read.Queue) -> BriefQueue:
     return _set_paused(broker, who, queue, True)
 
 
-@asks("pause")
+@asks(Broker.pause)
 def resume(broker: Broker, who: Who, *, queue: read.Queue) -> BriefQueue:
     return _set_paused(broker, who, queue, False)
 

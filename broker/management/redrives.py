@@ -24,6 +24,7 @@ from ..core.redrive_job import STOP_ABOVE, RedriveJob
 from ..core.rights import Place, Right
 from ..delivery.by_hand import would_go_back
 from ..delivery.chosen import PAGES
+from ..delivery.redriving import Redriving
 from ..errors import Refused
 from . import arguments as read
 from .counting import count_chosen, fault_lives
@@ -46,7 +47,7 @@ def describe(broker: Broker, job: RedriveJob) -> Redrive:
 
 
 def _job(broker: Broker, who: Who, number: int, verb: str) -> RedriveJob:
-    for job, places in broker.redrives():
+    for job, places in broker.redriving.with_places():
         if job.job_id == number:
             broker.access.check(who, Right.BROWSE, *places, verb=verb)
             return job
@@ -57,7 +58,7 @@ def _job(broker: Broker, who: Who, number: int, verb: str) -> RedriveJob:
 def list_all(broker: Broker, who: Who, *, page: AskedByNumber) -> NumberedPage[Redrive] | list[Redrive]:
     """Those at work, and the last that have ended, the latest first."""
     shown = Shown(broker, who, Right.BROWSE, "redrives")
-    jobs = [job for job, places in reversed(broker.redrives()) if all(map(shown, places))]
+    jobs = [job for job, places in reversed(broker.redriving.with_places()) if all(map(shown, places))]
     return whole(page, jobs, shown, partial(describe, broker))
 
 
@@ -78,25 +79,25 @@ class _Asked:
     stop_above: Annotated[int | None, _per_cent] = STOP_ABOVE
 
 
-@asks("start_redrive")
+@asks(Redriving.start)
 def start(broker: Broker, who: Who, *, asked: _Asked) -> Redrive:
     """It works on by itself."""
-    return describe(broker, broker.start_redrive(who, asked.queue, asked.to, _read(broker, who, asked)))
+    return describe(broker, broker.redriving.start(who, asked.queue, asked.to, _read(broker, who, asked)))
 
 
-def _by(verb: Callable[[Broker, Who, RedriveJob], None]) -> Callable[..., Redrive]:
+def _by(verb: Callable[[Redriving, Who, RedriveJob], None]) -> Callable[..., Redrive]:
     """Does this to the job that is named, and describes it."""
 
-    @asks(verb.__name__)
+    @asks(verb)
     def handler(broker: Broker, who: Who, *, redrive: read.MessageNumber = 0) -> Redrive:
-        job = _job(broker, who, redrive, verb.__name__.replace("_", "-"))
-        verb(broker, who, job)
+        job = _job(broker, who, redrive, f"{verb.__name__}-redrive")
+        verb(broker.redriving, who, job)
         return describe(broker, job)
 
     return handler
 
 
-pause, resume, cancel = map(_by, (Broker.pause_redrive, Broker.resume_redrive, Broker.cancel_redrive))
+pause, resume, cancel = map(_by, (Redriving.pause, Redriving.resume, Redriving.cancel))
 
 
 def _read(broker: Broker, who: Who, asked: _Asked) -> RedriveJob:
@@ -127,7 +128,7 @@ async def reckon(broker: Broker, who: Who, *, host: Host, asked: _Asked) -> Redr
     queue, target, job, wanted = asked.queue, asked.to, _read(broker, who, asked), made(broker, asked.filter)
     counts, transient = await count_chosen(broker, host, queue, wanted)
     lives = await fault_lives(broker, host, {fault_id for fault_id, _ in counts if fault_id})
-    groups = {each.fault_id: each for each in broker.faults(who)}
+    groups = {each.fault_id: each for each in broker.faults.shown_to(who)}
     parts: Counter[tuple[str | None, str | None]] = Counter()
     fared: dict[tuple[str | None, str | None], list[FaultLife]] = {}
     bounces: Counter[tuple[str, str | None, str | None]] = Counter()
@@ -161,7 +162,7 @@ async def reckon(broker: Broker, who: Who, *, host: Host, asked: _Asked) -> Redr
             {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together), size).items()}
         )
     found, _, _ = await in_turns(
-        broker, broker.browse_chosen(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first, PAGES)
+        broker, broker.chosen.browse(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first, PAGES)
     )
     total = min(counts.total(), job.limit or counts.total())
     if not broker.access.may(who, Right.CONSUME, queue_place(queue)):
@@ -174,7 +175,7 @@ async def reckon(broker: Broker, who: Who, *, host: Host, asked: _Asked) -> Redr
         "transient": min(total, transient.total()),
         "exact": not wanted.scans,
         "to": [_part(*where, number, fared[where]) for where, number in parts.most_common()],
-        "samples": [_sample(each, target, broker.fault_shown(who, each)) for each in found if target is not None or would_go_back(each)],
+        "samples": [_sample(each, target, broker.faults.of(who, each)) for each in found if target is not None or would_go_back(each)],
         "drops": [{"code": "redelivery-delay", "messages": delayed}] if delayed else [],
         "would_bounce": [
             {"code": code, "queue": to, "fault": fault, "messages": number} for (code, to, fault), number in bounces.most_common() if number

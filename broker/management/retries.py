@@ -17,6 +17,7 @@ from ..core.message import ON_HOLD_MS, MessageReference, Where
 from ..core.queue import Queue
 from ..core.redelivery import MAX_DELAY_MS, attempts_allowed, under
 from ..core.rights import Right
+from ..delivery.retrying import Retrying
 from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
 from . import arguments as read
@@ -47,7 +48,7 @@ def _living(broker: Broker, name: str, given: object) -> Filter:
 _Living = Annotated[Filter, _living]
 
 
-@asks("retry")
+@asks(Retrying.retry)
 def retry(
     broker: Broker,
     who: Who,
@@ -75,11 +76,11 @@ def retry(
         if due_at_ms > now_ms + MAX_DELAY_MS:
             raise Refused("invalid-argument", "that is more than ten years away", "name an earlier time, or hold them")
     on_hold = queue.held_back
-    messages, looked_at, end = yield from broker.retry(who, queue, filter_, due_at_ms, release, after)
+    messages, looked_at, end = yield from broker.retrying.retry(who, queue, filter_, due_at_ms, release, after)
     return {"messages": messages, "looked_at": looked_at, "next": None if end is None else [*end], "on_hold": on_hold}
 
 
-@asks("browse_retrying")
+@asks(Retrying.browse)
 def peek(
     broker: Broker,
     who: Who,
@@ -90,7 +91,7 @@ def peek(
     after: _Place = _FROM_THE_BEGINNING,
 ) -> Steps[RetryingMessages]:
     """A page of what waits to be tried again, in the order in which it goes, what is on hold last."""
-    found, looked_at, end = yield from broker.browse_retrying(who, queue, filter_, after, limit)
+    found, looked_at, end = yield from broker.retrying.browse(who, queue, filter_, after, limit)
     waits_for = awaited_by(queue, broker.now_ms())
     messages = [_describe(reference, group, waits_for if reference.suspect else None) for reference, group in found]
     return {"messages": messages, "looked_at": looked_at, "next": None if end is None else [*end]}
@@ -127,7 +128,7 @@ async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber)
         due = [*times.get(queue_id, ()), *await _in_memory_only(queue, broker.now_ms())]
         times |= {queue_id: (min(due), max(due))} if due else {}
     groups: dict[str, list[tuple[int, FaultGroup]]] = {}
-    for group in broker.faults(who):
+    for group in broker.faults.shown_to(who):
         if (number := broker.fault_groups.waits(group)) > 0:
             groups.setdefault(group.queue, []).append((number, group))
     items: list[RetryingQueue] = [

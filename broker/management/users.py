@@ -16,7 +16,7 @@ from . import arguments as read
 from .pages import Asked, Listed, listed
 
 
-@asks("list_users")
+@asks(Broker.list_users)
 def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[DescribedUser]:
     return listed(broker, page, {user.name: user for user in broker.list_users(who)}, User.describe)
 
@@ -27,7 +27,7 @@ def _grants(_: Broker, name: str, value: Any) -> tuple[Grant, ...]:
     return tuple(map(_grant, value))
 
 
-@asks("add_user")
+@asks(Broker.add_user)
 def add(
     broker: Broker,
     who: Who,
@@ -40,23 +40,23 @@ def add(
     return broker.add_user(who, name, hash_, grants, ends_ms).describe()
 
 
-@asks("change_password")
+@asks(Broker.change_password)
 def change_password(broker: Broker, who: Who, *, name: read.Text, hash_: read.Text) -> DescribedUser:
     return broker.change_password(who, name, hash_).describe()
 
 
-@asks("delete_user")
+@asks(Broker.delete_user)
 def delete(broker: Broker, who: Who, *, name: read.Text) -> Named:
     broker.delete_user(who, name)
     return {"name": name}
 
 
-@asks("grant")
+@asks(Broker.grant)
 def grant(broker: Broker, who: Who, /, *, name: read.Text, **said: object) -> DescribedUser:
     return broker.grant(who, name, _grant(said)).describe()
 
 
-@asks("revoke")
+@asks(Broker.revoke)
 def revoke(broker: Broker, who: Who, /, *, name: read.Text, **said: object) -> DescribedUser:
     return broker.revoke(who, name, _grant(said)).describe()
 

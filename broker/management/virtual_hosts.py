@@ -45,13 +45,13 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[VirtualHost]:
     return listed(broker, page, {each: each for each in broker.list_virtual_hosts()}, lambda name: _describe(name, counts))
 
 
-@asks("add_virtual_host")
+@asks(Broker.add_virtual_host)
 def add(broker: Broker, who: Who, *, name: read.Text) -> VirtualHost:
     """One that is there already is no error."""
     return _describe(broker.add_virtual_host(who, name), _Counts(broker))
 
 
-@asks("delete_virtual_host")
+@asks(Broker.delete_virtual_host)
 def delete(broker: Broker, who: Who, *, name: read.Text) -> Steps[RemovedVirtualHost]:
     """With everything in it; its connections are closed."""
     queues, messages = yield from broker.delete_virtual_host(who, name)

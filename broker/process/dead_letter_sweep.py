@@ -21,7 +21,6 @@ from ..core.letter_filter import Filter
 from ..core.message import Where
 from ..core.queue import Queue
 from ..core.settings.units import counted
-from ..delivery import chosen
 from ..entries.in_memory import records as records_in_memory
 from ..management.host import in_turns
 
@@ -88,7 +87,7 @@ class DeadLetterSweep:
         now_ms = self._broker.now_ms()
         began = time.monotonic()
         dead = await asyncio.to_thread(self._reader().dead)
-        dead += await in_turns(self._broker, self._broker.dead_in_memory())
+        dead += await in_turns(self._broker, self._broker.counting.dead_in_memory())
         self._counting_s = time.monotonic() - began
         queues = self._broker.state.post_office.queues_by_id
         found = list(excess(dead, self._broker.settings_of, now_ms))
@@ -104,7 +103,10 @@ class DeadLetterSweep:
     async def _take(self, queue: Queue, over: Excess) -> int:
         """A batch after the other, the oldest first."""
         meant = Filter(from_queue=over.source, until_ms=over.until_ms)
-        which, others = self._broker.choice_of(meant), await in_turns(self._broker, self._broker.chosen_in_memory(queue, meant))
+        which, others = (
+            self._broker.counting.choice(meant),
+            await in_turns(self._broker, self._broker.counting.sequences_in_memory(queue, meant)),
+        )
         removed, after, left = 0, 0, over.number
         while left is None or left > 0:
             most = _IN_MEMORY if others else _BATCH
@@ -132,7 +134,7 @@ class DeadLetterSweep:
         else:
             entries = await asyncio.to_thread(self._reader().message_ids, sequences)
             entries |= {record.sequence: record.message.message_id for _, record in in_memory}
-        number = await in_turns(self._broker, chosen.drop(self._broker.state, queue, entries, over.why))
+        number = await in_turns(self._broker, self._broker.chosen.drop(queue, entries, over.why))
         await self._on_disk()
         self._broker.events.removed(over.source, queue.name, number, over.why)
         log.warning(

@@ -20,10 +20,10 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 import homing
 from homing.broker.auth.access import Needs, declared
-from homing.broker.broker import Broker
 from homing.broker.core.rights import Right
 from homing.broker.management.calls import VERBS
 from homing.client import AckMode, blocking
+from tests import inside
 from tests.house import HASH, House, dead, filled, made, opened
 from tests.process import HomingCommand, wait_until
 from tests.stomp_support import Link, StompRefused
@@ -46,7 +46,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 class Operation(NamedTuple):
     front_end: str
-    #: Of the Broker, or of management.
+    #: By its name in the audit, or the call of management.
     verb: str
     #: The rights it takes as it is done here.
     needs: frozenset[Right]
@@ -237,17 +237,17 @@ LISTS = {"queues": MONITOR, "consumers": MONITOR, "faults": BROWSE, "fault": BRO
 LISTS |= {"redrives": BROWSE, "redrive-status": BROWSE, "retrying": BROWSE, "due": MONITOR, "events": MONITOR}
 
 
-@native("open_producer", SEND, before=made)
+@native("open-producer", SEND, before=made)
 def _send(connection: blocking.Connection, name: str) -> None:
     connection.session().producer(name).send(b"x")
 
 
-@native("open_producer", SEND, CREATE)
+@native("open-producer", SEND, CREATE)
 def _send_to_what_is_not_there(connection: blocking.Connection, name: str) -> None:
     connection.session().producer(name).send(b"x")
 
 
-@native("open_producer", SEND, before=made)
+@native("open-producer", SEND, before=made)
 def _send_in_a_transaction(connection: blocking.Connection, name: str) -> None:
     with connection.session(AckMode.TRANSACTED) as session:
         session.producer(name).send(b"x")
@@ -283,26 +283,26 @@ def two_exchanges(channel: BlockingChannel, name: str) -> None:
     channel.exchange_declare(f"x.{name}", "topic")
 
 
-amqp("declare_queue", CREATE)(declare)
-amqp("declare_queue", CREATE, before=declare)(declare)
-amqp("declare_queue", CREATE)(lambda channel, name: channel.queue_declare("", exclusive=True))
-amqp("declare_queue", CREATE, CONSUME, SEND)(
+amqp("declare-queue", CREATE)(declare)
+amqp("declare-queue", CREATE, before=declare)(declare)
+amqp("declare-queue", CREATE)(lambda channel, name: channel.queue_declare("", exclusive=True))
+amqp("declare-queue", CREATE, CONSUME, SEND)(
     lambda channel, name: channel.queue_declare(name, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "elsewhere"})
 )
-amqp("delete_queue", MANAGE, before=declare)(lambda channel, name: channel.queue_delete(name))
+amqp("delete-queue", MANAGE, before=declare)(lambda channel, name: channel.queue_delete(name))
 amqp("purge", MANAGE, before=declare)(lambda channel, name: channel.queue_purge(name))
-amqp("declare_exchange", CREATE)(lambda channel, name: channel.exchange_declare(name, "direct"))
-amqp("declare_exchange", CREATE, CONSUME, SEND)(
+amqp("declare-exchange", CREATE)(lambda channel, name: channel.exchange_declare(name, "direct"))
+amqp("declare-exchange", CREATE, CONSUME, SEND)(
     lambda channel, name: channel.exchange_declare(name, "direct", arguments={"alternate-exchange": "amq.fanout"})
 )
-amqp("delete_exchange", MANAGE, before=both)(lambda channel, name: channel.exchange_delete(f"x.{name}"))
+amqp("delete-exchange", MANAGE, before=both)(lambda channel, name: channel.exchange_delete(f"x.{name}"))
 amqp("bind", SEND, CONSUME, before=both)(lambda channel, name: channel.queue_bind(name, f"x.{name}", "a.#"))
 amqp("unbind", SEND, CONSUME, before=bound)(lambda channel, name: channel.queue_unbind(name, f"x.{name}", "a.b"))
 amqp("bind", SEND, CONSUME, before=two_exchanges)(lambda channel, name: channel.exchange_bind(name, f"x.{name}", "a"))
 amqp("unbind", SEND, CONSUME, before=two_exchanges)(lambda channel, name: channel.exchange_unbind(name, f"x.{name}", "a"))
 amqp("consume", CONSUME, before=declare)(lambda channel, name: channel.basic_consume(name, lambda *_: None))
 amqp("get", CONSUME, before=declare)(lambda channel, name: channel.basic_get(name, auto_ack=True))
-amqp("make_reply_queue", CONSUME)(lambda channel, name: channel.basic_consume("amq.rabbitmq.reply-to", lambda *_: None, auto_ack=True))
+amqp("make-reply-queue", CONSUME)(lambda channel, name: channel.basic_consume("amq.rabbitmq.reply-to", lambda *_: None, auto_ack=True))
 
 
 @amqp("route", SEND, before=declare)
@@ -345,30 +345,31 @@ def durable_subscription(house: House, name: str) -> None:
     link.close()
 
 
-stomp("open_producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/queue/{name}"))
-stomp("open_producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/topic/{name}"))
+stomp("open-producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/queue/{name}"))
+stomp("open-producer", SEND, CREATE)(lambda link, name: link.sure("SEND", b"x", destination=f"/topic/{name}"))
 stomp("subscribe", CONSUME, before=made)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=name))
-stomp("browse", BROWSE, before=made)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=name, browser="true"))
-stomp("end_subscription", CONSUME, before=durable_subscription)(
+stomp("peek", BROWSE, before=made)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=name, browser="true"))
+stomp("end-subscription", CONSUME, before=durable_subscription)(
     lambda link, name: link.sure("UNSUBSCRIBE", id="s", durable_subscription_name="s")
 )
-stomp("subscribe_topic", CONSUME, CREATE)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=f"/topic/{name}"))
+stomp("subscribe-topic", CONSUME, CREATE)(lambda link, name: link.sure("SUBSCRIBE", id="s", destination=f"/topic/{name}"))
 
 
 # -- the matrix ----------------------------------------------------------------------------------------------------------
 
 
 #: Calls that ask by themselves, also where nothing is to be done, and then have this done, which asks for more.
-ALSO = {"set-settings": "set_settings", "unset-settings": "unset_settings"}
+ALSO = ("set-settings", "unset-settings")
+ASKING = inside.asking()
 
 
 def asking(operation: Operation) -> dict[str, Needs]:
     """The verbs that ask, by their names in the audit, and what they declare."""
     if operation.front_end != "call":
-        return {known(getattr(Broker, operation.verb)).action: known(getattr(Broker, operation.verb))}
+        return {operation.verb: ASKING[operation.verb]}
     own = known(VERBS[operation.verb])
-    by = own.by or ALSO.get(operation.verb)
-    found = {known(getattr(Broker, by)).action: known(getattr(Broker, by))} if by else {}
+    by = own.by or ASKING.get(operation.verb if operation.verb in ALSO else "")
+    found = {by.action: by} if by else {}
     return found if own.by else {operation.verb: own, **found}
 
 
@@ -379,8 +380,7 @@ def known(verb: Any) -> Needs:
 
 
 def test_there_is_an_operation_for_every_right_that_a_verb_declares() -> None:
-    all_declared = [found for name in dir(Broker) if (found := declared(getattr(Broker, name))) is not None]
-    wanted = {(found.action, right) for found in all_declared for right, _ in found.asks}
+    wanted = {(found.action, right) for found in ASKING.values() for right, _ in found.asks}
     wanted |= {(verb, right) for verb, handler in VERBS.items() if verb not in LISTS for right, _ in known(handler).asks}
     tried = {(name, right) for each in OPERATIONS for name, found in asking(each).items() for right, _ in found.asks if right in each.needs}
     assert tried == wanted

@@ -137,14 +137,14 @@ class Books:
         target = self.random.choice((None, self.queue))
         job = RedriveJob(0, self.queue.name, "", target=None if target is None else target.name, stop_above=None)
         if not any(each.queue == job.queue for each in inside.redrives(self.world.broker).active.values()):
-            self.world.broker.start_redrive(ANYBODY, inside.queues(self.world.broker)[job.queue], target, job)
+            self.world.broker.redriving.start(ANYBODY, inside.queues(self.world.broker)[job.queue], target, job)
 
     def edit(self, program: Program) -> None:
         queue, target = self.queue, self.random.choice((None, self.queue))
         if (one := self.one(queue)) is not None:
             edit = Edit(b"edited", {}, frozenset())
             edits = Edits({one.message.message_id: edit}, target, keep=self.random.random() < 0.3, signed=False)
-            self.world.run(self.world.broker.edit(ANYBODY, queue, edits))
+            self.world.run(self.world.broker.editing.edit(ANYBODY, queue, edits))
 
     def move(self, program: Program) -> None:
         if (one := self.one(self.queue)) is not None:

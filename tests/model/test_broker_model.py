@@ -263,7 +263,7 @@ class BrokerModel(RuleBasedStateMachine):
             self.due_when_safe.pop(record.message.body.decode(), None)
         after: tuple[int, int] | None = FIRST
         while after is not None:
-            steps = broker.retry(ANYBODY, found, Filter(), at_ms, way == "release", after)
+            steps = broker.retrying.retry(ANYBODY, found, Filter(), at_ms, way == "release", after)
             _, _, after = self.world.run(steps, commits)
         self.world.commit()
         rows = [record for record in self.world.journal.references.values() if record.queue_id == found.queue_id]
@@ -305,7 +305,7 @@ class BrokerModel(RuleBasedStateMachine):
         record = data.draw(st.sampled_from(sorted(rows, key=lambda each: each.sequence)))
         number, old, new = record.message.message_id, record.message.body.decode(), self._key()
         edits = Edits({number: Edit(new.encode(), {"edited": True}, frozenset())}, None, keep, False)
-        done = self.world.run(self.world.broker.edit(ANYBODY, found, edits), commits)
+        done = self.world.run(self.world.broker.editing.edit(ANYBODY, found, edits), commits)
         copy = done.get(number)
         if not isinstance(copy, int):
             assert copy is None or copy.code in ("message-held", "queue-full")

@@ -254,7 +254,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
             dead = life.queue("DLQ.home")
             assert not dead.references, "all is on disk only"
         reported: list[int | Refused] = []
-        work = world.broker.redrive(ANYBODY, dead, None)
+        work = world.broker.redriving.at_once(ANYBODY, dead, None)
         while not reported:
             try:
                 next(work)
@@ -271,7 +271,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
         world.check_balance()
     world.broker.delete_queue(ANYBODY, life.queue("one"))
     world.commit()
-    work = world.broker.redrive(ANYBODY, life.queue("DLQ.home"), None)
+    work = world.broker.redriving.at_once(ANYBODY, life.queue("DLQ.home"), None)
     for _ in work:
         world.commit()
     world.commit()

@@ -19,7 +19,7 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.entries import fault_groups
 from homing.broker.entries.choosing import choice
-from homing.broker.entries.counting import known
+from homing.broker.entries.counting import Counting
 from homing.broker.entries.fault_groups import OTHER, FaultGroups
 from homing.broker.protocols.amqp091.codec import method_frame
 from homing.journal.commit.batch import WriteBatch
@@ -250,7 +250,7 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
             *((False, "orders", 1), (False, "orders", 1), (True, None, 2)),
         ]
         assert Counter(groups.graves.within({graves})) == Counter(restored.graves.within({graves}))
-        found, left = known(state, graves, Filter(from_queue="orders"))
+        found, left = Counting(state).known(graves, Filter(from_queue="orders"))
         assert found + Counter(reader.count_chosen(1, cast(Choice, left))) == {each: 1 for each in numbers if each[1] == "orders"}
 
 
