@@ -24,6 +24,7 @@ from .opening import Opened, open_directory
 from .options import JournalOptions
 from .read.ahead import ReadAhead
 from .read.pages import Page, Wanted, read_alone
+from .read.recovery import recover
 from .read.turns import Read, Turns
 from .replication.entry import pack_batch
 from .replication.leader import Leader
@@ -46,7 +47,7 @@ _ROW_BYTES = 400
 class Journal:
     """One directory, one writer. Make it with ``open``; end it with ``close``, also after a failure."""
 
-    def __init__(self, directory: Path, opened: Opened, leader: Leader | None = None) -> None:
+    def __init__(self, directory: Path, opened: Opened[Recovered], leader: Leader | None = None) -> None:
         self.directory = directory
         self._leader = leader
         #: Gets the JournalError of the first failure; after it nobody is answered and the process is to end with its exit code.
@@ -114,14 +115,15 @@ class Journal:
         """Lock the directory, create or migrate or recover what is in it (on a full disk with the reserve's room), and start the writer.
 
         ``leader``: each commit is an entry of its log first, and what is reserved is one already when this returns.
-        Raises JournalError: ``journal-locked``, ``journal-newer``, ``journal-damaged``, ``journal-io``, ``journal-full``.
+        Raises JournalError: ``journal-locked``, ``journal-newer``, ``journal-damaged``, ``journal-io``, ``journal-full``, without a
+        leader ``journal-replicated``, with one as Leader.append.
         """
-        opened = await open_directory(directory, options, now_ms)
+        opened = await open_directory(directory, options, now_ms, recover, replicated=leader is not None)
         journal = cls(directory, opened, leader)
         if leader is not None:
             await journal._lead(leader)
         journal._take(opened.standing)
-        return journal, opened.recovered
+        return journal, opened.found
 
     @property
     def statistics(self) -> Statistics:

@@ -5,50 +5,61 @@ from __future__ import annotations
 import errno
 import logging
 import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from .backup.before_migration import bring_up_with_copy
 from .commit.batch_writer import BatchWriter
+from .commit.writer_state import WriterState
 from .commit.writer_thread import Standing, WriterThread, is_full, says_damaged
-from .contract import Recovered
 from .errors import JournalError, io_failure
 from .options import JournalOptions
-from .read.recovery import recover
-from .store.commits import LastCommitFile, nothing_missing
+from .store.commits import LastCommit, LastCommitFile, nothing_missing
 from .store.directory import DATABASE_NAME, DirectoryLock, Disk, Files, beyond_quarantine, check_header, damaged, prepare_directory
 from .store.sqlite import Store, WalMeter, open_store, sync_commits
 
 log = logging.getLogger("homing.journal")
 
 
-class Opened(NamedTuple):
+Found = TypeVar("Found")
+#: As ``read.recovery.recover``: what was found, the writer's state, the first id that may be handed out, what is noted beside the database.
+Begin = Callable[[sqlite3.Connection, int, JournalOptions, LastCommit | None], tuple[Found, WriterState, int, LastCommit]]
+
+
+class Opened(NamedTuple, Generic[Found]):
     """A directory that this process has locked, with what was in it. ``first_id``: that may be handed out."""
 
     lock: DirectoryLock
     store: Store
     writer_thread: WriterThread
     standing: Standing
-    recovered: Recovered
+    found: Found
     first_id: int
 
 
-async def open_directory(directory: Path, options: JournalOptions, now_ms: int) -> Opened:
-    """See Journal.open."""
+async def open_directory(directory: Path, options: JournalOptions, now_ms: int, begin: Begin[Found], *, replicated: bool) -> Opened[Found]:
+    """See Journal.open. ``begin``: is called on the store's thread, and makes of what is there what can go on.
+
+    ``replicated``: a log has what is missing here, so it is synced now and then, and no row is set aside.
+    """
+    if replicated:
+        options = replace(options, on_damage="refuse")
     try:
-        return await _open_directory(directory, options, now_ms)
+        return await _open_directory(directory, options, now_ms, begin, replicated)
     except JournalError as error:
         if error.code == "journal-damaged" and options.on_damage == "quarantine":
             raise beyond_quarantine(error) from error
         raise
 
 
-async def _open_directory(directory: Path, options: JournalOptions, now_ms: int) -> Opened:
+async def _open_directory(directory: Path, options: JournalOptions, now_ms: int, begin: Begin[Found], replicated: bool) -> Opened[Found]:
     prepare_directory(directory)
     try:
         lock = DirectoryLock(directory)
         try:
-            return await _open_locked(directory, options, now_ms, lock)
+            return await _open_locked(directory, options, now_ms, lock, begin, replicated)
         except BaseException:
             lock.release()
             raise
@@ -59,36 +70,52 @@ async def _open_directory(directory: Path, options: JournalOptions, now_ms: int)
         raise damaged("its schema is no text") from error
 
 
-async def _open_locked(directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock) -> Opened:
+async def _open_locked(
+    directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock, begin: Begin[Found], replicated: bool
+) -> Opened[Found]:
     check_header(directory / DATABASE_NAME)
     try:
-        return await _open(directory, options, now_ms, lock)
+        return await _open(directory, options, now_ms, lock, begin, replicated)
     except (sqlite3.Error, OSError) as error:
         if not _no_room(error):
             raise
         log.warning("disk-reserve-spent: the disk is full: the reserve is given up for this start")
         Disk(directory, 0).release_reserve()
-        return await _open(directory, options, now_ms, lock)
+        return await _open(directory, options, now_ms, lock, begin, replicated)
 
 
-async def _open(directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock) -> Opened:
-    database, quarantine = directory / DATABASE_NAME, options.on_damage == "quarantine"
-    with nothing_missing(directory, quarantine) as last_commit:
+async def _open(
+    directory: Path, options: JournalOptions, now_ms: int, lock: DirectoryLock, begin: Begin[Found], replicated: bool
+) -> Opened[Found]:
+    database = directory / DATABASE_NAME
+    with nothing_missing(directory, replicated or options.on_damage == "quarantine") as last_commit:
         store = await open_store(database, options.cache_bytes)
         try:
             await store.run(bring_up_with_copy, directory, options.keep_before_migration)
-            limits = (options.id_block, options.duplicate_ids_per_address, quarantine, options.load_limit)
-            recovered, state, first_id, kept = await store.run(recover, now_ms, *limits, last_commit)
+            if not replicated:
+                await store.run(_refuse_copy)
+            found, state, first_id, kept = await store.run(begin, now_ms, options, last_commit)
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
             writer = BatchWriter(state, options.duplicate_ids_per_address)
-            writer_thread = WriterThread(writer, disk, Files(directory), WalMeter(database), LastCommitFile(directory, kept), options)
+            writer_thread = WriterThread(
+                writer, disk, Files(directory), WalMeter(database), LastCommitFile(directory, kept), options, replicated
+            )
             await store.run(sync_commits, by_sqlite=False)
             standing = await store.run(writer_thread.upkeep, False)
         except BaseException:
             await store.close()
             raise
-    return Opened(lock, store, writer_thread, standing, recovered, first_id)
+    return Opened(lock, store, writer_thread, standing, found, first_id)
+
+
+def _refuse_copy(connection: sqlite3.Connection) -> None:
+    if connection.execute("SELECT 1 FROM meta WHERE key = 'applied'").fetchone() is not None:
+        raise JournalError(
+            "journal-replicated",
+            "The journal in this directory is a node's copy of a replicated one, which is written by its log alone.",
+            "Start the node with its journal.replication; to go on without it, `homing journal restore` this directory into a new one.",
+        )
 
 
 def _no_room(error: sqlite3.Error | OSError) -> bool:

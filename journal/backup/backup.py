@@ -201,6 +201,7 @@ def _renewed(database: Path, last_commit: LastCommit | None) -> str:
         )
         connection.execute("UPDATE meta SET value = value + ? WHERE key = 'reserved_up_to'", (SKIPPED_IDS,))
         connection.execute("INSERT OR IGNORE INTO meta VALUES ('commits', 0)")
+        connection.execute("DELETE FROM meta WHERE key = 'applied'")
         commit(connection)
     return str(previous)
 

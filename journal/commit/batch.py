@@ -65,6 +65,7 @@ class WriteBatch(LastStates):
         "applied",
         "attempts",
         "attempts_deleted",
+        "begun_ms",
         "changed",
         "clock_ms",
         "closed_s",
@@ -124,6 +125,8 @@ class WriteBatch(LastStates):
         self.consumer_stats: dict[tuple[int, int, str], list[int]] = {}
         self.fault_changes = FaultChanges()
         self.clock_ms = 0
+        #: When a leader of the replicated log began, which all that is not durable goes with, as with a crash; 0: none did.
+        self.begun_ms = 0
         #: Where the replicated log stands with it, packed; None: there is no such log.
         self.applied: bytes | None = None
         self._after: list[Callable[[], None]] = []

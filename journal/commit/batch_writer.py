@@ -20,6 +20,7 @@ from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_val
 from ..store.commits import commit
 from ..store.packing import checksum_of_counts, counts_checksum, pack, pack_hops, pack_message, packer, placed
 from ..upkeep import spilled, tombstones
+from ..upkeep.lost import count_lost
 from .batch import WriteBatch
 from .changes import change_references
 from .counts import write_counts
@@ -173,6 +174,9 @@ class BatchWriter:
     ) -> Written:
         written = Written()
         meta: list[Any] = []
+        if batch.begun_ms:
+            state.tombstones += spilled.discard_all(connection)
+            count_lost(connection, batch.begun_ms)
         if state.returned and (batch.deleted or batch.deleted_first):
             returned.forget(connection, batch.deleted | batch.deleted_first)
         if not history:

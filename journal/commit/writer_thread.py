@@ -54,6 +54,9 @@ _LONG_S = 0.005
 _NOT_HERE_S = 1.0
 #: How much one commit says about the next.
 _WEIGHT = 0.1
+#: Of a journal whose commits are in a log: how long, and how many bytes, are not synced at most.
+_RELAXED_S = 1.0
+_RELAXED_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
@@ -114,6 +117,8 @@ class WriterThread:
     meter: WalMeter
     last_commit: LastCommitFile
     options: JournalOptions
+    #: A log has what is committed, so that it is synced now and then only.
+    replicated: bool = False
     statistics: Statistics = field(default_factory=Statistics)
     #: Called on the store's thread as soon as a batch is on disk, where something else is looked at before ``commit`` returns.
     on_disk: Callable[[WriteBatch], object] = lambda batch: None
@@ -125,6 +130,9 @@ class WriterThread:
         self.vacuum = Vacuum()
         #: What the end of a commit takes, by the last ones.
         self.sync_ms = 0.0
+        #: Since the last sync, and when that was.
+        self._unsynced_bytes = 0
+        self._last_sync_s = 0.0
         #: The longest of the last syncs.
         self._synced_ms = 1.0
         self._not_here_until_s = 0.0
@@ -198,11 +206,20 @@ class WriterThread:
     @property
     def syncs_at_once(self) -> bool:
         """Whether nothing was waited for at the last syncs, as where files are in memory."""
-        return self._synced_ms < _NO_DISK_MS
+        return self._synced_ms < _NO_DISK_MS or not self._sync_due()
+
+    def _sync_due(self) -> bool:
+        if not self.replicated or self._unsynced_bytes >= _RELAXED_BYTES:
+            return True
+        return time.perf_counter() >= self._last_sync_s + _RELAXED_S
 
     def sync(self, connection: sqlite3.Connection, written: Written, reserve_up_to: int | None) -> None:
-        """What was written is on disk, or nobody knows: then JournalError."""
-        began_s = time.perf_counter()
+        """What was written is on disk, or nobody knows: then JournalError. Where it is in a log it may be on disk later."""
+        self._unsynced_bytes += written.bytes
+        if not self._sync_due():
+            return
+        began_s = self._last_sync_s = time.perf_counter()
+        self._unsynced_bytes = 0
         try:
             self.meter.sync()
         except OSError as error:

@@ -33,6 +33,7 @@ from ..contract import (
     SettingsInForce,
 )
 from ..declarations import DeclarationRecord
+from ..options import JournalOptions
 from ..store import returned
 from ..store.bulk_statements import delete_integers
 from ..store.commits import LastCommit, commit
@@ -60,40 +61,31 @@ _INDEXED = (
 def recover(
     connection: sqlite3.Connection,
     now_ms: int,
-    id_block: int,
-    duplicate_limit: int,
-    quarantine: bool,
-    load_limit: int = sys.maxsize,
-    last_commit: LastCommit | None = None,
+    options: JournalOptions,
+    last_commit: LastCommit | None,
 ) -> tuple[Recovered, WriterState, int, LastCommit]:
     """Recovered, the writer's state, the first id that may be handed out, and what is to be noted beside the database from now on.
 
     Reserves two blocks of ids, sweeps bodies that no reference needs any more, and marks the journal as in use, in one transaction.
-    A row that fails its checksum: JournalError ``journal-damaged``, or, with ``quarantine``, moved to that table.
+    A row that fails its checksum: JournalError ``journal-damaged``, or, as ``options.on_damage`` says, moved to table quarantine.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        recovered, state, first_id = _recover(connection, now_ms, id_block, duplicate_limit, quarantine, load_limit, last_commit)
+        recovered, state, first_id = _recover(connection, now_ms, options, last_commit)
         number = commit(connection)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-    return recovered, state, first_id, LastCommit(number, first_id + 2 * id_block)
+    return recovered, state, first_id, LastCommit(number, first_id + 2 * options.id_block)
 
 
 def _recover(
-    connection: sqlite3.Connection,
-    now_ms: int,
-    id_block: int,
-    duplicate_limit: int,
-    quarantine: bool,
-    load_limit: int,
-    last_commit: LastCommit | None,
+    connection: sqlite3.Connection, now_ms: int, options: JournalOptions, last_commit: LastCommit | None
 ) -> tuple[Recovered, WriterState, int]:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     clean_stop = bool(_number(meta, "clean_stop", 1))  # a new journal was not stopped uncleanly
-    reader = _References(connection, quarantine, now_ms)
+    reader = _References(connection, options.on_damage == "quarantine", now_ms)
     reader.check_tombstones()
     spilled.discard_all(connection)
     if not clean_stop:
@@ -101,13 +93,13 @@ def _recover(
     left = tombstones.count(connection)
     counted = _counted(connection, _there(left))
     rows_there = left + sum(counted.values())
-    whole = rows_there <= load_limit and _body_bytes(connection) <= _LOAD_BYTES
+    whole = rows_there <= options.load_limit and _body_bytes(connection) <= _LOAD_BYTES
     references = reader.read() if whole else reader.read_apart()
     queues = _queues(connection)
     live = {queue.queue_id for queue in queues}
     _check_strays(connection, {queue_id for queue_id, _ in counted} - live)
     references = [reference for reference in references if reference.queue_id in live]
-    duplicates, counts, next_duplicate = _duplicates(connection, duplicate_limit)
+    duplicates, counts, next_duplicate = _duplicates(connection, options.duplicate_ids_per_address)
     addresses = [AddressRecord(name, types, bool(auto), at) for name, types, auto, at in connection.execute("SELECT * FROM address")]
     forgotten = dict.fromkeys(duplicates.keys() - {address.name for address in addresses})
     recovered = Recovered(
@@ -133,7 +125,7 @@ def _recover(
     if last_commit is not None:
         # Where commits are missing: what they reserved and counted stays so.
         first_id, commits = max(first_id, last_commit.reserved_up_to), max(commits, last_commit.commits)
-    fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * id_block, "commits": commits}
+    fresh = {"broker_id": recovered.broker_id, "clean_stop": 0, "reserved_up_to": first_id + 2 * options.id_block, "commits": commits}
     if "created_at_ms" not in meta:
         fresh |= {"created_at_ms": now_ms, "next_queue_id": 1, "clock_ms": 0, "history_bytes": 0}
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", fresh.items())

@@ -36,8 +36,6 @@ from ..declarations import DeclarationRecord
 #: Of what is behind the head; a node reads those up to its own.
 VERSION: Final = 1
 HASH_BYTES: Final = 32
-#: What is before the first entry.
-NO_HASH: Final = bytes(HASH_BYTES)
 #: What names the format, version, epoch, number, the hash of the entry before.
 _HEAD: Final = struct.Struct(f">3sBQQ{HASH_BYTES}s")
 _FORMAT: Final = b"HmE"
@@ -67,7 +65,9 @@ class Position(NamedTuple):
         return cls(number, epoch, found)
 
 
-NOWHERE: Final = Position(0, 0, NO_HASH)
+def beginning(broker_id: str) -> Position:
+    """Before the first entry, which so says by its hash whose log it is."""
+    return Position(0, 0, hash_of(broker_id.encode()))
 
 
 class Entry(NamedTuple):
@@ -127,6 +127,7 @@ def pack_batch(batch: WriteBatch, reserve_up_to: int | None) -> bytes:
     packed: bytes = msgpack.packb(
         (
             reserve_up_to,
+            batch.begun_ms,
             batch.clock_ms,
             _references(batch.records(), details),
             details,
@@ -189,12 +190,12 @@ def unpack_batch(packed: bytes) -> tuple[WriteBatch, int | None]:
         return batch, None
     try:
         fields = msgpack.unpackb(packed, strict_map_key=False)
-        reserve_up_to = fields[0]
+        reserve_up_to, batch.begun_ms = fields[:2]
         if not isinstance(reserve_up_to, int | None):
             raise TypeError("no number")
-        _take_references(batch, fields[1:13])
-        _take_history(batch, fields[13:18])
-        _take_states(batch, fields[18:])
+        _take_references(batch, fields[2:14])
+        _take_history(batch, fields[14:19])
+        _take_states(batch, fields[19:])
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise BadEntry(f"it holds no batch ({type(error).__name__}: {error})") from error
     return batch, reserve_up_to

@@ -40,10 +40,12 @@ class Leader:
         async with self._one:
             while True:
                 entry, at = after(self.at, self.epoch, batch)
-                with suppress(LogAway):
+                try:
                     if await self._log.append(self.at, at, entry):
                         self.at = at
                         return at
+                except LogAway:
+                    await self._pause(AGAIN_S)
                 if await self._is_there(at):
                     # It may be on one machine only. One behind it that was taken proves it.
                     self.at, batch = at, b""

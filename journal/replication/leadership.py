@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from .entry import BadEntry, Position
-from .leader import AGAIN_S, Leader, Pause
+from .leader import AGAIN_S, Leader, Pause, ask
 from .log import LogAway, ReplicatedLog, Standing, log_lost
 
 #: As often at least it was looked before a leader is taken for gone.
@@ -26,6 +26,9 @@ class Copy(Protocol):
 
     async def apply(self, entries: list[bytes]) -> None:
         """Writes the entries that follow. Raises BadEntry: they do not follow; JournalError: they were not written."""
+
+    def opening(self) -> bytes:
+        """The batch of the first entry, where this node begins to lead."""
 
 
 class Watch:
@@ -51,16 +54,20 @@ class Watch:
 async def follow_until_leading(
     log: ReplicatedLog, copy: Copy, me: str, watch: Watch, now_s: Callable[[], float], pause: Pause = asyncio.sleep
 ) -> Leader:
-    """Applies what others append. Returns when this node leads, and has everything.
+    """Applies what others append. Returns when this node leads, with an entry of its own in the log, and has everything.
 
-    ``me``: this node's name, and what no other process of that name has. Raises JournalError: see Copy, and ``journal-log-lost``.
+    ``me``: this node's name, and what no other process of that name has. Raises JournalError: see Copy and Leader.append.
     """
     while True:
         try:
             seen = await log.look()
             await _catch_up(log, copy, seen)
             if watch.saw(seen, now_s()) and await _take(log, seen, me):
-                return Leader(log, seen.epoch + 1, copy.at, pause)
+                leader = Leader(log, seen.epoch + 1, copy.at, pause)
+                await leader.append(copy.opening())
+                while copy.at.number < leader.at.number:
+                    await _catch_up(log, copy, await ask(log.look, pause))
+                return leader
         except LogAway:
             watch.forget()
         await pause(AGAIN_S)

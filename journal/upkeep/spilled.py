@@ -69,7 +69,7 @@ def discard(connection: sqlite3.Connection, queue_id: int) -> int:
     return number
 
 
-def discard_all(connection: sqlite3.Connection) -> None:
-    """After a stop of any kind: what is left has not been kept."""
-    for (queue_id,) in connection.execute("SELECT DISTINCT queue_id FROM spilled").fetchall():
-        discard(connection, queue_id)
+def discard_all(connection: sqlite3.Connection) -> int:
+    """After a stop of any kind: what is left has not been kept. Returns how many messages that are."""
+    queues = connection.execute("SELECT DISTINCT queue_id FROM spilled").fetchall()
+    return sum([discard(connection, queue_id) for (queue_id,) in queues])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from homing.journal.replication.entry import NO_HASH, Position
+from homing.journal.replication.entry import Position, beginning
 from homing.journal.replication.log import LogAway, Standing
+
+NOWHERE = beginning("cell")
 
 
 class LogInMemory:
@@ -14,7 +16,7 @@ class LogInMemory:
 
     def __init__(self, rng: Random, trouble: float = 0.0) -> None:
         self.rng, self.trouble = rng, trouble
-        self.standing = Standing(0, 0, NO_HASH, "")
+        self.standing = Standing(0, 0, NOWHERE.hash, "")
         self.entries: list[bytes] = []
         self.late: set[asyncio.Task[bool]] = set()
         #: What is on the standby, too: all up to the last thing that was answered.

@@ -12,11 +12,11 @@ from random import Random
 import pytest
 
 from homing.journal.errors import JournalError
-from homing.journal.replication.entry import NOWHERE, Position, after, follow
+from homing.journal.replication.entry import Position, after, follow
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.leadership import Watch, follow_until_leading
 from homing.journal.replication.log import ReplicatedLog, Standing
-from tests.model.log_in_memory import LogInMemory
+from tests.model.log_in_memory import NOWHERE, LogInMemory
 
 ROUNDS = int(os.environ.get("HOMING_LIVES", 100))
 
@@ -33,6 +33,9 @@ class Node:
             entry, self.at = follow(self.at, packed)
             if entry.batch:
                 self.has.append(entry.batch)
+
+    def opening(self) -> bytes:
+        return b""
 
 
 class Cluster:
@@ -69,7 +72,6 @@ class Cluster:
                     raise
 
     async def lead(self, leader: Leader, node: Node, name: int) -> None:
-        node.at = await leader.append(b"")  # its opening
         missing = [batch for batch in self.confirmed if batch not in set(node.has)]
         assert not missing, f"{name} leads and lacks {missing}"
         assert len(node.has) == len(set(node.has)), "something is there twice"

@@ -15,7 +15,8 @@ from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.batch_writer import BatchWriter
 from homing.journal.commit.writer_state import WriterState
 from homing.journal.migrations import bring_up
-from homing.journal.replication.entry import NOWHERE, after, follow, pack_batch, unpack_batch
+from homing.journal.replication.entry import after, follow, pack_batch, unpack_batch
+from tests.model.log_in_memory import NOWHERE
 from tests.model.test_broker_model import BrokerModel, PagedModel
 
 #: How many rows of each table were compared.

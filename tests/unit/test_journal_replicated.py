@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from homing.journal.backup.backup import restore
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import AddressRecord, EditRecord, FaultRecord, FaultStat, PolicyRecord, QueueStat
 from homing.journal.declarations import DeclarationRecord
 from homing.journal.errors import JournalError
+from homing.journal.follower import Follower
 from homing.journal.journal import Journal, JournalOptions
-from homing.journal.replication.entry import NOWHERE, BadEntry, Entry, Position, after, follow, pack_batch, unpack_batch
+from homing.journal.replication.entry import BadEntry, Entry, Position, after, follow, pack_batch, unpack_batch
 from homing.journal.replication.leader import BEAT_S, Leader
-from tests.model.log_in_memory import LogInMemory
+from homing.journal.replication.leadership import Watch, follow_until_leading
+from tests.model.log_in_memory import NOWHERE, LogInMemory
 from tests.unit.journal_support import (
     NOW_MS,
     OPTIONS,
@@ -24,12 +27,14 @@ from tests.unit.journal_support import (
     hop,
     keep_attempt,
     message,
+    opened,
     outcome,
     query,
     queue,
     reference,
     send,
     sequences,
+    settle,
 )
 
 #: What is of the batch that gathers, and not of what it writes.
@@ -79,6 +84,7 @@ def full() -> WriteBatch:
     batch.story("q", "over", None)
     batch.event("fault.new", NOW_MS, "q", "orders", {"n": 1})
     batch.clock(NOW_MS)
+    batch.begun_ms = NOW_MS
     batch.deleted_first.add(10)
     return batch
 
@@ -143,8 +149,7 @@ def test_no_bytes_break_whoever_reads_them() -> None:
 
 async def test_what_a_journal_commits_the_log_has_and_nobody_is_answered_after_a_fence(tmp_path: Path) -> None:
     log = LogInMemory(random.Random(4), trouble=0.3)
-    # Nobody beats: the disk is compared with what the log has.
-    leader = Leader(log, 0, NOWHERE, lambda pause_s: asyncio.sleep(0 if pause_s < BEAT_S else 3_600))
+    leader = Leader(log, 0, NOWHERE, without_beats)
     journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS, leader)
     journal.batch.queue(queue())
     for first in (*range(1, 30), 100, 300):
@@ -173,6 +178,81 @@ async def test_what_a_journal_commits_the_log_has_and_nobody_is_answered_after_a
     await journal.close()
     assert sorted(written) == sequences(tmp_path)
     assert not answered
+
+
+async def without_beats(pause_s: float) -> None:
+    """The disk is compared with what the log has."""
+    await asyncio.sleep(0 if pause_s < BEAT_S else 3_600)
+
+
+def tables(directory: Path) -> dict[str, list[tuple[object, ...]]]:
+    """All rows, but for what each node has for itself."""
+    names = [name for (name,) in query(directory, "SELECT name FROM sqlite_schema WHERE type = 'table'") if name != "meta"]
+    shared = "SELECT * FROM meta WHERE key NOT IN ('clean_stop', 'commits', 'created_at_ms', 'reserved_up_to')"
+    return {"meta": query(directory, shared), **{name: query(directory, f"SELECT * FROM {name}") for name in names}}
+
+
+async def test_who_follows_leads_with_what_the_leader_had_and_all_others_have_the_same(tmp_path: Path) -> None:
+    log = LogInMemory(random.Random(4))
+    options = JournalOptions(**OPTIONS)
+
+    async def follower(name: str) -> Follower:
+        return await Follower.open(tmp_path / name, options, lambda: NOW_MS + 60_000, "cell")
+
+    async def lead(name: str) -> Journal:
+        copy = await follower(name)
+        leader = await follow_until_leading(log, copy, name, Watch(3), lambda: 0.0, without_beats)
+        await copy.close()
+        journal, recovered = await Journal.open(tmp_path / name, options, NOW_MS, leader)
+        assert recovered.broker_id == "cell"
+        return journal
+
+    journal = await lead("a")
+    journal.batch.queue(queue())
+    for number in range(1, 50):
+        send(journal, number)
+        await journal.flush()
+    settle(journal, 7)
+    journal.batch.spill({60: reference(60, spilled=True)}, 5)
+    journal.batch.counts(1, 1)[QueueStat.TRANSIENT_SENT] += 1
+    await journal.flush()
+    written, shown = tables(tmp_path / "a"), journal.next_id()
+    journal.failed.set_exception(JournalError("journal-io", "As if killed.", ""))
+    await journal.close()  # which writes nothing
+    other = await follower("c")
+    await other.apply(log.entries)
+    await other.close()
+    assert tables(tmp_path / "c") == written
+    assert len(written["reference"]) == 49
+    journal = await lead("b")
+    assert journal.next_id() > shown
+    await journal.flush()
+    other = await follower("c")
+    await other.apply(log.entries[other.at.number :])
+    await other.close()
+    led, followed = tables(tmp_path / "b"), tables(tmp_path / "c")
+    # The leader's last reservation is no transaction of its own; old minutes are put together by each node when it comes to it.
+    own = {"meta": None, "minute": None}
+    assert {**followed, **own} == {**led, **own}
+    assert (len(written["spilled"]), len(led["spilled"])) == (1, 0)
+    for name in ("b", "c"):
+        assert query(tmp_path / name, "SELECT sum(sent), sum(lost) FROM minute") == [(49, 1)]
+    await journal.close()
+
+
+async def test_a_copy_is_opened_by_no_other_broker_and_nothing_else_is_made_one(tmp_path: Path) -> None:
+    options = JournalOptions(**OPTIONS)
+    await (await Follower.open(tmp_path / "copy", options, lambda: NOW_MS, "cell")).close()
+    with pytest.raises(JournalError, match=r"journal-replicated: .* journal\.replication"):
+        await Journal.open(tmp_path / "copy", options, NOW_MS)
+    async with opened(tmp_path / "alone"):
+        pass
+    for directory, broker_id in (("alone", "cell"), ("copy", "another")):
+        with pytest.raises(JournalError, match="journal-foreign"):
+            await Follower.open(tmp_path / directory, options, lambda: NOW_MS, broker_id)
+    restored = restore(tmp_path / "copy", tmp_path / "restored")
+    async with opened(tmp_path / "restored") as (_, recovered):
+        assert recovered.broker_id == restored["broker_id"] != "cell"
 
 
 async def test_an_idle_leader_shows_that_it_lives_and_finds_out_that_it_does_not_lead(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""A journal of a node that follows: what others commit is written to it entry by entry, by the same writer as their own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .commit.batch import WriteBatch
+from .commit.writer_state import WriterState
+from .errors import JournalError
+from .opening import Opened, open_directory
+from .options import JournalOptions
+from .replication.entry import Entry, Position, beginning, follow, pack_batch, unpack_batch
+from .store import returned
+from .store.commits import LastCommit, commit
+from .upkeep import tombstones
+
+
+class Follower:
+    """A directory that this process has locked. Make it with ``open``; end it with ``close``, also after a failure.
+
+    With an entry it holds what the leader's journal held with it. What each does by itself, as removing old history, may be further in one
+    of them.
+    """
+
+    def __init__(self, opened: Opened[Position], now_ms: Callable[[], int]) -> None:
+        #: The last entry that is in it.
+        self.at = opened.found
+        self._now_ms = now_ms
+        self._lock = opened.lock
+        self._store = opened.store
+        self._writer_thread = opened.writer_thread
+
+    @classmethod
+    async def open(cls, directory: Path, options: JournalOptions, now_ms: Callable[[], int], broker_id: str) -> Follower:
+        """Raises JournalError: as Journal.open does, and ``journal-foreign`` for what is no copy of that broker's journal."""
+        begin = partial(_begin, broker_id=broker_id)
+        return cls(await open_directory(directory, options, now_ms(), begin, replicated=True), now_ms)
+
+    async def apply(self, entries: list[bytes]) -> None:
+        """See replication.leadership.Copy."""
+        for packed in entries:
+            entry, at = follow(self.at, packed)
+            upkeep_due = await self._store.run(self._write, entry, at)
+            self.at = at
+            if upkeep_due:
+                await self._store.run(self._writer_thread.upkeep, False)
+
+    def _write(self, connection: sqlite3.Connection, entry: Entry, at: Position) -> bool:
+        batch, reserve_up_to = unpack_batch(entry.batch)
+        batch.applied = at.pack()
+        standing = self._writer_thread.commit(connection, batch, reserve_up_to)
+        return standing is not None and standing.upkeep_due
+
+    def opening(self) -> bytes:
+        """See replication.leadership.Copy: what was not durable went with the leader before."""
+        batch = WriteBatch()
+        batch.begun_ms = self._now_ms()
+        return pack_batch(batch, None)
+
+    async def close(self) -> None:
+        self._writer_thread.close()
+        await self._store.close()
+        self._lock.release()
+
+
+def _begin(
+    connection: sqlite3.Connection, now_ms: int, options: JournalOptions, last_commit: LastCommit | None, broker_id: str
+) -> tuple[Position, WriterState, int, LastCommit]:
+    """As ``read.recovery.recover``, without reading messages."""
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    if (meta.get("broker_id") or broker_id) != broker_id or ("created_at_ms" in meta and "applied" not in meta):
+        raise JournalError(
+            "journal-foreign",
+            "The journal in this directory is not a copy of the replicated one.",
+            "Nothing was changed; name an empty directory (data-directory, or --data), and it becomes one.",
+        )
+    fresh: dict[str, Any] = {"created_at_ms": now_ms, "next_queue_id": 1, "clock_ms": 0, "history_bytes": 0, "commits": 0}
+    fresh |= {"broker_id": broker_id, "reserved_up_to": 1, "applied": beginning(broker_id).pack()}
+    meta = {**fresh, **meta, "clean_stop": 0}
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
+    number = commit(connection)
+    state = _state(connection, meta)
+    return Position.unpack(meta["applied"]), state, meta["reserved_up_to"], LastCommit(number, meta["reserved_up_to"])
+
+
+def _state(connection: sqlite3.Connection, meta: dict[str, Any]) -> WriterState:
+    duplicates = dict(connection.execute("SELECT address, count(*) FROM duplicate GROUP BY address"))
+    addresses = {name for (name,) in connection.execute("SELECT name FROM address")}
+    return WriterState(
+        meta["clock_ms"],
+        meta["next_queue_id"],
+        connection.execute("SELECT coalesce(max(number), 0) + 1 FROM duplicate").fetchone()[0],
+        meta["history_bytes"],
+        duplicates,
+        connection.execute("SELECT count(*) FROM reference").fetchone()[0],
+        tombstones.count(connection),
+        returned.there_are(connection),
+        dict.fromkeys(duplicates.keys() - addresses),
+    )
