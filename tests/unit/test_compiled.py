@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from tests.model.world import World
 from tests.process import ROOT
+from tests.test_layering import COMPILED
+from tests.unit.test_stomp_session import Peer
 
 TRANSLATE = """
 import gc, os, sys, tomllib
@@ -30,3 +35,24 @@ def test_mypyc_takes_what_is_to_be_compiled(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CPyDef_queue___Queue___dispatch" in "".join(path.read_text() for path in tmp_path.glob("*.c"))
+
+
+@pytest.mark.plain
+def test_what_every_message_of_a_stomp_session_passes_is_compiled() -> None:
+    peer, calls, room = Peer(World({})).log_in(), Counter[str](), str(ROOT / "homing/broker/protocols/stomp")
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(room):
+            calls[str(Path(frame.f_code.co_filename).relative_to(ROOT))] += 1
+
+    peer.call("SUBSCRIBE", id="s", destination="/queue/a", ack="client-individual")
+    sys.setprofile(count)
+    try:
+        for _ in range(20):
+            ((_, told, _),) = peer.call("SEND", b"x", destination="/queue/a")
+            peer.call("ACK", id=told["ack"])
+    finally:
+        sys.setprofile(None)
+    passed = {path for path, times in calls.items() if times >= 20}
+    assert len(passed) > 4
+    assert passed - {*COMPILED} == set()
