@@ -42,7 +42,7 @@ log = logging.getLogger("homing")
 
 #: The writer's thread must win the interpreter's lock back often: the default of 5 ms starves it beside a busy loop
 #: (docs/performance-budget.md).
-_SWITCH_INTERVAL_S: Final = 0.0001
+_SWITCH_INTERVAL_S: Final = 0.00001
 #: Collections of a generation before one of the next.
 _NEVER: Final = 1 << 30
 #: A disk that has not answered for this long is named by the probes.
