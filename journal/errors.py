@@ -30,6 +30,7 @@ class JournalError(Exception):
     - ``journal-gone``: a file of it, or the lock, was removed or is another one, under a broker that runs: answer nobody and stop.
     - ``journal-fenced``: another node took the lead of the replicated log: answer nobody and stop.
     - ``journal-log-lost``: the replicated log lacks what this node knows of it: answer nobody and stop.
+    - ``journal-left-behind``: the replicated log begins behind what this node has.
     - ``journal-replicated``: a node's copy of a replicated journal was to be written without its log.
     - ``journal-closed``: used after close().
     """

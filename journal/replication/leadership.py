@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from .entry import BadEntry, Position
+from .entry import BadEntry, Entry, Position
 from .leader import AGAIN_S, Leader, Pause, ask
-from .log import LogAway, ReplicatedLog, Standing, log_lost
+from .log import LogAway, ReplicatedLog, Standing, left_behind, log_lost
 
 #: As often at least it was looked before a leader is taken for gone.
 _LOOKS: Final = 3
@@ -79,6 +79,8 @@ async def _catch_up(log: ReplicatedLog, copy: Copy, seen: Standing) -> None:
         entries = await log.read(copy.at.number)
         if not entries:
             raise log_lost(seen, copy.at)
+        if (first := Entry.unpack(entries[0]).number) > copy.at.number + 1:
+            raise left_behind(first, copy.at)
         try:
             await copy.apply(entries[: seen.last - copy.at.number])
         except BadEntry as other:

@@ -43,6 +43,9 @@ class ReplicatedLog(Protocol):
     async def fence(self, seen: Standing, leader: str) -> bool:
         """Begins the next epoch, in which ``leader`` leads, unless epoch or last entry are others than were seen."""
 
+    async def trim(self, epoch: int, copies: int) -> None:
+        """Entries that so many nodes have on disk may go."""
+
     async def release(self, epoch: int) -> None:
         """Nobody leads any more, where that epoch is still the last."""
 
@@ -52,6 +55,14 @@ def fenced(seen: Standing) -> JournalError:
         "journal-fenced",
         f"Another node leads: {seen.leader or 'somebody'}, in epoch {seen.epoch}.",
         "Nobody was answered for what is uncertain; started again, this node follows the other.",
+    )
+
+
+def left_behind(first: int, known: Position) -> JournalError:
+    return JournalError(
+        "journal-left-behind",
+        f"This node has the replicated journal up to entry {known.number}, and the log begins with entry {first}: what is between is gone.",
+        "Stop another standby, copy its data directory here in place of this one, and start both.",
     )
 
 

@@ -1,0 +1,348 @@
+"""The replicated log in PostgreSQL: a row for the cell, and a statement that compares it, changes it and adds the entry.
+
+A commit that is cancelled while it waits for PostgreSQL's standby is one that the standby lacks, and it answers success with a warning. So
+nothing here is ever cancelled, and no timeout of the driver or the server is set: patience ends by cutting the connection. What was asked
+before a warning, an error or a cut may have happened or not: LogAway. ``asyncpg`` belongs to the extra ``homing[cluster]``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ..errors import JournalError
+from .entry import VERSION, Position, beginning
+from .log import LogAway, Standing
+
+#: Of the tables.
+FORMAT: Final = 1
+#: Entries are read up to so many, or so many bytes and one, at a time.
+_READ_ENTRIES: Final = 256
+_READ_BYTES: Final = 8 << 20
+#: How long an answer is waited for before the connection is cut: more each time it was cut for that, which leaves a session there.
+_PATIENCE_S: Final = 4.0
+_LONGEST_S: Final = 64.0
+_TABLES: Final = 3
+_SCHEMA: Final = """\
+CREATE TABLE IF NOT EXISTS homing_cell (
+    cell text PRIMARY KEY, format int NOT NULL, broker_id text NOT NULL, epoch bigint NOT NULL, last bigint NOT NULL, hash bytea NOT NULL,
+    leader text NOT NULL, since timestamptz NOT NULL, log int NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE IF NOT EXISTS homing_member (
+    cell text, node text, process text NOT NULL, addresses text NOT NULL, reads int NOT NULL, applied bigint NOT NULL,
+    durable bigint NOT NULL, seen timestamptz NOT NULL, PRIMARY KEY (cell, node)
+) WITH (fillfactor = 50);
+"""
+_LOG: Final = """\
+CREATE TABLE IF NOT EXISTS homing_log_{cell}_{each} (number bigint PRIMARY KEY, epoch bigint NOT NULL, entry bytea NOT NULL);
+ALTER TABLE homing_log_{cell}_{each} ALTER entry SET STORAGE EXTERNAL;
+"""
+#: A table is begun after so many bytes in the one before.
+_TABLE_BYTES: Final = 64 << 20
+_TURN: Final = """\
+DO $$ BEGIN
+    PERFORM set_config('lock_timeout', '1s', true);
+    PERFORM 1 FROM homing_cell WHERE cell = '{cell}' AND epoch = {epoch} AND log = {table} FOR UPDATE;
+    IF FOUND AND coalesce((SELECT max(number) FROM homing_log_{cell}_{following}), 0) <= {up_to} THEN
+        TRUNCATE homing_log_{cell}_{following};
+        UPDATE homing_cell SET log = {following} WHERE cell = '{cell}';
+    END IF;
+END $$"""
+_CELL: Final = "INSERT INTO homing_cell VALUES ('{cell}', {format}, '{broker_id}', 0, 0, '\\x{hash}', '', now(), 0);\n"
+
+
+def schema(cell: str, broker_id: str) -> str:
+    """The SQL that makes a cell: its log is empty, and nobody leads."""
+    logs = "".join(_LOG.format(cell=cell, each=each) for each in range(_TABLES))
+    return _SCHEMA + logs + _CELL.format(cell=cell, format=FORMAT, broker_id=broker_id, hash=beginning(broker_id).hash.hex())
+
+
+class Access(NamedTuple):
+    """``url``: without a password. The files: None where there is none."""
+
+    url: str
+    cell: str
+    password_file: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+class Member(NamedTuple):
+    """``node``: its name; ``process``: what no other process of that name has. ``addresses``: of its listeners, by protocol."""
+
+    node: str
+    process: str
+    addresses: str
+
+
+class _Line:
+    """One connection, for one question at a time; made when it is needed, and made anew after any trouble."""
+
+    def __init__(self, access: Access, program: str) -> None:
+        self._access = access
+        self._program = program
+        self._one = asyncio.Lock()
+        self._connection: Any = None
+        self._patience_s = _PATIENCE_S
+        self._warned = ""
+
+    async def ask(self, sql: str, *arguments: object) -> list[Any]:
+        """The rows. Raises LogAway."""
+        async with self._one:
+            asking = asyncio.get_running_loop().create_task(self._ask(sql, arguments))
+            asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
+            try:
+                await asyncio.wait({asking}, timeout=self._patience_s)
+            finally:
+                if not asking.done():
+                    self.cut(asking)
+            if not asking.done():
+                self._patience_s = min(_LONGEST_S, 2 * self._patience_s)
+                raise LogAway("it did not answer in time")
+            rows = asking.result()
+            self._patience_s = _PATIENCE_S
+            return rows
+
+    async def _ask(self, sql: str, arguments: tuple[object, ...]) -> list[Any]:
+        import asyncpg
+
+        self._warned = ""
+        try:
+            if self._connection is None:
+                self._connection = await self._connect()
+            rows: list[Any] = await self._connection.fetch(sql, *arguments)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            self.cut()
+            raise LogAway(str(error) or type(error).__name__) from error
+        if self._warned:
+            self.cut()
+            raise LogAway(self._warned)
+        return rows
+
+    async def _connect(self) -> Any:
+        import asyncpg
+
+        access = self._access
+        password = None if access.password_file is None else access.password_file.read_text().rstrip("\n")
+        connection = await asyncpg.connect(
+            access.url,
+            password=password,
+            ssl=_context(access),
+            timeout=_PATIENCE_S,
+            server_settings={"application_name": self._program},
+            target_session_attrs="read-write",
+        )
+        connection.add_log_listener(self._listen)
+        return connection
+
+    def _listen(self, _: object, message: Any) -> None:
+        if message.severity_en == "WARNING":
+            self._warned = str(message.message)
+
+    def cut(self, asking: asyncio.Task[Any] | None = None) -> None:
+        """What was asked goes on, where it goes on."""
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+        elif asking is not None:
+            asking.cancel()
+
+
+def _context(access: Access) -> ssl.SSLContext | None:
+    """None: as the URL says."""
+    if access.ca is None and access.certificate is None:
+        return None
+    context = ssl.create_default_context(cafile=access.ca)
+    if access.certificate is not None:
+        context.load_cert_chain(access.certificate, access.key)
+    return context
+
+
+class PostgresLog:
+    """See log.ReplicatedLog. Used on one loop. ``on_away`` is called with why it did not answer, and with "" when it does again."""
+
+    def __init__(self, access: Access, member: Member, on_away: Callable[[str], None] = lambda why: None) -> None:
+        self._cell = access.cell
+        self._member = member
+        self._on_away = on_away
+        self._away = ""
+        name = f"homing {access.cell} {member.node}"
+        #: What changes the log waits for the server's standby; what looks does not wait for that.
+        self._writing, self._looking = _Line(access, name), _Line(access, f"{name} looks")
+        #: Which of the tables entries are added to, and how many bytes since it was begun.
+        self._table, self._bytes = 0, 0
+        tables = [f"homing_log_{access.cell}_{each}" for each in range(_TABLES)]
+        self._append_sql = [
+            "WITH l AS (UPDATE homing_cell SET last = last + 1, hash = $4 WHERE cell = $5 AND epoch = $2 AND last = $1 - 1 AND hash = $6"
+            f" RETURNING last) INSERT INTO {table} SELECT last, $2, $3 FROM l RETURNING number"
+            for table in tables
+        ]
+        found = " UNION ALL ".join(
+            f"(SELECT number, entry, octet_length(entry) AS size FROM {table} WHERE number > $1 ORDER BY number LIMIT {_READ_ENTRIES})"
+            for table in tables
+        )
+        summed = f"SELECT number, entry, sum(size) OVER (ORDER BY number) - size AS before FROM ({found}) AS found"
+        self._read_sql = f"SELECT entry FROM ({summed}) AS summed WHERE before < {_READ_BYTES} ORDER BY number"
+
+    async def _ask(self, line: _Line, sql: str, *arguments: object) -> list[Any]:
+        try:
+            rows = await line.ask(sql, *arguments)
+        except LogAway as away:
+            self._say(str(away))
+            raise
+        self._say("")
+        return rows
+
+    def _say(self, away: str) -> None:
+        if away != self._away:
+            self._away = away
+            self._on_away(away)
+
+    async def look(self) -> Standing:
+        rows = await self._ask(self._looking, "SELECT epoch, last, hash, leader FROM homing_cell WHERE cell = $1", self._cell)
+        if not rows:
+            raise no_cell(self._cell)
+        return Standing(*rows[0])
+
+    async def append(self, before: Position, at: Position, entry: bytes) -> bool:
+        values = (at.number, at.epoch, entry, at.hash, self._cell, before.hash)
+        self._bytes += len(entry)
+        return bool(await self._ask(self._writing, self._append_sql[self._table], *values))
+
+    async def read(self, after: int) -> list[bytes]:
+        return [entry for (entry,) in await self._ask(self._looking, self._read_sql, after)]
+
+    async def fence(self, seen: Standing, leader: str) -> bool:
+        sql = (
+            "UPDATE homing_cell SET epoch = epoch + 1, leader = $1, since = clock_timestamp()"
+            " WHERE cell = $2 AND epoch = $3 AND last = $4 AND hash = $5 RETURNING log"
+        )
+        rows = await self._ask(self._writing, sql, leader, self._cell, seen.epoch, seen.last, seen.hash)
+        for (table,) in rows:
+            self._table = table
+        return bool(rows)
+
+    async def release(self, epoch: int) -> None:
+        await self._ask(self._writing, "UPDATE homing_cell SET leader = '' WHERE cell = $1 AND epoch = $2", self._cell, epoch)
+
+    async def trim(self, epoch: int, copies: int) -> None:
+        """Begins the next table, of which nothing is needed any more: so many nodes have all of it on disk. Else it is left for later."""
+        if self._bytes < _TABLE_BYTES:
+            return
+        have = "SELECT durable FROM homing_member WHERE cell = $1 ORDER BY durable DESC OFFSET $2 LIMIT 1"
+        there = await self._ask(self._looking, have, self._cell, copies - 1)
+        up_to, following = there[0][0] if there else 0, (self._table + 1) % _TABLES
+        # One statement: who is stopped in the middle of it holds no lock.
+        await self._ask(self._writing, _TURN.format(cell=self._cell, epoch=epoch, table=self._table, following=following, up_to=up_to))
+        ((self._table,),) = await self._ask(self._looking, "SELECT log FROM homing_cell WHERE cell = $1", self._cell)
+        self._bytes = 0
+
+    async def report(self, applied: int, durable: int) -> None:
+        """This node's row. Raises JournalError ``log-node-taken``: another process has the name, and was there a moment ago."""
+        sql = (
+            "INSERT INTO homing_member VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) ON CONFLICT (cell, node) DO UPDATE SET"
+            " process = excluded.process, addresses = excluded.addresses, reads = excluded.reads, applied = excluded.applied,"
+            " durable = excluded.durable, seen = excluded.seen WHERE homing_member.process = excluded.process"
+            " OR homing_member.seen < clock_timestamp() - interval '5 seconds' RETURNING 1"
+        )
+        member = self._member
+        values = (self._cell, member.node, member.process, member.addresses, VERSION, applied, durable)
+        if not await self._ask(self._looking, sql, *values):
+            raise JournalError(
+                "log-node-taken",
+                f"Another process is node {member.node} of the cell {self._cell}.",
+                "Give each node a name of its own (journal.replication.node).",
+            )
+
+    async def leave(self) -> None:
+        """Another process may take the name at once."""
+        sql = "UPDATE homing_member SET seen = 'epoch' WHERE cell = $1 AND node = $2 AND process = $3"
+        await self._ask(self._looking, sql, self._cell, self._member.node, self._member.process)
+
+    async def address(self, node: str) -> str:
+        """What ``node`` reported; "" where there is no such node."""
+        rows = await self._ask(self._looking, "SELECT addresses FROM homing_member WHERE cell = $1 AND node = $2", self._cell, node)
+        return rows[0][0] if rows else ""
+
+    async def begin(self, storage_is_replicated: bool) -> str:
+        """The cell's broker_id, once the database is one that keeps what it commits. Raises LogAway, and JournalError ``log-no-cell``,
+        ``log-newer``, ``log-forbidden`` and ``log-unprotected``."""
+        import asyncpg
+
+        try:
+            rows = await self._ask(self._looking, "SELECT format, broker_id FROM homing_cell WHERE cell = $1", self._cell)
+        except LogAway as away:
+            if isinstance(away.__cause__, asyncpg.UndefinedTableError):
+                raise no_cell(self._cell) from away
+            if isinstance(away.__cause__, asyncpg.InsufficientPrivilegeError | asyncpg.InvalidAuthorizationSpecificationError):
+                raise _forbidden(away) from away
+            raise
+        if not rows:
+            raise no_cell(self._cell)
+        ((found, broker_id),) = rows
+        if found > FORMAT:
+            raise JournalError("log-newer", f"The cell {self._cell} is of format {found}.", "Start a newer Homing on this node.")
+        if not storage_is_replicated:
+            names = ("synchronous_commit", "synchronous_standby_names")
+            ((commit, standbys),) = await self._ask(self._writing, "SELECT current_setting($1), current_setting($2)", *names)
+            if commit not in ("on", "remote_apply") or not standbys:
+                raise _unprotected(commit, standbys)
+        return str(broker_id)
+
+    async def describe(self) -> dict[str, Any]:
+        """For people: the cell and its members, ages in seconds."""
+        cell = (
+            "SELECT epoch, last, leader, extract(epoch FROM clock_timestamp() - since)::float8 AS led_s, broker_id FROM homing_cell"
+            " WHERE cell = $1"
+        )
+        members = (
+            "SELECT node, process, addresses, reads, applied, durable, extract(epoch FROM clock_timestamp() - seen)::float8 AS seen_s"
+            " FROM homing_member WHERE cell = $1 ORDER BY node"
+        )
+        rows = await self._ask(self._looking, cell, self._cell)
+        if not rows:
+            raise no_cell(self._cell)
+        return {**rows[0], "members": [dict(row) for row in await self._ask(self._looking, members, self._cell)]}
+
+    async def make(self, broker_id: str) -> None:
+        """See ``schema``. Raises LogAway, and JournalError ``log-cell-exists`` and ``log-forbidden``."""
+        import asyncpg
+
+        try:
+            await self._ask(self._writing, f"DO $homing$ BEGIN {schema(self._cell, broker_id)} END $homing$")
+        except LogAway as away:
+            if isinstance(away.__cause__, asyncpg.UniqueViolationError):
+                fix = "Start the nodes; `homing cluster status` shows it."
+                raise JournalError("log-cell-exists", f"There is a cell {self._cell} already.", fix) from away
+            if isinstance(away.__cause__, asyncpg.InsufficientPrivilegeError):
+                raise _forbidden(away) from away
+            raise
+
+    def cut(self) -> None:
+        """Its connections; what is asked next makes others."""
+        self._writing.cut()
+        self._looking.cut()
+
+
+def no_cell(cell: str) -> JournalError:
+    return JournalError(
+        "log-no-cell", f"The database has no cell {cell}.", "Make it once, with `homing cluster init`; or see to journal.replication.cell."
+    )
+
+
+def _forbidden(away: LogAway) -> JournalError:
+    fix = "`homing cluster init --print` prints the SQL for whoever may make tables; the user of journal.replication.url has to own them."
+    return JournalError("log-forbidden", f"The database refuses this user: {away}.", fix)
+
+
+def _unprotected(commit: str, standbys: str) -> JournalError:
+    return JournalError(
+        "log-unprotected",
+        "The database would answer for commits that it has on one machine alone"
+        f" (synchronous_commit = {commit}, synchronous_standby_names = '{standbys}').",
+        "Set both for a synchronous standby (docs/cluster.md), or `storage-is-replicated: true` where the disk below is.",
+    )

@@ -1,0 +1,158 @@
+"""A broker on several nodes, by a PostgreSQL that keeps its log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from homing.journal.errors import JournalError
+from homing.journal.replication import postgresql
+from homing.journal.replication.entry import Entry, Position, after, beginning
+from homing.journal.replication.leader import Leader
+from homing.journal.replication.log import LogAway, Standing
+from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from tests.postgresql import Postgres
+
+#: Commits wait for a standby that is not there; and do not.
+_NO_STANDBY = ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
+_NO_WAIT = ("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+
+
+@asynccontextmanager
+async def log_of(postgres: Postgres, cell: str, node: str = "a", process: str = "1") -> AsyncIterator[PostgresLog]:
+    log = PostgresLog(Access(postgres.url, cell), Member(node, process, "{}"))
+    try:
+        yield log
+    finally:
+        log.cut()
+
+
+async def begun(log: PostgresLog, broker_id: str = "broker") -> Position:
+    await log.make(broker_id)
+    assert await log.begin(True) == broker_id
+    return beginning(broker_id)
+
+
+async def test_entries_join_in_their_epoch_behind_the_one_they_name_and_are_read_in_order(postgres: Postgres) -> None:
+    async with log_of(postgres, "order") as log:
+        at = start = await begun(log)
+        assert await log.look() == Standing(0, 0, start.hash, "")
+        assert await log.fence(Standing(0, 0, start.hash, ""), "a 1")
+        entries = []
+        for number in range(600):
+            entry, following = after(at, 1, b"%d" % number)
+            assert await log.append(at, following, entry)
+            at = following
+            entries.append(entry)
+        read: list[bytes] = []
+        while found := await log.read(len(read)):
+            read += found
+        assert read == entries
+        entry, following = after(at, 1, b"again")
+        for before, other in ((start, following), (at, following._replace(epoch=0)), (at, following._replace(number=9))):
+            assert not await log.append(before, other, entry)
+        assert not await log.fence(Standing(1, at.number - 1, at.hash, ""), "b 1")
+        assert await log.fence(await log.look(), "b 1")
+        assert not await log.append(at, following, entry), "the epoch is another"
+        await log.release(1)
+        assert (await log.look()).leader == "b 1"
+        await log.release(2)
+        assert await log.look() == Standing(2, 600, at.hash, "")
+
+
+async def test_what_is_no_log_of_this_cell_is_refused_in_words(postgres: Postgres) -> None:
+    async with log_of(postgres, "absent") as log:
+        with pytest.raises(JournalError, match=r"log-no-cell: .* `homing cluster init`"):
+            await log.begin(True)
+        await begun(log)
+        with pytest.raises(JournalError, match="log-cell-exists"):
+            await log.make("another")
+        with pytest.raises(JournalError, match=r"log-unprotected: .*synchronous_standby_names = ''"):
+            await log.begin(False)
+        await log.report(5, 4)
+        async with log_of(postgres, "absent", process="2") as other:
+            with pytest.raises(JournalError, match="log-node-taken"):
+                await other.report(0, 0)
+        await log.leave()
+        (member,) = (await log.describe())["members"]
+        assert (member["node"], member["applied"], member["durable"]) == ("a", 5, 4)
+        assert await log.address("a") == "{}"
+
+
+async def waiting(postgres: Postgres, cell: str) -> int:
+    """How many sessions of the server are in the middle of an entry."""
+    sql = "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() AND query LIKE $1"
+    return len(await postgres.ask(sql, f"%INSERT INTO homing_log_{cell}%"))
+
+
+async def test_what_nobody_answered_for_is_proved_by_an_entry_behind_it(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit waits for a standby that is not there, and goes on waiting when its connection is cut; then it waits no longer."""
+    async with log_of(postgres, "unknown") as log:
+        at = await begun(log)
+        assert await log.fence(await log.look(), "a 1")
+        monkeypatch.setattr(postgresql, "_PATIENCE_S", 0.3)
+        async with log_of(postgres, "unknown") as hasty:
+            await postgres.sql(*_NO_STANDBY)
+            appending = asyncio.create_task(Leader(hasty, 1, at).append(b"sent"))
+            try:
+                while await waiting(postgres, "unknown") < 2:  # noqa: ASYNC110 - another process does it
+                    await asyncio.sleep(0.05)
+                assert not appending.done()
+                assert (await log.look()).last == 0
+            finally:
+                await postgres.sql(*_NO_WAIT)
+            at = await appending
+        assert [Entry.unpack(entry).batch for entry in await log.read(0)] == [b"sent", b""]
+        assert (await log.look()).ends_at(at)
+
+
+async def test_a_commit_that_was_told_to_wait_no_longer_is_no_answer(postgres: Postgres) -> None:
+    async with log_of(postgres, "cancelled") as log:
+        at = await begun(log)
+        assert await log.fence(await log.look(), "a 1")
+        entry, following = after(at, 1, b"x")
+        await postgres.sql(*_NO_STANDBY)
+        appending = asyncio.create_task(log.append(at, following, entry))
+        try:
+            cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%log_cancelled%'"
+            while not appending.done():
+                await postgres.sql(cancel)
+                await asyncio.sleep(0.05)
+        finally:
+            await postgres.sql(*_NO_WAIT)
+        with pytest.raises(LogAway, match="synchronous replication"):
+            appending.result()
+        assert (await log.look()).ends_at(following), "it is there, and nowhere else"
+
+
+async def test_tables_take_turns_once_enough_nodes_have_their_entries_on_disk(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgresql, "_TABLE_BYTES", 1)
+    async with log_of(postgres, "turns") as log, log_of(postgres, "turns", "b") as other:
+        start = await begun(log)
+        assert await log.fence(await log.look(), "a 1")
+        leader = Leader(log, 1, start)
+        first = []
+        for number in range(1, 9):
+            await leader.append(b"%d" % number)
+            await log.report(number, number)
+            await other.report(number, 3 if number < 8 else 0)
+            await log.trim(1, 2)
+            first.append((await log.read(0))[0])
+        # Of each table that was begun again all entries were the other's, too: it has three of them on disk.
+        numbers = [int.from_bytes(entry[12:20], "big") for entry in first]
+        assert numbers == sorted(numbers)
+        assert 1 < numbers[-1] <= 4
+        await other.trim(0, 1)  # not of this epoch
+        assert len(await log.read(numbers[-1] - 1)) == 9 - numbers[-1]
