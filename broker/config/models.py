@@ -101,6 +101,8 @@ class StompSection(Listener):
     port: Port = 61_613
     tls_host: Host = "127.0.0.1"
     tls_port: Port = 61_614
+    #: What /topic/a is: the address a, as for both ActiveMQs, or what amq.topic has under the key a, as for RabbitMQ.
+    topics: Literal["address", "amq.topic"] = "address"
 
 
 class HttpSection(Listener):

@@ -110,10 +110,18 @@ class Transactions:
         self.release(transaction)
         transaction.fail(code, message, fix)
 
-    def commit(self, connection: Connection, session: int, transaction_id: str | None, sends: int) -> None:
+    def commit(
+        self,
+        connection: Connection,
+        session: int,
+        transaction_id: str | None,
+        sends: int,
+        named: Callable[[Message], list[Queue] | None] = lambda _: None,
+    ) -> None:
         """Everything as one batch. Raises Refused with everything rolled back; the caller answers through ``when_safe``.
 
-        ``transaction_id``: by which its client may ask later whether it was committed; None: nobody asks.
+        ``transaction_id``: by which its client may ask later whether it was committed; None: nobody asks. ``named``: the queues of a
+        message whose address does not say it; may raise Refused.
         """
         transaction = self.of(connection, session)
         try:
@@ -126,7 +134,7 @@ class Transactions:
                     "send the transaction again",
                 )
             self._check_held(transaction)
-            routes = self._routes(transaction)
+            routes = self._routes(transaction, named)
             self._check_sends(list(zip(transaction.sends, routes, strict=True)))
         except Refused:
             self.roll_back(connection, session)
@@ -196,7 +204,7 @@ class Transactions:
             )
         self._intake.check_room_for_all(sends)
 
-    def _routes(self, transaction: Transaction[Message]) -> list[list[Queue]]:
+    def _routes(self, transaction: Transaction[Message], named: Callable[[Message], list[Queue] | None]) -> list[list[Queue]]:
         """Where each message goes; all are looked at before any is stored. Raises Refused."""
         intake, routes = self._intake, list[list[Queue]]()
         seen: set[tuple[str, str]] = set()
@@ -208,7 +216,8 @@ class Transactions:
                         "duplicate-message", f"duplicate_id {message.duplicate_id!r} came to {message.address} before", "leave it out"
                     )
                 seen.add(key)
-            routes.append(list(intake.queues_for(message)))
+            queues = named(message)
+            routes.append(list(intake.queues_for(message) if queues is None else queues))
         return routes
 
     def roll_back(self, connection: Connection, session: int) -> None:

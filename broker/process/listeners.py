@@ -15,7 +15,7 @@ from .. import __version__
 from ..auth.logins import Answer, Logins
 from ..broker import Broker
 from ..config.config import Config
-from ..config.models import Listener, ShareSection, is_loopback
+from ..config.models import Listener, ShareSection, StompSection, is_loopback
 from ..core.memory import Kind
 from ..errors import Refused
 from ..logs.writer import visible
@@ -31,6 +31,7 @@ from ..protocols.handshakes import Admission, AdmissionLimits
 from ..protocols.native.fields import largest_message
 from ..protocols.native.session import Call, NativeOptions, NativeSession
 from ..protocols.native.transport import NativeTransport
+from ..protocols.stomp.destinations import AMQ_TOPIC
 from ..protocols.stomp.options import StompOptions
 from ..protocols.stomp.session import StompSession
 from ..protocols.stomp.transport import StompTransport
@@ -91,7 +92,7 @@ class Listeners:
             make = self._amqp(config.amqp.product, config.amqp.version)
             found |= await listen("amqp", config.amqp, make, self._certificate, charge, config.names("amqp"))
         if config.stomp is not None:
-            found |= await listen("stomp", config.stomp, self._stomp(), self._certificate, charge, config.names("stomp"))
+            found |= await listen("stomp", config.stomp, self._stomp(config.stomp), self._certificate, charge, config.names("stomp"))
         return found
 
     def _transport_context(self) -> TransportContext:
@@ -144,10 +145,16 @@ class Listeners:
 
         return lambda: AmqpTransport(session, context)
 
-    def _stomp(self) -> MakeProtocol:
+    def _stomp(self, section: StompSection) -> MakeProtocol:
         limits, context = self._config.limits, self._transport_context()
+        topics = AMQ_TOPIC if section.topics == AMQ_TOPIC else None
         options = StompOptions(
-            f"homing/{__version__}", limits.heartbeat_ms, limits.max_message_bytes, limits.max_properties_bytes, limits.max_cache_bytes
+            f"homing/{__version__}",
+            topics,
+            limits.heartbeat_ms,
+            limits.max_message_bytes,
+            limits.max_properties_bytes,
+            limits.max_cache_bytes,
         )
 
         def session(transport: SocketTransport) -> StompSession:

@@ -148,11 +148,14 @@ def _sent(history: History) -> Event:
 
 
 def _published(way: Way, content_properties: bytes) -> str:
-    """How an AMQP client published it, and what it said of it that has no name of ours."""
+    """Through which exchange it came, and what an AMQP client said of it that has no name of ours."""
+    exchange = f"exchange {way.exchange}" if way.exchange else "the default exchange"
+    told = f"to {exchange}, routing key {', '.join(way.keys)}"
+    if not content_properties:
+        return told
     said = read_properties(content_properties)._asdict()
     properties = [f"{name.replace('_', '-')}={said[name]}" for name in _PROPERTIES if said[name] is not None]
-    exchange = f"exchange {way.exchange}" if way.exchange else "the default exchange"
-    return "  ".join([f"over AMQP to {exchange}, routing key {', '.join(way.keys)}", *properties])
+    return "  ".join([f"over AMQP {told}", *properties])
 
 
 def _entered(sequence: int, attempts: list[Attempt], outcome: Outcome | None, reference: Entry | None) -> Event:

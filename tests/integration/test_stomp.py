@@ -7,11 +7,13 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pika
 import pytest
 import stomp
 
 from homing.client import blocking
-from tests.process import Server
+from tests.amqp_support import AMQP, channel
+from tests.process import HomingCommand, Server
 from tests.stomp_support import STOMP, Link, StompRefused, stomp_place
 
 VERSIONS = {"1.0": stomp.StompConnection10, "1.1": stomp.StompConnection11, "1.2": stomp.StompConnection12}
@@ -19,7 +21,7 @@ VERSIONS = {"1.0": stomp.StompConnection10, "1.1": stomp.StompConnection11, "1.2
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("stomp"), STOMP)
+    server = Server(tmp_path_factory.mktemp("stomp"), {**STOMP, **AMQP})
     server.start()
     yield server
     server.close()
@@ -66,8 +68,8 @@ def test_a_program_of_stomp_py_works_unchanged(broker: Server, version: str) -> 
     program.disconnect(receipt="bye")
     assert listener.receipts.get(timeout=20) == "bye"
     assert listener.errors == []
-    with blocking.connect(broker.url) as connection:
-        left = {each["name"]: each["messages"] for each in connection.listing("queues") if each["name"].startswith(version)}
+    with blocking.connect(broker.url) as inspector:
+        left = {each["name"]: each["messages"] for each in inspector.listing("queues") if each["name"].startswith(version)}
         assert {name: count for name, count in left.items() if count} == {f"{version}.t": 1}
 
 
@@ -89,8 +91,8 @@ def test_a_program_looks_into_a_queue_and_sends_what_is_repeated(broker: Server)
         program.unsubscribe("b")
     program.subscribe("/queue/shown", id="s")
     assert sorted(listener.messages.get(timeout=20).body for _ in range(5)) == ["0", "1", "2", "again", "again"]
-    with blocking.connect(broker.url) as connection:
-        assert sum(each["messages"] for each in connection.call("due", queue="shown")["due"]) == 3
+    with blocking.connect(broker.url) as inspector:
+        assert sum(each["messages"] for each in inspector.call("due", queue="shown")["due"]) == 3
     program.disconnect()
 
 
@@ -109,6 +111,30 @@ def test_a_program_consumes_by_a_pattern_what_is_there_and_what_is_made_later(br
     program.disconnect()
 
 
+def test_programs_of_rabbitmq_s_two_protocols_meet_at_an_exchange(broker: Server, homing: HomingCommand) -> None:
+    stomper, listener = stomp.Connection12([stomp_place(broker)]), Listener()
+    stomper.set_listener("", listener)
+    stomper.connect(wait=True)
+    with channel(broker) as amqp:
+        amqp.exchange_declare("meeting", "topic")
+        amqp.queue_declare("met")
+        amqp.queue_bind("met", "meeting", "to.amqp")
+        stomper.subscribe("/exchange/meeting/to.*", id="s", headers={"x-queue-name": "stomped", "receipt": "there"})
+        assert listener.receipts.get(timeout=20) == "there"
+        amqp.basic_publish("meeting", "to.stomp", b"1", pika.BasicProperties(headers={"n": "1"}))
+        told = listener.messages.get(timeout=20)
+        assert (told.headers["destination"], told.headers["n"], told.body) == ("/exchange/meeting/to.stomp", "1", "1")
+        stomper.send("/exchange/meeting/to.amqp", "2", headers={"n": "2", "correlation-id": "c"}, receipt="sent")
+        assert listener.receipts.get(timeout=20) == "sent"
+        method, properties, body = amqp.basic_get("met", auto_ack=False)
+        assert (method.exchange, method.routing_key, properties.headers, properties.correlation_id, body) == (
+            *("meeting", "to.amqp", {"n": "2"}, "c", b"2"),
+        )
+        message_id = properties.message_id
+        assert "to exchange meeting, routing key to.amqp" in homing("history", message_id, url=broker.url).stdout
+    stomper.disconnect()
+
+
 def test_a_session_by_hand_with_the_line_ends_of_others(broker: Server) -> None:
     with socket.create_connection(stomp_place(broker), 20) as typed:
         typed.sendall(b"\r\nSTOMP\r\naccept-version:1.2\r\nhost:anywhere\r\n\r\n\0\n")
@@ -122,8 +148,8 @@ def test_a_session_by_hand_with_the_line_ends_of_others(broker: Server) -> None:
 
 def test_whoever_is_killed_is_blamed_and_whoever_is_silent_is_given_up(broker: Server) -> None:
     silent, killed, other = Link(broker, heart_beat="1000,0"), Link(broker), Link(broker, client_id="a program")
-    with blocking.connect(broker.url) as connection:
-        found = {each["client"]: each["protocol"] for each in connection.listing("connections")}
+    with blocking.connect(broker.url) as inspector:
+        found = {each["client"]: each["protocol"] for each in inspector.listing("connections")}
     assert found["a program"] == "stomp"
     killed.sure("SUBSCRIBE", id="s", destination="/queue/work", ack="client")
     other.sure("SEND", b"x", destination="/queue/work")
@@ -133,8 +159,8 @@ def test_whoever_is_killed_is_blamed_and_whoever_is_silent_is_given_up(broker: S
     told = other.next()
     assert (told.headers["redelivered"], told.headers["JMSXDeliveryCount"], told.body) == ("true", "2", b"x")
     other.sure("NACK", id=told.headers["ack"], reason="no paper", error_type="PrinterError", retryable="false")
-    with blocking.connect(broker.url) as connection:
-        history = connection.call("history", message_id=int(told.headers["message-id"]))
+    with blocking.connect(broker.url) as inspector:
+        history = inspector.call("history", message_id=int(told.headers["message-id"]))
     assert [each["outcome"] for each in history["attempts"]] == ["connection-lost", "nack"]
     fault = history["attempts"][1]["fault"]
     assert (fault["error_type"], fault["reason"]) == ("PrinterError", "no paper")

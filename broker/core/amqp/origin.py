@@ -1,7 +1,8 @@
 """How a message came in through an exchange, kept with it as one property: exchange, routing keys, and its content properties as they came.
 
 Layout of the property: exchange, routing key (short strings), number of CC keys, those (short strings), then the properties in the
-sender's own bytes. A short string is a length octet and UTF-8. With BCC keys the number is 255, and the numbers of CC and BCC keys follow.
+sender's own bytes; none where another protocol sent it, whose properties are the message's. A short string is a length octet and UTF-8.
+With BCC keys the number is 255, and the numbers of CC and BCC keys follow.
 """
 
 from __future__ import annotations

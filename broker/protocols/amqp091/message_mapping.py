@@ -118,6 +118,8 @@ def rewritten(origin: bytes, changes: Mapping[str, PropertyValue], expires: bool
     """The origin of a message that takes the place of another: with these headers, those without a value being gone. ``expires``: with its
     expiration."""
     raw = unpacked(origin)[1]
+    if not raw:
+        return origin
     properties = read_properties(raw)
     fields, own = split_table(properties.headers or b""), dict[str, Any]()
     for name, value in changes.items():
@@ -180,9 +182,8 @@ def _kept_wire(message: Message, kept: Properties) -> tuple[bytes, bytes]:
     origin = kept.get(ORIGIN)
     if not isinstance(origin, bytes):
         return b"\x00" + short_string(local_name(message.address)), _from_native(message)
-    if len(origin) <= _SHORT_ORIGIN:
-        return _wire_of_origin(origin)
-    return _cut(origin)
+    target, raw = (_wire_of_origin if len(origin) <= _SHORT_ORIGIN else _cut)(origin)
+    return target, raw or _from_native(message)
 
 
 def _with_count(target: bytes, raw: bytes, failed: int) -> tuple[bytes, bytes]:
@@ -222,7 +223,7 @@ def _plain(durable: bool, priority: int) -> bytes:
 def _native_properties(message: Message) -> ContentProperties:
     """A message that came another way, as an AMQP client sees it."""
     known = message.properties or {}
-    headers = {name: value for name, value in known.items() if name not in NAMES and len(name.encode()) <= _LONGEST_NAME}
+    headers = {name: value for name, value in known.items() if name not in NAMES and name != ORIGIN and len(name.encode()) <= _LONGEST_NAME}
     own = {field: str(known[name]) for name, field in NAMES.items() if known.get(name) is not None}
     return ContentProperties(
         headers=join_table({name: write_value(value) for name, value in headers.items()}) if headers else None,
@@ -263,8 +264,8 @@ def _died(message: Message, hops: list[Hop], goes_on: bool) -> tuple[ContentProp
     """Properties, headers it was sent with, and those added, of a message with these hops. The expiration is taken off."""
     kept = message.properties
     origin = kept.get(ORIGIN) if kept is not None else None
-    if isinstance(origin, bytes):
-        properties = read_properties(unpacked(origin)[1])
+    if isinstance(origin, bytes) and (raw := unpacked(origin)[1]):
+        properties = read_properties(raw)
     elif kept is None:
         properties = read_properties(_plain(message.durable, message.priority))
     else:

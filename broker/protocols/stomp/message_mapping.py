@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties
-from ...core.producer import Producer
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...properties import RESERVED, checked
@@ -36,6 +36,10 @@ _OWN: Final = _NO_PROPERTIES | {"JMSXDeliveryCount"}
 _MOST_MS: Final = (1 << 63) - 1
 
 
+#: The destination of a MESSAGE.
+Told = Callable[[MessageReference], str]
+
+
 class Sent(NamedTuple):
     """What the headers of a SEND come to."""
 
@@ -57,10 +61,10 @@ class Sent(NamedTuple):
     #: The client's name for a temporary queue that answers go to; "" none.
     reply_to: str
 
-    def messages(self, producer: Producer, bodies: list[bytes], now_ms: int) -> list[Message]:
-        """One for each body; of one that is repeated, all of them."""
+    def messages(self, address: str, name: str, bodies: list[bytes], now_ms: int) -> list[Message]:
+        """One for each body; of one that is repeated, all of them. ``name``: of the producer."""
         _, properties, size, extra, priority, durable, expires_at_ms, delay_ms, due_at_ms, duplicate_id, times, period_ms, _ = self
-        address, name, delay_ms = producer.address, producer.name, max(delay_ms, due_at_ms - now_ms)
+        delay_ms = max(delay_ms, due_at_ms - now_ms)
         return [
             Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, name, duplicate_id, after_ms, size, extra)
             for body in bodies
@@ -169,6 +173,7 @@ def says_the_same(reference: MessageReference, like: MessageReference) -> bool:
     message, other = reference.message, like.message
     return (
         message.properties is other.properties
+        and message.address == other.address
         and message.sent_at_ms == other.sent_at_ms
         and message.durable is other.durable
         and reference.priority == like.priority
@@ -198,14 +203,18 @@ def message_headers(reference: MessageReference, version: str) -> bytes:
     return b"".join(lines)
 
 
-def message_frames(lines: bytes, references: list[MessageReference], version: str, consumer: int | None) -> bytes:
-    """One MESSAGE each. ``lines``: what is said of the subscription; ``consumer``: the number of one that acknowledges by STOMP 1.2."""
+def message_frames(lines: bytes, references: list[MessageReference], version: str, consumer: int | None, told: Told | None = None) -> bytes:
+    """One MESSAGE each. ``lines``: what is said of the subscription; ``consumer``: the number of one that acknowledges by STOMP 1.2;
+    ``told``: the destination, where it is each one's own.
+    """
     parts: list[bytes] = []
     like, said = None, b""
     for reference in references:
         body = reference.message.body
         if like is None or not says_the_same(reference, like):
             like, said = reference, message_headers(reference, version)
+            if told is not None:
+                said += header_line("destination", told(reference), version)
         ack = b"" if consumer is None else b"ack:%d-%d\n" % (consumer, reference.tag)
         head = b"MESSAGE\n%s%smessage-id:%d\n%scontent-length:%d\n\n" % (lines, ack, reference.message.message_id, said, len(body))
         parts += (head, body, b"\0")

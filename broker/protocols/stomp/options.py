@@ -13,6 +13,8 @@ _OWN_HEADERS_BYTES: Final = 8 * 1024
 class StompOptions:
     #: What ``CONNECTED`` says the broker is.
     server: str
+    #: The exchange of which topics are keys; None: they are addresses.
+    topics: str | None = None
     heartbeat_ms: int = 10_000
     max_message_bytes: int = 16 * 1024 * 1024
     max_properties_bytes: int = 64 * 1024

@@ -37,10 +37,11 @@ from .codec import (
     read_head,
     receipt_frames,
 )
-from .destinations import TEMPORARY, TOPIC, Destination, read_destinations
+from .destinations import EXCHANGE, TEMPORARY, TOPIC, Destination, read_destinations
 from .login import heartbeats, spoken
 from .message_mapping import LONGEST_NAME, Sent, flag, name_of, read_nack, read_send
 from .options import StompOptions
+from .outlets import Outlet
 from .sends import Sends
 from .subscription import AUTO
 from .subscriptions import Subscriptions
@@ -256,7 +257,7 @@ class StompSession:
     def _read_way(self, headers: Headers) -> _Way:
         """Raises Refused."""
         sent = read_send(headers, self._options.max_properties_bytes)
-        return _Way(sent, read_destinations(headers.get("destination", ""), headers.get("destination-type")))
+        return _Way(sent, read_destinations(headers.get("destination", ""), headers.get("destination-type"), topics=self._options.topics))
 
     def _acknowledge(self, run: Run) -> bool:
         _, headers = read_head(run.head, self._version)
@@ -338,7 +339,7 @@ class StompSession:
         connection = broker.connect("", user, self, virtual_host=virtual_host, client=client, peer=self._output.place, shares=shares)
         self._connection, self._prefix = connection, prefix_of(virtual_host)
         self._sends = Sends(broker, connection, self._say)
-        self._subscriptions = Subscriptions(broker, connection, self._version, self._prefix)
+        self._subscriptions = Subscriptions(broker, connection, self._version, self._prefix, self._options.topics)
         self._transactions = Transactions(broker, connection, self._subscriptions)
         ours_ms = self._options.heartbeat_ms
         # What the client can send and what it wants, as far as we agree to it; 0: nothing.
@@ -411,29 +412,32 @@ class StompSession:
             sent = self._with_reply_to(sent)
         if sent.transaction:
             for one in way.destinations:
-                self._transactions.send(sent, bodies, self._producer(one))
+                self._transactions.send(sent, bodies, self._outlet(one))
             for receipt in receipts:
                 self._receipt_when_safe(receipt)
             return
-        producer = self._producer(destination)
-        if producer.waiting is not None:
-            self._held_back = producer
+        outlet = self._outlet(destination)
+        if outlet.producer.waiting is not None:
+            self._held_back = outlet.producer
             self._defer([_Rest(way, bodies, receipts)])
             return
-        if self._sends.is_for_another(producer) and not self._finish():
+        if self._sends.is_for_another(outlet) and not self._finish():
             if not self._over:
                 self._defer([_Rest(way, bodies, receipts)])
             return
-        self._sends.add(producer, sent.messages(producer, bodies, self._broker.now_ms()), [] if others else receipts)
+        messages = outlet.told(sent).messages(outlet.address, outlet.producer.name, bodies, self._broker.now_ms())
+        self._sends.add(outlet, messages, [] if others else receipts)
         if others:
             # One after the other; the receipt is that of the last.
             self._send(way._replace(destinations=tuple(others)), bodies, receipts)
 
-    def _producer(self, destination: Destination) -> Producer:
+    def _outlet(self, destination: Destination) -> Outlet:
         name = destination.name
+        if destination.kind == EXCHANGE:
+            return self._sends.to_exchange(name, destination.key)
         if destination.kind == TEMPORARY:
-            return self._sends.producer(self._subscriptions.temporary(name), False)
-        return self._sends.producer(self._prefix + name, destination.kind == TOPIC)
+            return self._sends.to_address(self._subscriptions.temporary(name), False)
+        return self._sends.to_address(self._prefix + name, destination.kind == TOPIC)
 
     def _with_reply_to(self, sent: Sent) -> Sent:
         """Whoever answers is given a name that means the queue to him, too."""

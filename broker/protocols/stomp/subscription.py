@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from ...core.amqp.origin import last_way
 from ...core.consumer import Consumer, SharedWindow
 from ...core.message import MessageReference
 from .codec import header_line
-from .destinations import Destination
+from .destinations import Destination, told_of_way
 from .message_mapping import message_frames
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
@@ -22,12 +23,15 @@ Named = tuple[Consumer, list[MessageReference]]
 class Part:
     """One consumer of a subscription."""
 
-    def __init__(self, whole: Subscription, consumer: Consumer, destination: str) -> None:
-        """``destination``: as its messages say it."""
+    def __init__(self, whole: Subscription, consumer: Consumer, destination: str | None) -> None:
+        """``destination``: as its messages say it; None: each says how it came, through an exchange."""
         self.whole = whole
         self.consumer = consumer
         version, auto = whole.version, whole.mode == AUTO
-        self._lines = header_line("subscription", whole.name, version) + header_line("destination", destination, version)
+        self.bound = destination is None
+        self._lines = header_line("subscription", whole.name, version)
+        if destination is not None:
+            self._lines += header_line("destination", destination, version)
         #: Before STOMP 1.2 deliveries are named by the number of their message.
         self._keeps_ids = version != "1.2" and not auto
         self._number = consumer.number if version == "1.2" and not auto else None
@@ -44,7 +48,10 @@ class Part:
             self.tags.update([(reference.message.message_id, reference.tag) for reference in references])
         if self.whole.order is not None:
             self.whole.order.update([((self, reference.tag), None) for reference in references])
-        return message_frames(self._lines, references, self.whole.version, self._number)
+        return message_frames(self._lines, references, self.whole.version, self._number, self._told if self.bound else None)
+
+    def _told(self, reference: MessageReference) -> str:
+        return told_of_way(last_way(reference), self.whole.topics)
 
     def named(self, tags: list[int]) -> list[Named]:
         """What acknowledgements of these deliveries are about: they alone, or with all before. What is not held any more is left out."""
@@ -68,8 +75,10 @@ class Subscription:
     all of them together; 0: no limit.
     """
 
-    def __init__(self, name: str, text: str, mode: str, version: str, wanted: tuple[Destination, ...], prefetch: int) -> None:
-        self.name, self.text, self.mode, self.version = name, text, mode, version
+    def __init__(
+        self, name: str, text: str, mode: str, version: str, wanted: tuple[Destination, ...], prefetch: int, topics: str | None
+    ) -> None:
+        self.name, self.text, self.mode, self.version, self.topics = name, text, mode, version, topics
         self.patterns = [each for each in wanted if each.pattern]
         self.is_one = len(wanted) == 1 and not self.patterns
         #: By the destination of each.
@@ -82,8 +91,8 @@ class Subscription:
             self.window.limit = prefetch
             self.order = OrderedDict() if mode == CLIENT else None
 
-    def add(self, destination: str, consumer: Consumer, told: str) -> Part:
-        """``told``: the destination as messages say it."""
+    def add(self, destination: str, consumer: Consumer, told: str | None) -> Part:
+        """``told``: the destination as messages say it (Part)."""
         part = self.parts[destination] = Part(self, consumer, told)
         if self.window is not None:
             self.window.join(consumer)

@@ -15,13 +15,15 @@ from ..failures import failure_of
 from ..output import Output
 from .browser import Browser
 from .codec import Headers, header_line
-from .destinations import TEMPORARY, TOPIC, Destination, read_destination, read_destinations
+from .declaring import declare, declares
+from .destinations import EXCHANGE, TEMPORARY, TOPIC, Destination, read_destination, read_destinations
 from .message_mapping import LONGEST_NAME, flag, number
 from .patterns import Watch
 from .subscription import AUTO, CLIENT, INDIVIDUAL, Named, Part, Subscription
 
 log = logging.getLogger("homing")
 
+_NOTHING: Final[Headers] = {}
 _MODES: Final = (AUTO, CLIENT, INDIVIDUAL)
 #: As many as come.
 _NO_LIMIT: Final = 1 << 30
@@ -42,12 +44,13 @@ _MOST_WATCHES: Final = 20
 
 
 class Subscriptions:
-    def __init__(self, broker: Broker, connection: Connection, version: str, prefix: str) -> None:
-        """``prefix``: of names in the connection's virtual host."""
+    def __init__(self, broker: Broker, connection: Connection, version: str, prefix: str, topics: str | None) -> None:
+        """``prefix``: of names in the connection's virtual host; ``topics``: the exchange that has them (read_destination)."""
         self._broker = broker
         self._connection = connection
         self._version = version
         self._prefix = prefix
+        self._topics = topics
         #: By the client's id; those it has ended are gone from here.
         self._by_id: dict[str, Subscription] = {}
         self._browsers: dict[str, Browser] = {}
@@ -76,22 +79,22 @@ class Subscriptions:
         mode = headers.get("ack", AUTO)
         if mode not in _MODES:
             raise Refused("invalid-header", f"ack: {mode[:32]!r} is no way to acknowledge", f"use {', '.join(_MODES)}")
-        wanted = read_destinations(text, headers.get("subscription-type"), patterns=True)
+        wanted = read_destinations(text, headers.get("subscription-type"), patterns=True, topics=self._topics)
         options = self._options(headers)
         prefetch = options.get("prefetch", self._broker.settings_of(self._prefix + wanted[0].name).consumer_prefetch) % _NO_LIMIT
-        made = Subscription(subscription, text, mode, self._version, wanted, prefetch)
+        made = Subscription(subscription, text, mode, self._version, wanted, prefetch, self._topics)
         if made.patterns and len(self._watches) >= _MOST_WATCHES:
             raise Refused(
                 "too-many-subscriptions", f"{_MOST_WATCHES} have wildcards", "name several destinations in one, separated by commas"
             )
-        if not made.is_one and options["durable"] is not None:
-            raise Refused("not-supported", "a durable subscription is to one topic", "use another one for each")
+        if options["durable"] is not None and (not made.is_one or wanted[0].kind == EXCHANGE):
+            raise Refused("not-supported", "a durable subscription is to one topic", "use one for each; of an exchange, durable:true")
         if made.window is not None:
             options["prefetch"] = _NO_LIMIT
         self._by_id[subscription] = made
         for each in wanted:
             if not each.pattern:
-                self._join(made, each, options)
+                self._join(made, each, options, headers)
         if made.patterns:
             self._watch(made, options)
 
@@ -111,19 +114,30 @@ class Subscriptions:
         watch = self._watches[subscription.name] = Watch(self._broker, self._prefix, subscription.patterns, found)
         watch.begin()
 
-    def _join(self, subscription: Subscription, destination: Destination, options: dict[str, Any]) -> None:
-        """Raises Refused."""
+    def _join(self, subscription: Subscription, destination: Destination, options: dict[str, Any], headers: Headers = _NOTHING) -> None:
+        """``headers``: what may declare the queue. Raises Refused."""
         self._last += 1
-        name = self.temporary(destination.name) if destination.kind == TEMPORARY else self._prefix + destination.name
+        text: str | None = subscription.text if subscription.is_one else destination.text
+        if destination.kind == TEMPORARY:
+            name = self.temporary(destination.name)
+        elif destination.kind == TOPIC:
+            name = self._prefix + destination.name
+        elif declares(destination, headers):
+            name = declare(self._broker, self._connection, destination, subscription.name, headers).name
+            text = None if destination.kind == EXCHANGE else text
+        else:
+            name = self._prefix + destination.name
         make = self._broker.subscribe_topic if destination.kind == TOPIC else self._broker.subscribe
         consumer = make(self._connection, self._last, name, options)
-        text = subscription.text if subscription.is_one else destination.text
         self._by_number[consumer.number] = subscription.add(destination.text, consumer, text)
 
     def browse(self, headers: Headers, output: Output) -> Browser:
         """Raises Refused."""
         subscription, text = self._new_id(headers), headers.get("destination", "")
-        name = self._prefix + read_destination(text, headers.get("subscription-type")).name
+        destination = read_destination(text, headers.get("subscription-type"))
+        if destination.kind == EXCHANGE:
+            raise Refused("not-supported", "a browser is of a queue", "name one that is bound to the exchange")
+        name = self._prefix + destination.name
         selector = self._broker.resources.read_selector(headers.get("selector"))
         lines = header_line("subscription", subscription, self._version) + header_line("destination", text, self._version)
         browser = self._browsers[subscription] = Browser(self._broker, self._connection, name, selector, lines, self._version, output)
@@ -185,6 +199,9 @@ class Subscriptions:
                 self._broker.unsubscribe(self._connection, part.consumer, keep_delivered=True)
             self._settled(part.consumer)
         self._broker.consumers_gone([part.consumer.queue for part in ended.parts.values()])
+        for queue in [part.consumer.queue for part in ended.parts.values() if part.bound] if flag(headers, "durable", False) else ():
+            if self._broker.post_office.queues.get(queue.name) is queue:
+                self._broker.delete_queue(self._connection, queue)
 
     def cancelled(self, consumer: Consumer) -> bool:
         """Its queue is gone; whether what it is part of goes on."""

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from ...broker import Broker
 from ...connection import Connection
-from ...core.producer import Producer
+from ...core.message import AMQP_ORIGIN, Message
+from ...core.queue import Queue
 from ...errors import Refused
 from .codec import Headers
 from .message_mapping import Sent, name_of
+from .outlets import Outlet, route_at_once
 from .subscription import Named
 from .subscriptions import Subscriptions
 
@@ -45,10 +47,10 @@ class Transactions:
         self._last += 1
         self._open[name] = _Transaction(self._last)
 
-    def send(self, sent: Sent, bodies: list[bytes], producer: Producer) -> None:
+    def send(self, sent: Sent, bodies: list[bytes], outlet: Outlet) -> None:
         transaction = self._find(sent.transaction)
-        messages = sent.messages(producer, bodies, self._broker.now_ms())
-        self._broker.intake.sent(producer, messages[-1])
+        messages = outlet.told(sent).messages(outlet.address, outlet.producer.name, bodies, self._broker.now_ms())
+        self._broker.intake.sent(outlet.producer, messages[-1])
         self._broker.transactions.hold_sends(self._connection, transaction.number, messages, None)
         transaction.sends += len(messages)
 
@@ -65,11 +67,15 @@ class Transactions:
 
     def commit(self, headers: Headers) -> None:
         transaction = self._ended(headers)
-        self._broker.transactions.commit(self._connection, transaction.number, None, transaction.sends)
+        self._broker.transactions.commit(self._connection, transaction.number, None, transaction.sends, self._named)
         for named, report in transaction.failed:
             held = [each for each in named[1] if each.consumer is named[0]]
             if held:
                 self._subscriptions.fail((named[0], held), report)
+
+    def _named(self, message: Message) -> list[Queue] | None:
+        """Of what goes through an exchange."""
+        return route_at_once(self._broker, self._connection, message).queues if AMQP_ORIGIN in (message.properties or {}) else None
 
     def abort(self, headers: Headers) -> None:
         """What it acknowledged is unacknowledged again, and not delivered again by itself."""
