@@ -2,7 +2,18 @@
 
 import sys
 
-from .commands.analyze import main
+
+def run() -> int:
+    """The command line; 1 also where a library is missing."""
+    try:
+        from .commands.analyze import main
+
+        return main()
+    except ModuleNotFoundError as missing:
+        package = str(missing.name).partition(".")[0]
+        print(f"no-analytics: this needs {package}, which is not installed: pip install 'homing[analytics]'", file=sys.stderr)
+        return 1
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

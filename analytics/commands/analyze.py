@@ -111,7 +111,7 @@ def analyze(
     small = is_small(dumps, on_damage == "skip") and store is None
     steps.done("checked the export")
     Thread(target=_import_early, args=(wanted.tables,), daemon=True).start()
-    with _collected_seldom(), spark_session(master, ui=ui, small=small, memory=memory) as spark:
+    with _collected_seldom(), spark_session(master, ui=ui, small=small, memory=memory, whole=not only) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
         with suited_to(spark, small=small):

@@ -4,7 +4,8 @@ It is reached through a generated JAVA_HOME whose ``bin/java`` leaves out what S
 jdk.incubator.vector, which every Java warns of and the packaged one lacks, and a package that is no more since Java 24.
 
 The classes of Spark, read from an archive that is mapped instead of loaded and verified one by one, start it a third faster
-(class-data sharing). Java writes the archive itself when it ends, the first time.
+(class-data sharing). Java writes the archive itself when it ends, the first time. That of a run that failed has too few classes and is made
+again; that of a part of the report serves until there is a whole one.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ _UNMOVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 _UNFINISHED = bytes(4)
 #: What a run that is to make one leaves in its place until then.
 _OURS = _UNFINISHED + str(os.getpid()).encode()
+#: What a run was that has ended well.
+_WHOLE, _PART = b"whole", b"part"
 #: What is unfinished and older was given up: Java writes some 20 s after a first run's end.
 _BEING_MADE_S = 60
 #: Archives that are kept, of other Javas and virtual environments too.
@@ -79,31 +82,56 @@ class Java:
             atexit.register(shutil.rmtree, private, ignore_errors=True)
             return _write_shim(Path(private), script)
 
-    def class_sharing(self, spark: Path, environ: Mapping[str, str] | None = None) -> str:
-        """Options that map the archive of this Java and the installed ``spark``, or have Java write it when it ends: some 200 MB.
-
-        Java looks whether it fits, and does without where it does not. Empty where no cache can be written, while another run is making
-        it, and where there are directories among the classes, of which Java makes no archive and says so when it ends.
-        """
+    def archive(self, spark: Path, environ: Mapping[str, str] | None = None) -> Archive:
+        """Of this Java and the installed ``spark``."""
         environ = os.environ if environ is None else environ
-        if any(environ.get(name) for name in _CLASSES_TOO):
-            return ""
-        place = cache(environ)
         ours = f"{self.home.resolve()} {self.version} {spark} {spark.stat().st_mtime_ns}"
+        name = f"spark-{_digest(ours)}.{'aot' if self.packaged else 'jsa'}"
+        return Archive(cache(environ) / name, taken=not any(environ.get(each) for each in _CLASSES_TOO))
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    file: Path
+    #: Where there are directories among the classes Java makes none, and says so when it ends.
+    taken: bool
+
+    @property
+    def _mark(self) -> Path:
+        """Is there, with what the run was, when the run that is to write the archive has ended well."""
+        return self.file.with_name(f"well-{self.file.name}")
+
+    def options(self, *, whole: bool) -> str:
+        """That map it, or have Java write it when it ends: some 200 MB. ``whole``: this run makes the report; a better one than of a part.
+
+        Java looks whether it fits, and does without where it does not. Empty where no cache can be written, and while another run is at it.
+        """
+        if not self.taken:
+            return ""
         # The packaged runtime has no archive of its own classes, on which the older kind builds.
-        use, make, kind = ("AOTCache", _QUIET_OUTPUT, "aot") if self.packaged else ("SharedArchiveFile", "ArchiveClassesAtExit", "jsa")
-        archive = place / f"spark-{_digest(ours)}.{kind}"
+        packaged = self.file.suffix == ".aot"
+        use, make = ("AOTCache", _QUIET_OUTPUT) if packaged else ("SharedArchiveFile", "ArchiveClassesAtExit")
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            finished = _beginning(archive)[:4] not in (b"", _UNFINISHED)
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            good = (_WHOLE,) if whole else (_WHOLE, _PART)
+            written = _beginning(self.file)[:4] not in (b"", _UNFINISHED)
+            finished = written and _beginning(self._mark) in good
             if not finished:
-                if _is_being_made(archive):
+                if not written and _is_being_made(self.file):
                     return ""
-                make_room(place, "spark-*", _MOST_ARCHIVES)
-                archive.write_bytes(_OURS)
+                self._mark.unlink(missing_ok=True)
+                self.file.unlink(missing_ok=True)  # and not emptied: another Java may have it mapped
+                make_room(self.file.parent, "spark-*", _MOST_ARCHIVES)
+                self.file.write_bytes(_OURS)
         except OSError:
             return ""
-        return f"-Xlog:disable {_UNMOVED} -XX:{use if finished else make}={archive}"
+        return f"-Xlog:disable {_UNMOVED} -XX:{use if finished else make}={self.file}"
+
+    def keep(self, *, whole: bool) -> None:
+        """The run has ended well: what Java will write is good."""
+        with suppress(OSError):
+            if _beginning(self.file) == _OURS:
+                self._mark.write_bytes(_WHOLE if whole else _PART)
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
@@ -171,6 +199,7 @@ def make_room(place: Path, names: str, most: int) -> None:
     files = sorted(place.glob(names), key=lambda file: file.lstat().st_mtime_ns, reverse=True)
     for file in files[most - 1 :]:
         file.unlink(missing_ok=True)
+        file.with_name(f"well-{file.name}").unlink(missing_ok=True)
 
 
 def _beginning(archive: Path) -> bytes:

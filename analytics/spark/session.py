@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..errors import AnalyticsError
 from .connect import CONNECT_S, DEFAULT_PORT, SCHEME
-from .java import Java, find_java
+from .java import Archive, Java, find_java
 from .memory import LEAST_MB, check_memory, java_mb, no_memory, out_of_memory
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
@@ -53,12 +53,16 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 @contextmanager
-def spark_session(master: str | None = None, *, ui: bool = False, small: bool = False, memory: str | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    master: str | None = None, *, ui: bool = False, small: bool = False, memory: str | None = None, whole: bool = False
+) -> Iterator[SparkSession]:
     """A session on ``master`` (default: this machine's cores), stopped at the end if it was started here.
 
     ``memory``: of Java here, or of each executor of a cluster, as Spark writes it (``4g``); default: memory.java_mb, or the cluster's own.
 
     ``small``: the work takes less time than Java's second compiler and its parallel collectors need to pay, so they stay off.
+
+    ``whole``: it is all of a report, so that of its classes the best archive is made (java.Archive).
 
     Under spark-submit, or inside another program's session, that one is used as it is. Raises AnalyticsError: no-java, no-memory,
     bad-memory, spark-start.
@@ -70,9 +74,12 @@ def spark_session(master: str | None = None, *, ui: bool = False, small: bool = 
     if active is not None:
         yield active
         return
-    session = _connected(master) if master is not None and master.startswith(SCHEME) else _start(master, ui, small, memory)
+    remote = master is not None and master.startswith(SCHEME)
+    session, archive = (_connected(str(master)), None) if remote else _start(master, ui, small, memory, whole)
     try:
         yield session
+        if archive is not None:
+            archive.keep(whole=whole)
     finally:
         with suppress(Py4JNetworkError, ConnectionError):  # Java has ended before: who hears of that is given the reason
             session.stop()
@@ -134,16 +141,18 @@ def _installed_spark() -> Path:
     return Path((found and found.origin) or "").parent
 
 
-def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> SparkSession:
+def _start(master: str | None, ui: bool, small: bool, memory: str | None, whole: bool) -> tuple[SparkSession, Archive | None]:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName("homing analyze").config(map={**_settings(master, ui, small, submitted, memory)})
     importing = Thread(target=_import_quietly, daemon=True)
     importing.start()  # while Java starts
     variables: dict[str, str] = {}
+    archive = None
     if not submitted:
         java = find_java()
         variables = _variables(java, master)
-        builder = builder.config("spark.driver.extraJavaOptions", _java_options(java, small, memory))
+        archive = java.archive(_installed_spark() / "jars")
+        builder = builder.config("spark.driver.extraJavaOptions", _java_options(archive.options(whole=whole), small, memory))
     with _environment({**_workers(master, submitted), **variables}):
         try:
             session = builder.getOrCreate()
@@ -157,7 +166,7 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None) -> Spa
     session.sparkContext.setLogLevel("FATAL")
     if submitted and _is_local(session.sparkContext.master) and not session.sparkContext.getConf().contains(_PARTITIONS):
         session.conf.set(_PARTITIONS, _few_partitions())
-    return session
+    return session, archive
 
 
 def _connected(address: str) -> SparkSession:
@@ -225,9 +234,8 @@ def _variables(java: Java, master: str | None) -> dict[str, str]:
     return variables
 
 
-def _java_options(java: Java, small: bool, memory: str | None) -> str:
+def _java_options(shared: str, small: bool, memory: str | None) -> str:
     heap = _SMALL_HEAP if memory is None else ""
-    shared = java.class_sharing(_installed_spark() / "jars")
     return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {shared}" + (_SMALL_JAVA + heap) * small
 
 

@@ -50,8 +50,9 @@ def simulate(
     for queue, rows in groupby(found.rows, key=lambda row: row["queue"]):
         for number, row in enumerate(rows):
             figure = row["figure"]
-            between = "cannot be known" if row["low"] is None else f"{shown(figure, row['low'])} – {shown(figure, row['high'])}"
+            recorded, expected, low, high = (shown(figure, row[each]).replace(NB, " ") for each in ("recorded", "expected", "low", "high"))
+            between = "cannot be known" if row["low"] is None else f"{low} – {high}"
             seen = "–" if row["observed_share"] is None else f"{100 * row['observed_share']:.0f} %"
             name = "" if number else "all" if queue is None else queue
-            lines.append((escape(name), figure, shown(figure, row["recorded"]), shown(figure, row["expected"]), between, seen))
+            lines.append((escape(name), figure, recorded, expected, between, seen))
     print_table(Listing(columns, lines), wide)

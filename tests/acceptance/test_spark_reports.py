@@ -316,7 +316,7 @@ def test_with_spark_submit_and_the_wheel_as_an_archive(dump: Path, tmp_path: Pat
     package = build("wheel", copy_of_source(tmp_path / "source"), tmp_path / "wheel").rename(tmp_path / "homing.zip")
     job = tmp_path / "job.py"
     shutil.copy(ROOT / "analytics" / "job.py", job)
-    quick = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java.class_sharing(Path(pyspark.__file__).parent / 'jars')}"
+    quick = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {java.archive(Path(pyspark.__file__).parent / 'jars').options(whole=False)}"
     submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]", "--driver-java-options", quick]
     submit += ["--conf", "spark.ui.enabled=false", "--py-files", str(package), str(job), str(dump), "--out", str(tmp_path / "out")]
     variables = {"JAVA_HOME": str(java.quiet_home()), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}

@@ -268,3 +268,11 @@ def test_a_command_that_needs_the_extra_names_it(words: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_SPARK, *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == ("error no-analytics  this needs pyspark, which is not installed\n  → pip install 'homing[analytics]'\n")
+
+
+def test_the_job_without_the_command_says_it_too() -> None:
+    program = "import runpy, sys; sys.modules['pyspark'] = None\n"
+    program += "runpy.run_module('homing.analytics', run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "no-analytics: this needs pyspark, which is not installed: pip install 'homing[analytics]'\n"

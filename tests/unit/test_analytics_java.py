@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -91,31 +92,43 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     found = Java(fake_java(tmp_path / "jdk", "25.0.1"), 25, packaged=False)
     (tmp_path / "home").write_text("a file, not a directory")
     assert java_version(found.quiet_home(environ(tmp_path)) / "bin" / "java") == 25
-    assert found.class_sharing(tmp_path, environ(tmp_path)) == ""
+    assert shared(found, tmp_path, environ(tmp_path)) == ""
+
+
+def shared(java: Java, spark: Path, environ: Mapping[str, str], *, whole: bool = True) -> str:
+    return java.archive(spark, environ).options(whole=whole)
 
 
 def test_the_archive_of_classes_is_written_until_it_is_whole(tmp_path: Path) -> None:
     found = Java(fake_java(tmp_path / "jdk", "17.0.1"), 17, packaged=False)
-    first = found.class_sharing(tmp_path / "jdk", environ(tmp_path))
+    first = shared(found, tmp_path / "jdk", environ(tmp_path))
     assert "-XX:ArchiveClassesAtExit=" in first
     archive = Path(first.rpartition("=")[2])
-    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == first  # the same run asks again
+    assert shared(found, tmp_path / "jdk", environ(tmp_path)) == first  # the same run asks again
     archive.write_bytes(bytes(4) + b"0")  # another run is to write it when it ends
-    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == ""
+    assert shared(found, tmp_path / "jdk", environ(tmp_path)) == ""
     archive.write_bytes(bytes(4096))
-    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == ""
+    assert shared(found, tmp_path / "jdk", environ(tmp_path)) == ""
     os.utime(archive, (1_000_000, 1_000_000))  # a Java that was killed while it wrote
-    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == first
+    assert shared(found, tmp_path / "jdk", environ(tmp_path)) == first
     os.utime(archive, (1_000_000, 1_000_000))
     beside = archive.with_name(archive.name + ".config")
     beside.write_bytes(b"\x7c")
-    assert found.class_sharing(tmp_path / "jdk", environ(tmp_path)) == ""
+    assert shared(found, tmp_path / "jdk", environ(tmp_path)) == ""
     beside.unlink()
-    archive.write_bytes(b"\xa8\xba\x0b\xf0" + bytes(4092))
-    assert f"-XX:SharedArchiveFile={archive}" in found.class_sharing(tmp_path / "jdk", environ(tmp_path))
-    assert str(archive) not in found.class_sharing(tmp_path, environ(tmp_path))  # another Spark
+    written = b"\xa8\xba\x0b\xf0" + bytes(4092)
+    archive.write_bytes(written)
+    assert shared(found, tmp_path / "jdk", environ(tmp_path)) == first  # its run did not end well
+    found.archive(tmp_path / "jdk", environ(tmp_path)).keep(whole=False)
+    archive.write_bytes(written)
+    assert f"-XX:SharedArchiveFile={archive}" in shared(found, tmp_path / "jdk", environ(tmp_path), whole=False)
+    assert shared(found, tmp_path / "jdk", environ(tmp_path)) == first  # it made a part of the report only
+    found.archive(tmp_path / "jdk", environ(tmp_path)).keep(whole=True)
+    archive.write_bytes(written)
+    assert f"-XX:SharedArchiveFile={archive}" in shared(found, tmp_path / "jdk", environ(tmp_path))
+    assert str(archive) not in shared(found, tmp_path, environ(tmp_path))  # another Spark
     # Java would complain when it ends.
-    assert found.class_sharing(tmp_path / "jdk", {**environ(tmp_path), "SPARK_CONF_DIR": "/etc/spark"}) == ""
+    assert shared(found, tmp_path / "jdk", {**environ(tmp_path), "SPARK_CONF_DIR": "/etc/spark"}) == ""
 
 
 def test_old_archives_make_room_for_a_new_one(tmp_path: Path) -> None:
@@ -125,12 +138,12 @@ def test_old_archives_make_room_for_a_new_one(tmp_path: Path) -> None:
     for age in range(6):
         (place / f"spark-{age}.jsa").write_bytes(b"")
         os.utime(place / f"spark-{age}.jsa", (1_000_000 - age, 1_000_000 - age))
-    new = found.class_sharing(tmp_path / "jdk", environ(tmp_path)).rpartition("/")[2]
+    new = shared(found, tmp_path / "jdk", environ(tmp_path)).rpartition("/")[2]
     assert {each.name for each in place.iterdir()} == {"spark-0.jsa", "spark-1.jsa", "spark-2.jsa", new}
 
 
 def test_the_packaged_java_takes_the_options_of_its_archive(tmp_path: Path) -> None:
     found = find_java({"HOMING_JAVA": "packaged"})
-    options = found.class_sharing(tmp_path, environ(tmp_path)).split()
+    options = shared(found, tmp_path, environ(tmp_path)).split()
     done = subprocess.run([found.home / "bin" / "java", *options, "-version"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
