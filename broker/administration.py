@@ -6,28 +6,22 @@ virtual host, but where a connection is given: there they are those of its virtu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
-from .auth.access import Who, at_queue, everywhere, needs, needs_any
-from .auth.users import User
+from .auth.access import BROKER, Who, at_queue, everywhere, needs
 from .connection import Connection
-from .core.amqp.exchange import Binding, Destination, Exchange, Fields
+from .core.amqp.exchange import Binding, Destination, Exchange
 from .core.amqp.policy import Policy
 from .core.amqp.vhost import split
 from .core.counts import Figures
-from .core.dead_letter import DELETED
-from .core.message import MessageReference
 from .core.queue import Queue
-from .core.queue_options import Table
-from .core.rights import Grant, Right
+from .core.rights import Right
 from .core.settings.address_settings import AddressSettings, AddressSettingsRepository, Layers
 from .engine import Engine
 from .entries import browsing
-from .entries.by_number import QueueEntry, act_on, find, find_in_memory_only
 from .steps import Steps
 from .topology import places
-from .topology.amqp.exchanges import ALTERNATE
 from .topology.amqp.policies import PolicyChange
 from .topology.explain import Explained, explain
 
@@ -35,56 +29,19 @@ T = TypeVar("T")
 
 #: Verbs of this file that ask for no right, by why. Every other says before itself what it asks for (auth/access.py).
 FREE: Final[Mapping[str, str]] = {
-    "answers to a front end, which asks before it shows them": "queues_of find_message find_in_memory_only settings would_hold"
-    " alone settings_of explain list_virtual_hosts list_exchanges bindings_of_queue figures",
+    "answers to a front end, which asks before it shows them": "queues_of settings would_hold"
+    " settings_of explain list_virtual_hosts list_exchanges bindings_of_queue figures",
     "of what was asked for before": "consumers_gone delete_exclusive",
 }
 
 
 class Administration(Engine):
-    # -- rights and users --------------------------------------------------------------------------------------------
-
-    @needs((Right.ADMINISTER, everywhere))
-    def list_users(self, who: Who) -> list[User]:
-        """By name; those of broker.yaml too."""
-        return self.access.users.all()
-
-    @needs((Right.ADMINISTER, places.at_user), audited=True)
-    def add_user(self, who: Who, name: str, hashed: str, grants: tuple[Grant, ...], ends_ms: int | None = None) -> User:
-        """See Users.add."""
-        return self.access.users.add(name, hashed, grants, ends_ms)
-
-    @needs((Right.ADMINISTER, places.at_user), audited=True)
-    def change_password(self, who: Who, name: str, hashed: str) -> User:
-        """See Users.change_password."""
-        return self.access.users.change_password(name, hashed)
-
-    @needs((Right.ADMINISTER, places.at_user), audited=True)
-    def delete_user(self, who: Who, name: str) -> None:
-        """See Users.delete."""
-        self.access.users.delete(name)
-
-    @needs((Right.ADMINISTER, places.at_user), audited=True)
-    def grant(self, who: Who, name: str, grant: Grant) -> User:
-        """See Users.grant."""
-        return self.access.users.grant(name, grant)
-
-    @needs((Right.ADMINISTER, places.at_user), audited=True)
-    def revoke(self, who: Who, name: str, grant: Grant) -> User:
-        """See Users.revoke."""
-        return self.access.users.revoke(name, grant)
-
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def queues_of(self, address: str) -> list[str] | None:
         """The names of an address's queues, sorted; None where there is no such address."""
         found = self.state.post_office.addresses.get(address)
         return None if found is None else sorted(queue.name for queue in found.queues)
-
-    @needs((Right.CREATE, places.created), (Right.CONSUME, places.created_source), (Right.SEND, places.created_target), audited=True)
-    def create_queue(self, who: Who, arguments: Table) -> Queue:
-        """See Resources.declare."""
-        return self.resources.declare(arguments)
 
     @needs((Right.MANAGE, at_queue), audited=True, tells=places.whether_paused)
     def pause(self, who: Who, queue: Queue, paused: bool) -> None:
@@ -94,40 +51,10 @@ class Administration(Engine):
             self.recorder.queue_changed(queue)
             self.state.mark_ready(queue)
 
-    @needs((Right.MANAGE, at_queue), audited=True, counts=int)
-    def purge(self, who: Who, queue: Queue) -> Steps[int]:
-        """Removes all messages that nobody holds; returns how many went."""
-        return self.resources.purge_steps(queue)
-
     @needs((Right.BROWSE, at_queue), audited=True, action="peek")
     def browse(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[browsing.Place]]:
         """See browsing.browse."""
         return browsing.browse(self.state, queue, after, count)
-
-    def find_message(self, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
-        """See by_number.find."""
-        return find(self.state, message_id, entries)
-
-    def find_in_memory_only(self, message_ids: Collection[int]) -> Steps[list[MessageReference]]:
-        """See by_number.find_in_memory_only."""
-        return find_in_memory_only(self.state, message_ids)
-
-    @needs((Right.MANAGE, places.at_all), audited=True)
-    def delete_message(self, who: Who, references: Sequence[MessageReference]) -> Steps[bool]:
-        """From all these places; whether it could be: see by_number.act_on."""
-
-        def delete(reference: MessageReference) -> None:
-            self.state.references.leave(reference, "purged", self.now_ms(), DELETED)
-
-        for place in references:
-            if not (yield from act_on(self.state, place, delete)):
-                return False
-        return True
-
-    @needs((Right.CONSUME, places.moved_from), (Right.SEND, places.moved_to), audited=True)
-    def move_message(self, who: Who, place: MessageReference, target: Queue) -> Steps[bool]:
-        """Into another queue, failed count at 0; whether it could be. Raises Refused where that has no room."""
-        return act_on(self.state, place, lambda reference: self.hand.move(reference, target))
 
     @needs((Right.MANAGE, at_queue), audited=True, action="delete-queue", counts=int)
     def remove_queue(self, who: Who, queue: Queue, check: Callable[[], None] | None = None) -> Steps[int]:
@@ -142,7 +69,7 @@ class Administration(Engine):
     def _remove_queue(self, queue: Queue) -> Steps[int]:
         paused, queue.paused = queue.paused, True  # nobody is handed what is about to go
         try:
-            count = yield from self.resources.purge_steps(queue)
+            count = yield from self.resources.purge(BROKER, queue)
         except Exception:
             queue.paused = paused
             self.state.mark_ready(queue)
@@ -179,20 +106,6 @@ class Administration(Engine):
 
     # -- queues as AMQP has them -------------------------------------------------------------------------------------
 
-    @needs((Right.CREATE, places.declared), (Right.CONSUME, places.declared_source), (Right.SEND, places.declared_target))
-    def declare_queue(
-        self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
-    ) -> Queue:
-        """See DeclaredQueues.declare."""
-        return self.declared_queues.declare(
-            connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=arguments
-        )
-
-    @needs_any(places.looked_up)
-    def look_up_queue(self, connection: Connection, name: str) -> Queue:
-        """See DeclaredQueues.look_up."""
-        return self.declared_queues.look_up(connection, name)
-
     @needs((Right.CONSUME, places.replied))
     def make_reply_queue(self, connection: Connection) -> Queue:
         """See DeclaredQueues.make_reply_queue."""
@@ -209,54 +122,6 @@ class Administration(Engine):
         """The connection has ended, and the queues end that only it might use."""
         for queue in self.declared_queues.owned_by(connection):
             self._end_queue(queue)
-
-    # -- exchanges ---------------------------------------------------------------------------------------------------
-
-    @needs((Right.CREATE, places.at_exchange), (Right.CONSUME, places.with_alternate), (Right.SEND, places.alternate))
-    def declare_exchange(
-        self, connection: Connection, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: Table
-    ) -> None:
-        """See Exchanges.declare."""
-        exchanges = self.virtual_hosts.exchanges_of(connection)
-        exchanges.declare(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
-        what = f"exchange '{name}' in vhost '{connection.virtual_host}'"
-        self.declared_queues.report_ignored(what, [each for each in arguments if each != ALTERNATE], "the ")
-
-    @needs_any(places.exchange_looked_up)
-    def look_up_exchange(self, connection: Connection, name: str) -> None:
-        """See Exchanges.find."""
-        self.virtual_hosts.exchanges_of(connection).find(name)
-
-    @needs((Right.MANAGE, places.at_exchange), audited=True)
-    def delete_exchange(self, connection: Connection, name: str, if_unused: bool) -> None:
-        """See Exchanges.delete."""
-        self.virtual_hosts.exchanges_of(connection).delete(name, if_unused)
-
-    @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
-    def bind(
-        self,
-        connection: Connection,
-        source: str,
-        destination: Destination,
-        key: str,
-        arguments: Table,
-        fields: Fields | None = None,
-    ) -> None:
-        """See Exchanges.bind."""
-        self.virtual_hosts.exchanges_of(connection).bind(source, destination, key, arguments, fields)
-
-    @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
-    def unbind(
-        self,
-        connection: Connection,
-        source: str,
-        destination: Destination,
-        key: str,
-        arguments: Table,
-        fields: Fields | None = None,
-    ) -> None:
-        """See Exchanges.unbind."""
-        self.virtual_hosts.exchanges_of(connection).unbind(source, destination, key, arguments, fields)
 
     # -- policies and settings ---------------------------------------------------------------------------------------
 
@@ -304,10 +169,6 @@ class Administration(Engine):
     def _command_settings(self, layers: Layers) -> Steps[None]:
         return self.change_in_force(self.configured.laid_over(layers), then=lambda: self.commanded.keep(layers))
 
-    def alone(self, steps: Steps[T]) -> Steps[T]:
-        """A change of settings, from what it is worked out of to its end: others wait."""
-        return self.in_force.alone(steps)
-
     def would_hold(self, settings: AddressSettingsRepository) -> Steps[list[tuple[Queue, AddressSettings]]]:
         """What would hold for each queue: its own settings where that is so already. Raises Refused."""
         found = yield from self.in_force.find(settings, self.policies.for_queue)
@@ -351,11 +212,6 @@ class Administration(Engine):
 
     def list_virtual_hosts(self) -> list[str]:
         return [each.name for each in self.virtual_hosts.all()]
-
-    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True, action="add-vhost")
-    def add_virtual_host(self, who: Who, name: str) -> str:
-        """See VirtualHosts.add; its name as it was given first."""
-        return self.virtual_hosts.add(name).name
 
     @needs((Right.ADMINISTER, places.at_virtual_host), audited=True, action="delete-vhost")
     def delete_virtual_host(self, who: Who, name: str) -> Steps[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from homing.journal.declarations import DeclarationRecord, UserContent
 
-from .auth.access import Access, Who, queue_place
+from .auth.access import Who, queue_place
 from .auth.users import USER, Users, contents
 from .connection import Connection
 from .core.amqp.vhost import DEFAULT
@@ -42,6 +42,7 @@ from .delivery.settled import SettledReports
 from .delivery.settlement import Settlement
 from .delivery.settling import Settling
 from .delivery.transactions import Transactions
+from .entries.by_number import ByNumber
 from .entries.counting import Counting
 from .entries.room import Windows
 from .entries.state import BrokerState
@@ -52,6 +53,7 @@ from .recording.recorder import Recorder
 from .step_times import StepTimes
 from .steps import LOOK_STEP, STEP, Steps
 from .topology.amqp.dead_letter_router import DeadLetterExchanges
+from .topology.amqp.ignored import IgnoredArguments
 from .topology.amqp.policies import Policies, PolicyChange
 from .topology.amqp.queues import DeclaredQueues
 from .topology.amqp.virtual_hosts import VirtualHosts
@@ -85,9 +87,9 @@ class Engine:
         self.memory = Memory(self.limits.memory_bytes, lambda: journal.unwritten_bytes)
         self.journal = journal
         self.recorder = Recorder(journal, keep_all_history)
-        #: Who may do what: each verb asks.
-        self.access = Access(Users(self._keep_user, now_ms))
-        self.access.users.changed.append(self._users_changed)
+        self.users = Users(self._keep_user, now_ms)
+        self.users.changed.append(self._users_changed)
+        self.access = self.users.access
         self.access.check_room = self._check_room
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
@@ -99,10 +101,11 @@ class Engine:
         self.policies = Policies(self.state)
         self.in_force = InForce(self.state)
         self.resources = Resources(
-            self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
+            self.access, self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
         )
-        self.virtual_hosts = VirtualHosts(self.state, self.resources, self.policies)
-        self.declared_queues = DeclaredQueues(self.state, self.resources)
+        ignored = IgnoredArguments()
+        self.virtual_hosts = VirtualHosts(self.access, self.state, self.resources, self.policies, ignored)
+        self.declared_queues = DeclaredQueues(self.access, self.state, self.resources, ignored)
         self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
         self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
@@ -135,7 +138,8 @@ class Engine:
         self._next_second_ms = self._next_parked_ms = 0
 
     def _make_what_goes_by_hand(self) -> None:
-        self.hand = ByHand(self.state, self.resources)
+        self.by_number = ByNumber(self.state)
+        self.hand = ByHand(self.access, self.state, self.resources, self.by_number)
         self.redriving = Redriving(self.access, self.state, self.resources, self.hand)
         self.editing = Editing(self.access, self.state, self.hand, self.limits.properties_bytes)
         self.chosen = Chosen(self.access, self.state, self.hand, self.limits.answer_bytes)
@@ -304,7 +308,7 @@ class Engine:
         if self.flow.waiting:
             self.flow.relieve()
         self.flow.look(now_ms)
-        self.access.users.look(now_ms)
+        self.users.look(now_ms)
         self.events.disk(self._disk_low())
         self.office.notes.came_back(self.state.returns)
         self.state.returns.clear()
@@ -369,7 +373,7 @@ class Engine:
 
     def restore_users(self, declarations: Iterable[DeclarationRecord]) -> None:
         """Recovery: those that commands had made."""
-        self.access.users.restore(contents(declarations))
+        self.users.restore(contents(declarations))
 
     def _users_changed(self, over: frozenset[str] | None, others: frozenset[str]) -> None:
         """What is open of those that may not have it any more ends, and routes are asked for anew. ``over``: see Users.changed."""

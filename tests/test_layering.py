@@ -100,8 +100,7 @@ ALLOWED: dict[str, set[str]] = {
     "codec": set(),
     "broker/protocols": {
         *("broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/logs", "broker/properties", "broker/shares"),
-        "broker/steps",
-        "codec",
+        *("broker/steps", "broker/topology", "codec"),
     },
     "broker/management": {
         *(

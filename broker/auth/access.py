@@ -8,18 +8,17 @@ right makes routes anew and ends connections that have open what their user may 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import iscoroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..core.amqp.vhost import split
 from ..core.queue import Queue
-from ..core.rights import Place, Right, command_for, shown
+from ..core.rights import Place, Right, Rights, command_for, shown
 from ..core.seldom import APART
 from ..core.settings.wildcard import ANY_WORDS, ONE_WORD
 from ..errors import Refused
-from .users import Users
 
 log = logging.getLogger("homing")
 
@@ -50,6 +49,24 @@ class Who(Protocol):
         """Where from: an address, with the port."""
 
 
+class _Itself(NamedTuple):
+    user: str = ""
+    peer: str = ""
+
+
+#: Whoever owns the broker: nobody asks him, and no line says what he does.
+BROKER: Final[Who] = _Itself()
+
+
+class Known(Protocol):
+    """Who there is: password hashes by name, and what each may do."""
+
+    @property
+    def hashes(self) -> Mapping[str, str]: ...
+
+    def rights_of(self, name: str) -> Rights | None: ...
+
+
 class AccessRefused(Refused):
     """A right is missing, and the audit has it."""
 
@@ -66,7 +83,7 @@ class Needs(NamedTuple):
 
 
 class Access:
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Known) -> None:
         self.users = users
         #: Gets one map for each management action, login and refusal, where there are users.
         self.audit: WriteLine = lambda line: None
@@ -74,7 +91,6 @@ class Access:
         self.check_room: Callable[[Who, Sequence[Place]], None] = lambda who, places: None
         #: What need not be asked again: see ``needs``.
         self.allowed: set[Hashable] = set()
-        users.changed.append(lambda over, others: self.allowed.clear())
 
     def remember(self, known: Hashable) -> None:
         if len(self.allowed) >= _REMEMBERED:
@@ -164,7 +180,7 @@ def needs(
         @wraps(verb)
         def guarded(owner: _Owner, who: Who, *arguments: Any, **named: Any) -> Any:
             access = owner.access
-            if users_alone and not access.users.hashes:
+            if who is BROKER or (users_alone and not access.users.hashes):
                 return verb(owner, who, *arguments, **named)
             known = None if same is None else same(who, *arguments, **named)
             if known in access.allowed:
@@ -204,18 +220,16 @@ def needs(
     return declare
 
 
-def needs_any(find: Find) -> Callable[[F], F]:
+def needs_any(find: Find, action: str) -> Callable[[F], F]:
     """The verb shows something that whoever has any right there may see; nobody else hears whether it is there."""
 
     def declare(verb: F) -> F:
-        name = verb.__name__.replace("_", "-")
-
         @wraps(verb)
         def guarded(owner: _Owner, who: Who, *arguments: Any) -> Any:
-            owner.access.check_any(who, *find(owner, who, *arguments), verb=name)
+            owner.access.check_any(who, *find(owner, who, *arguments), verb=action)
             return verb(owner, who, *arguments)
 
-        return _declares(guarded, Needs(action=name))  # type: ignore[return-value]
+        return _declares(guarded, Needs(action=action))  # type: ignore[return-value]
 
     return declare
 

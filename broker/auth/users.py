@@ -12,6 +12,7 @@ from ..answers.administration import Granted
 from ..answers.administration import User as Described
 from ..core.rights import Grant, GrantError, Place, Right, Rights, read_grant
 from ..errors import Refused
+from .access import Access, Who, everywhere, needs
 from .passwords import check_hash, check_name
 
 log = logging.getLogger("homing")
@@ -52,9 +53,15 @@ def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, UserContent
     return {record.name: cast(UserContent, record.content) for record in declarations if record.kind == USER}
 
 
+def _named(_: object, __: Who, name: str, *___: object) -> tuple[Place]:
+    return (Place("user", (name,)),)
+
+
 class Users:
     def __init__(self, keep: Callable[[str, UserContent | None], None], now_ms: Callable[[], int]) -> None:
         """``keep``: writes a user's content into the journal, or takes the user out of it (None)."""
+        #: Who of them may do what: each verb asks.
+        self.access = Access(self)
         self._keep = keep
         self._now_ms = now_ms
         #: When the next one ends.
@@ -71,7 +78,9 @@ class Users:
     def find(self, name: str) -> User | None:
         return self._users.get(name)
 
-    def all(self) -> list[User]:
+    @needs((Right.ADMINISTER, everywhere), action="list-users")
+    def all(self, who: Who) -> list[User]:
+        """By name; those of broker.yaml too."""
         return sorted(self._users.values())
 
     def rights_of(self, name: str) -> Rights | None:
@@ -115,6 +124,7 @@ class Users:
                 self._rights[name] = Rights(user.grants)
         if not before and not self._users:
             return
+        self.access.allowed.clear()
         for listener in self.changed:
             listener(over if before else None, others)
 
@@ -128,7 +138,8 @@ class Users:
 
     # -- of commands -------------------------------------------------------------------------------------------------
 
-    def add(self, name: str, hashed: str, grants: tuple[Grant, ...], ends_ms: int | None = None) -> User:
+    @needs((Right.ADMINISTER, _named), audited=True, action="add-user")
+    def add(self, who: Who, name: str, hashed: str, grants: tuple[Grant, ...], ends_ms: int | None = None) -> User:
         """Raises Refused: there is one, or it is the first and no administrator for good, and nobody could let in a second."""
         check_name(name)
         check_hash(hashed)
@@ -141,12 +152,14 @@ class Users:
             raise Refused("administrator-needed", said, "homing user add NAME --role administrator")
         return self._put(User(name, hashed, grants, ends_ms=ends_ms))
 
-    def change_password(self, name: str, hashed: str) -> User:
+    @needs((Right.ADMINISTER, _named), audited=True)
+    def change_password(self, who: Who, name: str, hashed: str) -> User:
         """The user's connections end. Raises Refused."""
         check_hash(hashed)
         return self._put(self._own(name)._replace(hashed=hashed))
 
-    def delete(self, name: str) -> None:
+    @needs((Right.ADMINISTER, _named), audited=True, action="delete-user")
+    def delete(self, who: Who, name: str) -> None:
         """The user's connections end. Raises Refused: the last one without an end stays, or everybody could come in, or nobody."""
         self._own(name)
         if all(user.ends_ms is not None for user in self._users.values() if user.name != name):
@@ -156,14 +169,16 @@ class Users:
         self._keep(name, None)
         self._take_up()
 
-    def grant(self, name: str, grant: Grant) -> User:
+    @needs((Right.ADMINISTER, _named), audited=True)
+    def grant(self, who: Who, name: str, grant: Grant) -> User:
         """Adds to what the user has at the same place. Raises Refused."""
         user = self._own(name)
         others = tuple(each for each in user.grants if each[1:] != grant[1:])
         same = frozenset[str]().union(*(each.rights for each in user.grants if each[1:] == grant[1:]))
         return self._put(user._replace(grants=(*others, grant._replace(rights=same | grant.rights))))
 
-    def revoke(self, name: str, grant: Grant) -> User:
+    @needs((Right.ADMINISTER, _named), audited=True)
+    def revoke(self, who: Who, name: str, grant: Grant) -> User:
         """Takes rights away that were granted in the same words at the same place. Raises Refused: there is no such grant."""
         user = self._own(name)
         others = tuple(each for each in user.grants if each[1:] != grant[1:])

@@ -12,10 +12,14 @@ from typing import Final, NamedTuple
 
 from homing.journal.contract import HopRecord, QueueStat, ReferenceRecord
 
+from ..auth.access import Access, Who, needs
 from ..core.amqp.x_death import without_way
 from ..core.counts import EDITED
+from ..core.dead_letter import DELETED
 from ..core.message import IN_COMMIT, ON_HOLD_MS, PARKED, PENDING, Message, MessageReference
 from ..core.queue import Queue
+from ..core.rights import Right
+from ..entries.by_number import ByNumber
 from ..entries.choosing import in_place
 from ..entries.disk_moves import as_recorded, can_move, deliveries_at, move_back
 from ..entries.fault_groups import goes_back
@@ -23,6 +27,8 @@ from ..entries.references import Moved, expires_when_moved, sooner
 from ..entries.state import BrokerState
 from ..errors import Refused
 from ..recording.mapping import message_key
+from ..steps import Steps
+from ..topology import places
 from ..topology.resources import Resources, makes_room
 
 #: Asked before a queue, by name and address, is sent to. Raises Refused.
@@ -110,7 +116,9 @@ def due_by_hand(failed: int, due_at_ms: int | None) -> int | None:
 
 
 class ByHand:
-    def __init__(self, state: BrokerState, resources: Resources) -> None:
+    def __init__(self, access: Access, state: BrokerState, resources: Resources, by_number: ByNumber) -> None:
+        self.access = access
+        self._by_number = by_number
         self._state = state
         self._resources = resources
 
@@ -146,6 +154,22 @@ class ByHand:
         }
         return {code: kept for code, kept in codes.items() if kept}
 
+    # -- one message -------------------------------------------------------------------------------------------------
+
+    @needs((Right.MANAGE, places.at_all), audited=True, action="delete-message")
+    def delete(self, who: Who, references: Sequence[MessageReference]) -> Steps[bool]:
+        """From all these places; whether it could be: see ByNumber.act_on."""
+        state = self._state
+        for place in references:
+            if not (yield from self._by_number.act_on(place, lambda each: state.references.leave(each, "purged", state.now_ms(), DELETED))):
+                return False
+        return True
+
+    @needs((Right.CONSUME, places.moved_from), (Right.SEND, places.moved_to), audited=True, action="move-message")
+    def move(self, who: Who, place: MessageReference, target: Queue) -> Steps[bool]:
+        """Into another queue, failed count at 0; whether it could be. Raises Refused where that has no room."""
+        return self._by_number.act_on(place, lambda reference: self.put(reference, target))
+
     # -- on their way ------------------------------------------------------------------------------------------------
 
     def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> tuple[int, bool]:
@@ -178,7 +202,7 @@ class ByHand:
         priorities = {record.message.priority for record in records}
         return not any(self._state.pager.keeps(target, target.priority_of(priority)) for priority in priorities)
 
-    def move(self, reference: MessageReference, target: Queue, sent: int = 0) -> None:
+    def put(self, reference: MessageReference, target: Queue, sent: int = 0) -> None:
         """One, after so many others, whatever it is and why. Raises Refused where the queue has no room for it."""
         self._check(Room(target), reference, reference.message.size, target, sent)
         self._go(reference.queue, (reference,), target, "moved")

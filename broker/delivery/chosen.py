@@ -89,7 +89,7 @@ class Chosen:
 
         def act(reference: MessageReference) -> None:
             nonlocal number
-            self._hand.move(reference, target, number)
+            self._hand.put(reference, target, number)
             number += 1
 
         return self._each(queue, wanted, after, act)

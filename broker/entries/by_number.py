@@ -17,68 +17,69 @@ from .state import BrokerState
 QueueEntry = tuple[int, int, int]
 
 
-def find(state: BrokerState, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
-    """All places of the message: in memory anywhere, on disk only where ``entries`` say. What is from disk is there to be looked at."""
-    found: list[MessageReference] = []
-    for queue in list(state.post_office.queues.values()):
-        references = list(queue.references.values())
-        for start in range(0, len(references), LOOK_STEP):
-            if start:
-                yield
-            found += [each for each in references[start : start + LOOK_STEP] if each.message.message_id == message_id]
-    found = [each for each in found if each.where is not Where.GONE]
-    for queue_id, priority, sequence in entries:
-        there = state.post_office.queues_by_id.get(queue_id)
-        if there is not None and sequence not in there.references:
-            yield from _read(state, there, priority, sequence, lambda queue, record: found.append(at_hand(queue, record)))
-    return found
+class ByNumber:
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
 
+    def find(self, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
+        """All places of the message: in memory anywhere, on disk only where ``entries`` say. What is from disk is there to be looked at."""
+        found: list[MessageReference] = []
+        for queue in list(self._state.post_office.queues.values()):
+            references = list(queue.references.values())
+            for start in range(0, len(references), LOOK_STEP):
+                if start:
+                    yield
+                found += [each for each in references[start : start + LOOK_STEP] if each.message.message_id == message_id]
+        found = [each for each in found if each.where is not Where.GONE]
+        for queue_id, priority, sequence in entries:
+            there = self._state.post_office.queues_by_id.get(queue_id)
+            if there is not None and sequence not in there.references:
+                yield from self._read(there, priority, sequence, lambda queue, record: found.append(at_hand(queue, record)))
+        return found
 
-def find_in_memory_only(state: BrokerState, message_ids: Collection[int]) -> Steps[list[MessageReference]]:
-    """All places of these messages that stand on no page."""
-    found: list[MessageReference] = []
-    looked_at = 0
-    for queue in list(state.post_office.queues.values()):
-        for part in parts(queue):
-            looked_at += len(part)
-            if looked_at >= LOOK_STEP:
-                looked_at = 0
-                yield
-            found += [each for each in part if each.in_memory_only and each.message.message_id in message_ids]
-    return [each for each in found if each.where is not Where.GONE]
+    def in_memory_only(self, message_ids: Collection[int]) -> Steps[list[MessageReference]]:
+        """All places of these messages that stand on no page."""
+        found: list[MessageReference] = []
+        looked_at = 0
+        for queue in list(self._state.post_office.queues.values()):
+            for part in parts(queue):
+                looked_at += len(part)
+                if looked_at >= LOOK_STEP:
+                    looked_at = 0
+                    yield
+                found += [each for each in part if each.in_memory_only and each.message.message_id in message_ids]
+        return [each for each in found if each.where is not Where.GONE]
 
-
-def act_on(state: BrokerState, place: MessageReference, act: Callable[[MessageReference], None]) -> Steps[bool]:
-    """Does it to the message in that place, brought into memory where it is not; False where it has left, or somebody holds it."""
-    reference = place.queue.references.get(place.sequence)
-    if reference is not None:
-        if reference.where in (Where.DELIVERING, Where.IN_COMMIT):
-            return False
-        act(reference)
-        return True
-    done = False
-
-    def adopt(queue: Queue, record: ReferenceRecord) -> None:
-        nonlocal done
-        reference = state.pager.adopt(queue, record)
-        try:
+    def act_on(self, place: MessageReference, act: Callable[[MessageReference], None]) -> Steps[bool]:
+        """Does it to the message in that place, brought into memory where it is not; False where it has left, or somebody holds it."""
+        reference = place.queue.references.get(place.sequence)
+        if reference is not None:
+            if reference.where in (Where.DELIVERING, Where.IN_COMMIT):
+                return False
             act(reference)
-            done = True
-        finally:
-            if reference.where is Where.IN_COMMIT:
-                state.place((reference,))
+            return True
+        done = False
 
-    yield from _read(state, place.queue, place.priority, place.sequence, adopt)
-    return done
+        def adopt(queue: Queue, record: ReferenceRecord) -> None:
+            nonlocal done
+            reference = self._state.pager.adopt(queue, record)
+            try:
+                act(reference)
+                done = True
+            finally:
+                if reference.where is Where.IN_COMMIT:
+                    self._state.place((reference,))
 
+        yield from self._read(place.queue, place.priority, place.sequence, adopt)
+        return done
 
-def _read(state: BrokerState, queue: Queue, priority: int, sequence: int, take: Callable[[Queue, ReferenceRecord], None]) -> Steps[None]:
-    """Hands over the one record, if it is only on disk."""
+    def _read(self, queue: Queue, priority: int, sequence: int, take: Callable[[Queue, ReferenceRecord], None]) -> Steps[None]:
+        """Hands over the one record, if it is only on disk."""
 
-    def look(records: list[ReferenceRecord]) -> bool:
-        for record in records:
-            if record.sequence == sequence:
-                take(queue, record)
-        return False
+        def look(records: list[ReferenceRecord]) -> bool:
+            for record in records:
+                if record.sequence == sequence:
+                    take(queue, record)
+            return False
 
-    yield from state.pager.on_disk(queue, look, sequence + 1, priority, sequence - 1, 1)
+        yield from self._state.pager.on_disk(queue, look, sequence + 1, priority, sequence - 1, 1)

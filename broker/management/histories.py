@@ -53,7 +53,7 @@ async def of_queue(
 async def _lives(broker: Broker, who: Who, host: Host, message_ids: Collection[int]) -> list[History]:
     """Of those of which anything is known."""
     transient: dict[int, list[MessageReference]] = {}
-    for each in await in_turns(broker, broker.find_in_memory_only(message_ids)):
+    for each in await in_turns(broker, broker.by_number.in_memory_only(message_ids)):
         transient.setdefault(each.message.message_id, []).append(each)
     lives: list[History] = []
     for number, found in zip(message_ids, await in_thread(lambda: [*map(host.past().history, message_ids)]), strict=True):

@@ -14,6 +14,7 @@ from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..core.rights import Place, Right
 from ..core.suspects import UNTIL_FREE
+from ..delivery.by_hand import ByHand
 from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
 from . import arguments as read
@@ -38,24 +39,24 @@ def places_of(history: Records | None) -> list[Place]:
 
 def _places(broker: Broker, message_id: int, history: Records | None) -> Steps[list[MessageReference]]:
     entries = [(each["queue_id"], each["priority"], each["sequence"]) for each in (history["references"] if history else ())]
-    return broker.find_message(message_id, entries)
+    return broker.by_number.find(message_id, entries)
 
 
 # -- delete and move -----------------------------------------------------------------------------------------------------
 
 
-@asks(Broker.delete_message)
+@asks(ByHand.delete)
 def delete(
     broker: Broker, who: Who, history: Records | None, *, message_id: read.MessageNumber = 0, queue: read.Queue | None = None
 ) -> Steps[DeletedMessage]:
     """Removes it from all its queues, or from ``queue``."""
     places = yield from _movable(broker, message_id, history, queue)
-    if not (yield from broker.delete_message(who, places)):
+    if not (yield from broker.hand.delete(who, places)):
         raise _taken(message_id)
     return {"message_id": message_id, "messages": len(places), "queues": [each.queue.name for each in places]}
 
 
-@asks(Broker.move_message)
+@asks(ByHand.move)
 def move(
     broker: Broker,
     who: Who,
@@ -72,7 +73,7 @@ def move(
         raise Refused("invalid-argument", f"message {message_id} is in several queues: {names}", "name one of them as the source")
     if places[0].queue is queue:
         raise Refused("invalid-argument", f"message {message_id} is in queue {queue.name} already", "name another queue")
-    if not (yield from broker.move_message(who, places[0], queue)):
+    if not (yield from broker.hand.move(who, places[0], queue)):
         raise _taken(message_id)
     return {"message_id": message_id, "source": places[0].queue.name, "queue": queue.name}
 

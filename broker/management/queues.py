@@ -23,7 +23,7 @@ from ..core.settings.units import counted
 from ..core.suspects import UNTIL_FREE
 from ..errors import Refused
 from ..steps import Steps
-from ..topology.resources import takes_nothing
+from ..topology.resources import Resources, takes_nothing
 from . import arguments as read
 from .arguments import number
 from .connections import described
@@ -186,9 +186,9 @@ def _why_blocked(consumer: Consumer, now_ms: int) -> str | None:
     return None if consumer.able else "what the one before it held is not settled, or not in its place"
 
 
-@asks(Broker.create_queue)
+@asks(Resources.declare)
 def create(broker: Broker, who: Who, /, **declaration: Any) -> BriefQueue:
-    return describe(broker.create_queue(who, declaration))
+    return describe(broker.resources.declare(who, declaration))
 
 
 @asks(Broker.remove_queue)
@@ -203,9 +203,9 @@ def delete(broker: Broker, who: Who, *, queue: read.Queue, if_empty: read.Flag =
     return {"messages": count}
 
 
-@asks(Broker.purge)
+@asks(Resources.purge)
 def purge(broker: Broker, who: Who, *, queue: read.Queue) -> Steps[Removed]:
-    count = yield from broker.purge(who, queue)
+    count = yield from broker.resources.purge(who, queue)
     return {"messages": count}
 
 

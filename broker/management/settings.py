@@ -105,7 +105,7 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[SetOfPattern]:
 def set_some(broker: Broker, who: Who, *, layers: GivenLayers, dry_run: read.Flag = False) -> Steps[ChangedSettings]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
     act = None if dry_run else partial(broker.set_settings, who)
-    return broker.alone(_change(broker, lambda: wanted_layers(broker, layers), act))
+    return broker.in_force.alone(_change(broker, lambda: wanted_layers(broker, layers), act))
 
 
 def wanted_layers(broker: Broker, given: Layers) -> _Wanted:
@@ -124,7 +124,7 @@ def unset(
 ) -> Steps[ChangedSettings]:
     """What commands have set for ``pattern``: ``keys`` of it, or all. What the file says holds again."""
     act = None if dry_run else partial(broker.unset_settings, who)
-    return broker.alone(_change(broker, lambda: _left(broker, pattern, keys), act))
+    return broker.in_force.alone(_change(broker, lambda: _left(broker, pattern, keys), act))
 
 
 def _left(broker: Broker, pattern: str, keys: list[str] | None) -> _Wanted:

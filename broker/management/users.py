@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from ..answers.administration import User as DescribedUser
 from ..answers.parts import Named
 from ..auth.access import Who, asks
-from ..auth.users import User
+from ..auth.users import User, Users
 from ..broker import Broker
 from ..core.rights import Grant, GrantError, read_grant
 from ..errors import Refused
@@ -16,9 +16,9 @@ from . import arguments as read
 from .pages import Asked, Listed, listed
 
 
-@asks(Broker.list_users)
+@asks(Users.all)
 def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[DescribedUser]:
-    return listed(broker, page, {user.name: user for user in broker.list_users(who)}, User.describe)
+    return listed(broker, page, {user.name: user for user in broker.users.all(who)}, User.describe)
 
 
 def _grants(_: Broker, name: str, value: Any) -> tuple[Grant, ...]:
@@ -27,7 +27,7 @@ def _grants(_: Broker, name: str, value: Any) -> tuple[Grant, ...]:
     return tuple(map(_grant, value))
 
 
-@asks(Broker.add_user)
+@asks(Users.add)
 def add(
     broker: Broker,
     who: Who,
@@ -37,28 +37,28 @@ def add(
     grants: Annotated[tuple[Grant, ...], _grants] = (),
     ends_ms: read.Number | None = None,
 ) -> DescribedUser:
-    return broker.add_user(who, name, hash_, grants, ends_ms).describe()
+    return broker.users.add(who, name, hash_, grants, ends_ms).describe()
 
 
-@asks(Broker.change_password)
+@asks(Users.change_password)
 def change_password(broker: Broker, who: Who, *, name: read.Text, hash_: read.Text) -> DescribedUser:
-    return broker.change_password(who, name, hash_).describe()
+    return broker.users.change_password(who, name, hash_).describe()
 
 
-@asks(Broker.delete_user)
+@asks(Users.delete)
 def delete(broker: Broker, who: Who, *, name: read.Text) -> Named:
-    broker.delete_user(who, name)
+    broker.users.delete(who, name)
     return {"name": name}
 
 
-@asks(Broker.grant)
+@asks(Users.grant)
 def grant(broker: Broker, who: Who, /, *, name: read.Text, **said: object) -> DescribedUser:
-    return broker.grant(who, name, _grant(said)).describe()
+    return broker.users.grant(who, name, _grant(said)).describe()
 
 
-@asks(Broker.revoke)
+@asks(Users.revoke)
 def revoke(broker: Broker, who: Who, /, *, name: read.Text, **said: object) -> DescribedUser:
-    return broker.revoke(who, name, _grant(said)).describe()
+    return broker.users.revoke(who, name, _grant(said)).describe()
 
 
 def _grant(said: Mapping[str, object]) -> Grant:

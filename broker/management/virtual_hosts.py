@@ -10,6 +10,7 @@ from ..broker import Broker
 from ..core.amqp.vhost import prefix_of, split
 from ..core.rights import Right
 from ..steps import Steps
+from ..topology.amqp.virtual_hosts import VirtualHosts
 from . import arguments as read
 from .pages import Asked, Listed, listed
 
@@ -45,10 +46,10 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[VirtualHost]:
     return listed(broker, page, {each: each for each in broker.list_virtual_hosts()}, lambda name: _describe(name, counts))
 
 
-@asks(Broker.add_virtual_host)
+@asks(VirtualHosts.add)
 def add(broker: Broker, who: Who, *, name: read.Text) -> VirtualHost:
     """One that is there already is no error."""
-    return _describe(broker.add_virtual_host(who, name), _Counts(broker))
+    return _describe(broker.virtual_hosts.add(who, name).name, _Counts(broker))
 
 
 @asks(Broker.delete_virtual_host)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from ..auth.access import BROKER
 from ..auth.users import User
 from ..broker import Broker
 from ..config.config import Config, ConfigProblem
@@ -63,9 +64,9 @@ def declare(broker: Broker, config: Config) -> None:
         except Refused as refusal:
             log.error("declaration-refused: %s of broker.yaml: %s; %s", path, refusal.message, refusal.fix)
 
-    broker.access.users.configure(users(config))
+    broker.users.configure(users(config))
     for name in config.virtual_hosts:
-        make(f"virtual host {name}", broker.virtual_hosts.add, name)
+        make(f"virtual host {name}", broker.virtual_hosts.add, BROKER, name)
     if (policies := broker.policies.configured(policies_of(config))) is not None:
         # At a start; a reload has them taken up already.
         at_once(broker.change_in_force(broker.settings, policies))
@@ -75,4 +76,4 @@ def declare(broker: Broker, config: Config) -> None:
             types |= RoutingTypes[routing_type.upper()]
         make(f"address {name}", broker.resources.declare_address, name, types)
     for name, queue in config.queues.items():
-        make(f"queue {name}", broker.resources.declare, queue.arguments(name))
+        make(f"queue {name}", broker.resources.declare, BROKER, queue.arguments(name))

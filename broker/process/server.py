@@ -101,7 +101,7 @@ class Server:
         self._reloading = asyncio.Lock()
         limits = config.limits
         self._certificate = certificate
-        self._logins = Logins(lambda: self.broker.access.users.hashes, limits.login_threads, limits.login_timeout_ms)
+        self._logins = Logins(lambda: self.broker.users.hashes, limits.login_threads, limits.login_timeout_ms)
         self._reader: JournalReader | None = None
         self._start_check: StartCheck | None = None
         self._old_deaths: asyncio.Task[None] | None = None
@@ -344,7 +344,7 @@ class Server:
         sink = None if self._log_writer is None else await asyncio.to_thread(open_log, read)
         try:
             changed = changes(self.config, read)
-            steps = self.broker.step_times.of("reload", self.broker.alone(take_up(self.broker, self.config, read)))
+            steps = self.broker.step_times.of("reload", self.broker.in_force.alone(take_up(self.broker, self.config, read)))
             self.config = await in_turns(self.broker, steps)
         except Refused:
             if sink is not None:

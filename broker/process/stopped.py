@@ -12,6 +12,7 @@ from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 
 from ..answers.parts import Named, Properties
+from ..auth.access import BROKER
 from ..auth.users import USER, Users, contents
 from ..clock import BrokerClock
 from ..config.config import Config
@@ -25,19 +26,19 @@ SECTIONS: Final = frozenset({"audit", "journal", "log", "users"})
 
 
 def _delete(users: Users, name: str) -> Named:
-    users.delete(name)
+    users.delete(BROKER, name)
     return {"name": name}
 
 
 _VERBS: Final[Mapping[str, Callable[..., Any]]] = {
-    "users": lambda users: [user.describe() for user in users.all()],
+    "users": lambda users: [user.describe() for user in users.all(BROKER)],
     "add-user": lambda users, name, grants, ends_ms=None, **said: users.add(
-        name, said["hash"], tuple(map(read_grant, grants)), ends_ms
+        BROKER, name, said["hash"], tuple(map(read_grant, grants)), ends_ms
     ).describe(),
-    "change-password": lambda users, name, **said: users.change_password(name, said["hash"]).describe(),
+    "change-password": lambda users, name, **said: users.change_password(BROKER, name, said["hash"]).describe(),
     "delete-user": _delete,
-    "grant": lambda users, name, **said: users.grant(name, read_grant(said)).describe(),
-    "revoke": lambda users, name, **said: users.revoke(name, read_grant(said)).describe(),
+    "grant": lambda users, name, **said: users.grant(BROKER, name, read_grant(said)).describe(),
+    "revoke": lambda users, name, **said: users.revoke(BROKER, name, read_grant(said)).describe(),
 }
 
 

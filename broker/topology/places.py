@@ -39,6 +39,13 @@ class _Settled(ByName, Protocol):
     def settings(self) -> AddressSettingsRepository: ...
 
 
+class _InHost(Protocol):
+    """Of one virtual host."""
+
+    @property
+    def prefix(self) -> str: ...
+
+
 class _Commanding(Protocol):
     @property
     def commanded(self) -> CommandedSettings: ...
@@ -241,9 +248,9 @@ def looked_up(broker: ByName, connection: Connection, name: str) -> Iterable[Pla
     return (Place("queue", (full,)) if queue is None else queue_place(queue),)
 
 
-def exchange_looked_up(broker: ByName, connection: Connection, name: str) -> Iterable[Place]:
+def exchange_looked_up(owner: _InHost, _: object, name: str) -> Iterable[Place]:
     """Reporting why a delivery failed asks for nothing, nor does the question whether that is possible."""
-    return () if name == FAILURE else at_exchange(broker, connection, name)
+    return () if name == FAILURE else at_exchange(owner, None, name)
 
 
 def declared_source(broker: ByName, connection: Connection, name: str, *, arguments: Compared, **__: object) -> Iterable[Place]:
@@ -262,25 +269,25 @@ def replied(_: object, connection: Connection) -> Iterable[Place]:
     return (Place("queue", (prefix_of(connection.virtual_host) + REPLY_TO,)),)
 
 
-def at_exchange(_: object, connection: Connection, name: str, *__: object, **___: object) -> Iterable[Place]:
-    return (Place("exchange", (prefix_of(connection.virtual_host) + name,)),)
+def at_exchange(owner: _InHost, _: object, name: str, *__: object, **___: object) -> Iterable[Place]:
+    return (Place("exchange", (owner.prefix + name,)),)
 
 
-def with_alternate(broker: ByName, connection: Connection, name: str, _: str, *, arguments: Compared, **__: object) -> Iterable[Place]:
-    return at_exchange(broker, connection, name) if isinstance(arguments.get("alternate-exchange"), str) else ()
+def with_alternate(owner: _InHost, _: object, name: str, __: str, *, arguments: Compared, **___: object) -> Iterable[Place]:
+    return at_exchange(owner, None, name) if isinstance(arguments.get("alternate-exchange"), str) else ()
 
 
-def alternate(_: object, connection: Connection, __: str, ___: str, *, arguments: Compared, **____: object) -> Iterable[Place]:
+def alternate(owner: _InHost, _: object, __: str, ___: str, *, arguments: Compared, **____: object) -> Iterable[Place]:
     name = arguments.get("alternate-exchange")
-    return _exchange(prefix_of(connection.virtual_host), name, (ANY_WORDS,)) if isinstance(name, str) else ()
+    return _exchange(owner.prefix, name, (ANY_WORDS,)) if isinstance(name, str) else ()
 
 
-def bound_to(_: object, connection: Connection, __: str, destination: Destination, *___: object) -> Iterable[Place]:
-    return (Place("queue" if destination.is_queue else "exchange", (prefix_of(connection.virtual_host) + destination.name,)),)
+def bound_to(owner: _InHost, _: object, __: str, destination: Destination, *___: object) -> Iterable[Place]:
+    return (Place("queue" if destination.is_queue else "exchange", (owner.prefix + destination.name,)),)
 
 
-def bound_from(_: object, connection: Connection, source: str, __: Destination, key: str, *___: object) -> Iterable[Place]:
-    return (Place("exchange", (prefix_of(connection.virtual_host) + source,), key),)
+def bound_from(owner: _InHost, _: object, source: str, __: Destination, key: str, *___: object) -> Iterable[Place]:
+    return (Place("exchange", (owner.prefix + source,), key),)
 
 
 # -- policies, settings, virtual hosts -----------------------------------------------------------------------------------
@@ -351,7 +358,3 @@ def settings_target(broker: _Commanding, _: object, layers: Layers) -> Iterable[
 
 def at_virtual_host(_: object, __: object, name: str) -> Iterable[Place]:
     return (everything_in(prefix_of(name)),)
-
-
-def at_user(_: object, __: object, name: str, *___: object) -> Iterable[Place]:
-    return (Place("user", (name,)),)

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from homing.journal.contract import ReferenceRecord
 
+from ..auth.access import Access, Who, at_queue, needs
 from ..core import dead_letter
 from ..core.amqp.declared import AMQP
 from ..core.amqp.policy import Policy
@@ -17,6 +18,7 @@ from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..core.queue_options import QueueOptions
 from ..core.reserved import EVENTS, RESERVED
+from ..core.rights import Right
 from ..core.routing import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
 from ..core.selector import Selector, SelectorError, compile_selector
 from ..core.settings.address_settings import (
@@ -30,6 +32,7 @@ from ..core.settings.values import SettingError
 from ..entries.state import BrokerState
 from ..errors import Refused
 from ..steps import MOST_AT_ONCE, STEP, Steps, at_once
+from . import places
 from .amqp.arguments import default_attempts, keeps_all, priorities
 from .amqp.policies import Policies, with_policy
 from .idle_queues import IdleQueues
@@ -61,12 +64,14 @@ class Declaration(NamedTuple):
 class Resources:
     def __init__(
         self,
+        access: Access,
         state: BrokerState,
         policies: Policies,
         selector_characters: int = 4096,
         selector_depth: int = 64,
         max_queues: int = MAX_QUEUES,
     ) -> None:
+        self.access = access
         self._state = state
         self._policies = policies
         self._max_queues = max_queues
@@ -204,7 +209,14 @@ class Resources:
                 return self.make_dead_letter_queue(name, target)
         return None
 
-    def declare(self, arguments: Values) -> Queue:
+    @needs(
+        (Right.CREATE, places.created),
+        (Right.CONSUME, places.created_source),
+        (Right.SEND, places.created_target),
+        audited=True,
+        action="create-queue",
+    )
+    def declare(self, who: Who, arguments: Values) -> Queue:
         """A queue made by hand (CALL create-queue, broker.yaml). The same declaration again is no error; another one is."""
         read = self.read_declaration(arguments)
         if (existing := self._state.post_office.queues.get(read.name)) is not None:
@@ -330,7 +342,8 @@ class Resources:
             self._state.references.let_go(queue, part, outcome, self._state.now_ms())
             yield
 
-    def purge_steps(self, queue: Queue, outcome: str = "purged") -> Steps[int]:
+    @needs((Right.MANAGE, at_queue), audited=True, counts=int)
+    def purge(self, who: Who, queue: Queue, outcome: str = "purged") -> Steps[int]:
         """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
         up_to = self._state.journal.next_id()
         count = yield from self._purge_memory(queue, outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from homing.broker.auth.access import BROKER
 from homing.broker.protocols.native.codec import FrameDecoder, Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests import inside
@@ -50,7 +51,7 @@ def _no_calls(*args: Any) -> bool:
 def crowd(world: World, queues: int = QUEUES, address: str = "crowd") -> list[str]:
     names = [f"{address}.{number}" for number in range(queues)]
     for name in names:
-        inside.resources(world.broker).declare({"queue": name, "address": address, "routing_type": "multicast"})
+        inside.resources(world.broker).declare(BROKER, {"queue": name, "address": address, "routing_type": "multicast"})
     return names
 
 

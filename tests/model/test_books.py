@@ -149,7 +149,7 @@ class Books:
     def move(self, program: Program) -> None:
         if (one := self.one(self.queue)) is not None:
             with suppress(Refused):
-                self.world.run(self.world.broker.move_message(ANYBODY, one, self.queue))
+                self.world.run(self.world.broker.hand.move(ANYBODY, one, self.queue))
 
     def pass_time(self, program: Program) -> None:
         self.world.time_ms += self.random.choice((10, 1_000, 6_000, 31_000))
@@ -168,7 +168,7 @@ class Books:
 
     def purge(self, program: Program) -> None:
         if self.random.random() < 0.2:
-            self.world.run(self.world.broker.purge(ANYBODY, self.queue))
+            self.world.run(self.world.broker.resources.purge(ANYBODY, self.queue))
 
     # -- what is to hold ---------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.amqp.exchange import Destination
 from homing.broker.core.message import MessageReference, Properties
 from homing.broker.core.queue import Queue
@@ -35,7 +36,7 @@ def through_an_exchange(life: Life) -> None:
     assert client.connection is not None
     broker = life.world.broker
     exchanges = inside.virtual_hosts(broker).find("/").exchanges
-    exchanges.declare("graves", "headers", durable=True, auto_delete=False, internal=False, arguments={})
+    exchanges.declare(BROKER, "graves", "headers", durable=True, auto_delete=False, internal=False, arguments={})
     for name, colour, arguments in (
         ("red", "red", {"x-max-length": 3, "x-overflow": "reject-publish"}),
         ("blue", "blue", {}),
@@ -43,7 +44,7 @@ def through_an_exchange(life: Life) -> None:
     ):
         declare(life, client.connection, name, arguments)
         match = {"x-match": "any", "colour": colour or "red", **({} if colour else {"colour2": "x"})}
-        exchanges.bind("graves", Destination(name, is_queue=True), "", match)
+        exchanges.bind(BROKER, "graves", Destination(name, is_queue=True), "", match)
     declare(life, client.connection, "a", {"x-dead-letter-exchange": "graves", "x-delivery-limit": 0})
 
 
@@ -51,8 +52,8 @@ def to_an_address(life: Life) -> None:
     broker = life.world.broker
     for name, selector, most in (("red", "colour = 'red'", 3), ("blue", "colour = 'blue'", None), ("all", "colour = 'red'", None)):
         options = {"queue": name, "address": "DLA", "routing_type": "multicast", "selector": selector}
-        inside.resources(broker).declare(options if most is None else {**options, "max_length": most, "overflow": "reject-publish"})
-    inside.resources(broker).declare({"queue": "a"})
+        inside.resources(broker).declare(BROKER, options if most is None else {**options, "max_length": most, "overflow": "reject-publish"})
+    inside.resources(broker).declare(BROKER, {"queue": "a"})
 
 
 def declare(life: Life, connection: Any, name: str, arguments: dict[str, Any]) -> None:
@@ -116,7 +117,7 @@ def test_a_message_leaves_one_queue_when_it_enters_the_other(monkeypatch: pytest
     (ended,) = life.world.journal.batch.outcomes
     assert (ended.outcome, ended.at_ms) == ("dead-lettered", dead.entered_at_ms)
     life.world.commit()
-    inside.hand(broker).move(dead, life.queue("a"))
+    inside.hand(broker).put(dead, life.queue("a"))
     (ended,) = life.world.journal.batch.outcomes
     (moved,) = life.queue("a").references.values()
     assert (ended.outcome, ended.at_ms) == ("moved", moved.entered_at_ms)
@@ -150,7 +151,9 @@ def test_where_dead_letters_go_is_remembered_until_bindings_or_settings_change(m
 
     # The first makes the queue, which is another way for the second.
     assert dies("1", "2", "3", "4") == 2
-    inside.resources(broker).declare({"queue": "twos", "address": "DLA", "routing_type": "multicast", "selector": "_HOMING_REASON <> 'x'"})
+    inside.resources(broker).declare(
+        BROKER, {"queue": "twos", "address": "DLA", "routing_type": "multicast", "selector": "_HOMING_REASON <> 'x'"}
+    )
     assert dies("5", "6") == 1
     assert (there("DLQ.a"), there("twos")) == ([b"1", b"2", b"3", b"4", b"5", b"6"], [b"5", b"6"])
     again = {"dead-letter-address": "DLA", "dead-letter-queue-prefix": "again.", "max-delivery-attempts": 1}

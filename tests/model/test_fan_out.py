@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.message import Message
 from homing.broker.core.queue import Queue
 from homing.broker.delivery import publish as broker_sending
@@ -24,7 +25,7 @@ QUEUES = ("one", "two", "three")
 def sent(messages: Callable[[Life], None], settings: dict[str, Any] | None = None, routing_type: str = "multicast") -> Life:
     life = Life({"max-ttl": 60_000, **(settings or {})})
     for name in QUEUES:
-        inside.resources(life.world.broker).declare({"queue": name, "address": "news", "routing_type": routing_type})
+        inside.resources(life.world.broker).declare(BROKER, {"queue": name, "address": "news", "routing_type": routing_type})
     messages(life)
     life.world.check_balance()
     return life

@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import Message, Where
 from homing.broker.core.queue_options import QueueOptions
@@ -27,7 +28,7 @@ def test_a_body_is_stored_again_when_only_a_queue_that_is_not_durable_still_has_
     life = Life({"max-delivery-attempts": 1})
     declare = inside.resources(life.world.broker).declare
     for name, durable in (("one", True), ("two", True), ("light", False)):
-        declare({"queue": name, "address": "news", "routing_type": "multicast", "durable": durable})
+        declare(BROKER, {"queue": name, "address": "news", "routing_type": "multicast", "durable": durable})
     sender, reader = life.client(), life.client()
     life.send(sender, "news", "hello")
     life.world.commit()
@@ -201,7 +202,7 @@ def test_thousands_of_parked_messages_look_again_in_steps() -> None:
     inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     assert len(life.queue("a").parked) == 3500
-    inside.resources(life.world.broker).declare({"queue": "dead", "address": "DLA", "routing_type": "multicast"})
+    inside.resources(life.world.broker).declare(BROKER, {"queue": "dead", "address": "DLA", "routing_type": "multicast"})
     life.world.broker.drain()
     assert 0 < len(life.queue("a").parked) < 3500
     life.world.commit()
@@ -226,9 +227,9 @@ def test_what_somebody_declares_is_not_removed_by_itself() -> None:
     client = life.client()
     life.send(client, "a", "m")
     assert client.connection is not None
-    inside.resources(life.world.broker).declare({"queue": "a"})
+    inside.resources(life.world.broker).declare(BROKER, {"queue": "a"})
     life.world.broker.disconnect(client.connection, lost=False)
-    at_once(inside.resources(life.world.broker).purge_steps(life.queue("a")))
+    at_once(inside.resources(life.world.broker).purge(BROKER, life.queue("a")))
     for _ in range(30):
         life.world.time_ms += 1000
         life.world.commit()
@@ -248,7 +249,7 @@ def test_addresses_of_declared_queues_go_with_them_except_where_they_say_somethi
         ("of-the-file", "of-the-file", "anycast"),
         ("reader", "news", "multicast"),
     ):
-        queue = resources.declare({"queue": name, "address": address, "routing_type": routing_type})
+        queue = resources.declare(BROKER, {"queue": name, "address": address, "routing_type": routing_type})
         life.world.commit()
         for _ in range(30):
             life.world.time_ms += 1000

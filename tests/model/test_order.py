@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.consumer import Consumer, SharedWindow
 from homing.broker.core.message import MessageReference
 from homing.broker.core.redelivery import Failure
@@ -184,7 +185,7 @@ def expired_on_its_way(reader: Reader) -> str:
 
 def purged_on_its_way(reader: Reader) -> str:
     nacked(reader)
-    at_once(inside.resources(reader.world.broker).purge_steps(reader.queue("a")))
+    at_once(inside.resources(reader.world.broker).purge(BROKER, reader.queue("a")))
     return "A"
 
 

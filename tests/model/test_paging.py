@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.letter_filter import Filter
 from homing.broker.core.message import ON_HOLD_MS, Message, MessageReference, Where
 from homing.broker.core.redelivery import Failure
@@ -186,7 +187,7 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
     life.world.check_balance()
     life.send(life.client(), "b", *numbers(9))
     life.world.commit()
-    assert life.run(inside.resources(life.world.broker).purge_steps(life.queue("a"))) == 9
+    assert life.run(inside.resources(life.world.broker).purge(BROKER, life.queue("a"))) == 9
     assert life.queue("a").count == 0
     assert life.world.broker.delete_queue(ANYBODY, life.queue("b")) == 9
     life.world.commit()
@@ -287,7 +288,7 @@ def test_one_message_in_two_queues_keeps_its_body_until_both_are_done() -> None:
     life = LongLife({"default-address-routing-type": "multicast"})
     sender, first, second = life.client(), life.client(), life.client()
     for name in ("one", "two"):
-        inside.resources(life.world.broker).declare({"queue": name, "address": "news", "routing_type": "multicast"})
+        inside.resources(life.world.broker).declare(BROKER, {"queue": name, "address": "news", "routing_type": "multicast"})
     life.send(sender, "news", *numbers(10))
     life.subscribe(first, "one", prefetch=3)
     assert life.acknowledge_all(first) == numbers(10)

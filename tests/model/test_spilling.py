@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.redelivery import Failure
 from homing.broker.process.keeping import keep_at_stop
 from homing.journal.contract import QueueStat
@@ -72,7 +73,7 @@ def test_they_keep_their_places_and_bound_memory_and_nobody_waits_for_the_disk()
 def test_a_crash_takes_what_is_not_durable_and_an_orderly_stop_nothing(orderly: bool) -> None:
     life = LongLife(window_messages=20, memory_bytes=100_000)
     sender = life.client()
-    inside.resources(life.world.broker).declare({"queue": "passing", "durable": False})
+    inside.resources(life.world.broker).declare(BROKER, {"queue": "passing", "durable": False})
     for start in range(0, 200, 10):
         life.send(sender, "a", *bodies(start, 10), durable=start % 50 == 0)
         life.send(sender, "passing", *bodies(start, 2))

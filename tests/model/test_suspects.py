@@ -211,7 +211,7 @@ def test_where_the_suspects_are_gone_nobody_makes_room_any_more() -> None:
     life = Busy(3)
     assert life.settles(life.consumers[0]) == []
     for reference in list(life.queue("a").suspects.values()):
-        life.world.run(life.world.broker.delete_message(ANYBODY, [reference]))
+        life.world.run(life.world.broker.hand.delete(ANYBODY, [reference]))
     life.world.time_ms += 1000
     life.world.commit()
     assert (len(life.keys()), life.queue("a").apart) == (1, {})

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.message import REFERENCE_BYTES
 from homing.broker.core.redelivery import Failure
 from homing.broker.entries.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN, Throttle
@@ -244,7 +245,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
     world.broker.disconnect(client.connection, lost=False)
     world.broker.delete_queue(ANYBODY, life.queue("home"))
     for name in ("one", "two"):
-        inside.resources(world.broker).declare({"queue": name})
+        inside.resources(world.broker).declare(BROKER, {"queue": name})
     world.commit()
     dead = life.queue("DLQ.home")
     for in_memory in (True, False):
@@ -394,7 +395,7 @@ def test_what_selectors_cost_counts_whether_or_not_a_message_joins_a_queue(
     for number in range(queues):
         selector = f"p LIKE '%a_b{number}%'" if number else "p LIKE '%a_a%'"
         inside.resources(world.broker).declare(
-            {"queue": f"q{number}", "address": "asked", "routing_type": "multicast", "selector": selector}
+            BROKER, {"queue": f"q{number}", "address": "asked", "routing_type": "multicast", "selector": selector}
         )
     client, other = sender(world, "costly", "asked"), sender(world, "other", "plain")
     throttle, spent = inside.throttle(world.broker), list[int]()

@@ -6,6 +6,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.connection import Connection
 from homing.broker.protocols.amqp091.codec import FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
@@ -237,7 +238,7 @@ def test_consumers_hear_of_a_deleted_queue_after_who_deleted_it(world: World) ->
 
 
 def test_a_name_with_colons_is_one_queue_for_everybody(world: World) -> None:
-    inside.virtual_hosts(world.broker).add("shop")
+    inside.virtual_hosts(world.broker).add(BROKER, "shop")
     peer, shop = opened(world), Peer(world)
     shop.log_in(vhost="shop")
     shop.call(1, "channel.open", "")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.amqp.policy import Policy, PolicyError, best, read_pattern, read_policy
 from homing.broker.core.patterns import TooSlow
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
@@ -148,7 +149,7 @@ def test_what_holds_is_found_again_when_policies_come_and_go() -> None:
     world = World({})
     broker, rng = world.broker, Random(7)
     for name in ("a", "ab", "b", "ba", "c"):
-        inside.resources(broker).declare({"queue": name})
+        inside.resources(broker).declare(BROKER, {"queue": name})
     living: dict[str, Policy] = {}
     for _ in range(300):
         name = rng.choice("pqrst")

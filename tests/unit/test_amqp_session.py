@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.memory import Kind
 from homing.broker.core.message import Where
 from homing.broker.errors import Refused
@@ -413,7 +414,7 @@ def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> No
     assert reported == ["connection.blocked"]
     assert not peer.reading
     queue = inside.queues(world.broker)["q"]
-    at_once(inside.resources(world.broker).purge_steps(queue))
+    at_once(inside.resources(world.broker).purge(BROKER, queue))
     inside.flow(world.broker).relieve()
     assert [name for name, _ in peer.methods()] == ["connection.unblocked"]
     assert peer.reading

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.amqp.vhost import DEFAULT, address_and_queue, local_name, prefix_of, split, virtual_host_of
 from homing.broker.errors import Refused
 from homing.broker.management import virtual_hosts
@@ -57,7 +58,7 @@ def test_an_address_and_its_queue_are_in_one_virtual_host(name: str, parts: tupl
 def test_one_that_is_being_deleted_lets_nobody_in() -> None:
     world = World({})
     broker = world.broker
-    inside.virtual_hosts(broker).add("shop")
+    inside.virtual_hosts(broker).add(BROKER, "shop")
     peer = Peer(world)
     peer.log_in(vhost="shop")
     peer.call(1, "channel.open", "")
@@ -69,18 +70,18 @@ def test_one_that_is_being_deleted_lets_nobody_in() -> None:
     with pytest.raises(Refused, match="vhost shop not found"):
         inside.virtual_hosts(broker).find("shop")
     with pytest.raises(Refused, match="is being deleted"):
-        inside.virtual_hosts(broker).add("shop")
+        inside.virtual_hosts(broker).add(BROKER, "shop")
     with pytest.raises(Refused, match="cannot name"):
-        inside.resources(broker).declare({"queue": "::shop.native"})
+        inside.resources(broker).declare(BROKER, {"queue": "::shop.native"})
     assert codes(Peer(world).log_in(vhost="shop")) == [("connection.close", 530)]
     assert at_once(work) == {"queues": 3, "messages": 0}
     assert not [name for name in inside.addresses(broker) if name.startswith("::")]
-    assert inside.virtual_hosts(broker).add("shop").exchanges.queue("q0") is None
+    assert inside.virtual_hosts(broker).add(BROKER, "shop").exchanges.queue("q0") is None
 
 
 def test_a_queue_and_its_address_are_in_one_virtual_host() -> None:
     world = World({})
-    inside.virtual_hosts(world.broker).add("shop")
-    assert inside.resources(world.broker).declare({"queue": "::shop.q", "address": "::shop.a"}).address == "::shop.a"
+    inside.virtual_hosts(world.broker).add(BROKER, "shop")
+    assert inside.resources(world.broker).declare(BROKER, {"queue": "::shop.q", "address": "::shop.a"}).address == "::shop.a"
     with pytest.raises(Refused, match="two virtual hosts"):
-        inside.resources(world.broker).declare({"queue": "q", "address": "::shop.a"})
+        inside.resources(world.broker).declare(BROKER, {"queue": "q", "address": "::shop.a"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from string import Formatter
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.event import DISK_LOW, FAULT_NEW, KINDS, QUEUE_FULL, WINDOW_MS, Rates, describe
 from homing.broker.core.fault import FaultGroup
 from homing.broker.core.reserved import EVENTS
@@ -46,7 +47,7 @@ def test_a_disk_that_is_low_is_told_of_when_it_becomes_so() -> None:
     events = inside.events(world.broker)
     events.disk(False)
     assert events.describe()[DISK_LOW] == {"made": 0, "left_out": 0}
-    inside.resources(world.broker).declare({"queue": "watch", "address": EVENTS, "routing_type": "multicast"})
+    inside.resources(world.broker).declare(BROKER, {"queue": "watch", "address": EVENTS, "routing_type": "multicast"})
     for low in (True, True, False, True):
         events.disk(low)
     world.broker.drain()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.broker import Broker
 from homing.broker.config.config import parse
 from homing.broker.core.amqp.policy import read_policy
@@ -24,7 +25,7 @@ A_STEP = 50
 def crowded() -> Broker:
     broker = World({}).broker
     for number in range(QUEUES):
-        inside.resources(broker).declare({"queue": f"many.{number}"})
+        inside.resources(broker).declare(BROKER, {"queue": f"many.{number}"})
     return broker
 
 
@@ -60,7 +61,7 @@ def test_it_holds_for_all_queues_at_once_and_for_those_that_come_meanwhile(way: 
     for number, _ in enumerate(way(broker)):
         seen.append(limits(broker))
         if number == 1:
-            inside.resources(broker).declare({"queue": "new"})
+            inside.resources(broker).declare(BROKER, {"queue": "new"})
             inside.resources(broker).delete_queue(inside.queues(broker)["many.3"])
     assert limits(broker) == {7}
     assert all(len(each) == 1 for each in seen), "some had it before others"
@@ -104,10 +105,10 @@ def test_what_is_refused_in_the_middle_changes_nothing_and_keeps_nobody_out() ->
     running = parse("limits: {}\n")
     read = parse('limits: {}\naddress-settings: {"#": {max-delivery-attempts: 7}}\nqueues: {late: {durable: true}}\n')
     before = limits(broker)
-    steps = broker.alone(take_up(broker, running, read))
+    steps = broker.in_force.alone(take_up(broker, running, read))
     next(steps)
     # Somebody has made one of that name otherwise, after it was looked at.
-    inside.resources(broker).declare({"queue": "late", "durable": False})
+    inside.resources(broker).declare(BROKER, {"queue": "late", "durable": False})
     with pytest.raises(Refused, match="declared otherwise"):
         at_once(steps)
     assert limits(broker) == before

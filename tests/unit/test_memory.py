@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.connection import Connection
 from homing.broker.core.amqp.exchange import Destination
 from homing.broker.core.fault import FaultGroup
@@ -29,6 +30,7 @@ from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, short
 from homing.broker.protocols.native.answers import result_frame
 from homing.broker.protocols.native.codec import PROPERTY_OVERHEAD_BYTES, FrameDecoder, properties_cost
 from homing.broker.steps import at_once
+from homing.broker.topology.amqp.exchanges import Exchanges
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.properties import weight_of
 from tests import inside
@@ -231,7 +233,7 @@ class Anybody:
 
 
 def declare_queue(world: World, connection: Connection, number: int) -> None:
-    inside.resources(world.broker).declare({"queue": f"queue.{number}"})
+    inside.resources(world.broker).declare(BROKER, {"queue": f"queue.{number}"})
 
 
 def subscribe(world: World, connection: Connection, number: int) -> None:
@@ -256,20 +258,24 @@ def leave_mark_of_one_client(world: World, connection: Connection, number: int) 
         inside.high_watermarks(world.broker).keep("one", number * 100 + at, number + 1000, number + 10**12)
 
 
+def exchanges(world: World, connection: Connection) -> Exchanges:
+    return inside.virtual_hosts(world.broker).exchanges_of(connection)
+
+
 def declare_exchange(world: World, connection: Connection, number: int) -> None:
-    world.broker.declare_exchange(connection, f"x.{number}", "topic", durable=False, auto_delete=False, internal=False, arguments={})
+    exchanges(world, connection).declare(connection, f"x.{number}", "topic", durable=False, auto_delete=False, internal=False, arguments={})
 
 
 def bind(world: World, connection: Connection, number: int) -> None:
-    world.broker.bind(connection, f"x.{number}", Destination(f"queue.{number}", True), f"key.{number}", {})
+    exchanges(world, connection).bind(connection, f"x.{number}", Destination(f"queue.{number}", True), f"key.{number}", {})
 
 
 def bind_once_more(world: World, connection: Connection, number: int) -> None:
-    world.broker.bind(connection, "amq.topic", Destination("queue.1", True), f"{number:0200d}", {})
+    exchanges(world, connection).bind(connection, "amq.topic", Destination("queue.1", True), f"{number:0200d}", {})
 
 
 def bind_a_long_pattern(world: World, connection: Connection, number: int) -> None:
-    world.broker.bind(connection, "amq.topic", Destination("queue.1", True), f"{number}." + "#.a." * 40 + "b", {})
+    exchanges(world, connection).bind(connection, "amq.topic", Destination("queue.1", True), f"{number}." + "#.a." * 40 + "b", {})
 
 
 def send_with_duplicate_id(world: World, connection: Connection, number: int) -> None:
@@ -280,7 +286,7 @@ def send_with_duplicate_id(world: World, connection: Connection, number: int) ->
 
 def add_virtual_host(world: World, connection: Connection, number: int) -> None:
     if number < 100:
-        inside.virtual_hosts(world.broker).add(f"host {number}")
+        inside.virtual_hosts(world.broker).add(BROKER, f"host {number}")
 
 
 def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_limit() -> None:
@@ -322,7 +328,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     for address in list(inside.addresses(broker).values()):
         inside.resources(broker).remove_address(address)
     for number in range(1, many):
-        broker.delete_exchange(connection, f"x.{number}", False)
+        inside.virtual_hosts(broker).exchanges_of(connection).delete(connection, f"x.{number}", False)
     broker.weigh_declared()
     assert inside.memory(broker).bytes == inside.memory(broker).by_kind[Kind.CACHES] == 0
 
@@ -336,7 +342,7 @@ REFUSED: dict[str, Callable[[World, Connection, int], object]] = {
     "exchanges": declare_exchange,
     "bindings": bind_once_more,
     "duplicate ids": send_with_duplicate_id,
-    "virtual hosts": lambda world, connection, number: inside.virtual_hosts(world.broker).add("new"),
+    "virtual hosts": lambda world, connection, number: inside.virtual_hosts(world.broker).add(BROKER, "new"),
 }
 
 

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.memory import Kind
 from homing.broker.core.message import REFERENCE_BYTES, Message
 from homing.broker.core.producer import Producer
@@ -75,7 +76,7 @@ def test_a_frame_far_beyond_its_credit_is_taken_only_as_far_as_that_goes_where_m
 
 def test_what_was_purged_where_nobody_reads_keeps_no_memory() -> None:
     world = World({})
-    queue = inside.resources(world.broker).declare({"queue": "q"})
+    queue = inside.resources(world.broker).declare(BROKER, {"queue": "q"})
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -84,7 +85,7 @@ def test_what_was_purged_where_nobody_reads_keeps_no_memory() -> None:
             inside.arrive(world.broker, [Message(0, "q", body, None, 4, False) for body in bodies], queue)
         inside.arrive(world.broker, [Message(0, "q", b"", None, 4, False, expires_at_ms=world.time_ms + 9**9)], queue)
         held, _ = tracemalloc.get_traced_memory()
-        at_once(inside.resources(world.broker).purge_steps(queue))
+        at_once(inside.resources(world.broker).purge(BROKER, queue))
         del bodies
         left, _ = tracemalloc.get_traced_memory()
     finally:

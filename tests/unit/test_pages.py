@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgpack import packb
 
+from homing.broker.auth.access import BROKER
 from homing.broker.broker import Broker
 from homing.broker.core.amqp.policy import read_policy
 from homing.broker.errors import Refused
@@ -54,7 +55,7 @@ def names(found: list[dict[str, Any]], key: str = "name") -> list[str]:
 def full() -> Broker:
     broker = World({}, limits=BrokerLimits(max_queues=20_000)).broker
     for number in range(12_000):
-        inside.resources(broker).declare({"queue": f"queue.{number * 7919 % 12_000}"})
+        inside.resources(broker).declare(BROKER, {"queue": f"queue.{number * 7919 % 12_000}"})
     return broker
 
 
@@ -74,9 +75,9 @@ def test_who_asks_for_all_of_very_many_is_told_to_ask_for_pages(full: Broker) ->
 def test_who_asks_for_all_of_a_few_gets_them_in_one_list() -> None:
     broker = World({}).broker
     for number in range(MAX_WHOLE):
-        inside.resources(broker).declare({"queue": f"queue.{number}"})
+        inside.resources(broker).declare(BROKER, {"queue": f"queue.{number}"})
     assert len(list_queues(broker, {})) == MAX_WHOLE
-    inside.resources(broker).declare({"queue": "one.more"})
+    inside.resources(broker).declare(BROKER, {"queue": "one.more"})
     with pytest.raises(Refused):
         list_queues(broker, {})
 
@@ -84,7 +85,7 @@ def test_who_asks_for_all_of_a_few_gets_them_in_one_list() -> None:
 def test_a_page_is_bounded_in_bytes_too() -> None:
     broker = World({}, limits=BrokerLimits(answer_bytes=4096)).broker
     for number in range(50):
-        inside.resources(broker).declare({"queue": f"{number}.{'x' * 400}"})
+        inside.resources(broker).declare(BROKER, {"queue": f"{number}.{'x' * 400}"})
     found = pages(broker, list_queues)
     assert len(names(found)) == len(set(names(found))) == 50
     assert all(len(packb(page)) < 4096 + 1024 for page in found)
@@ -95,10 +96,10 @@ def test_a_page_is_bounded_in_bytes_too() -> None:
 def test_what_comes_and_goes_between_two_pages_doubles_nothing() -> None:
     broker = World({}).broker
     for number in range(30):
-        inside.resources(broker).declare({"queue": f"q{number:02}"})
+        inside.resources(broker).declare(BROKER, {"queue": f"q{number:02}"})
     first: Any = list_queues(broker, {"limit": 10})
     broker.delete_queue(ANYBODY, inside.queues(broker)[first["next"]])
-    inside.resources(broker).declare({"queue": "a"})
+    inside.resources(broker).declare(BROKER, {"queue": "a"})
     second: Any = list_queues(broker, {"limit": 100, "after": first["next"]})
     assert names([first, second]) == [f"q{number:02}" for number in range(30)]
 
@@ -107,7 +108,7 @@ def test_every_list_has_pages() -> None:
     world = World({})
     broker = world.broker
     for number in range(5):
-        inside.virtual_hosts(broker).add(f"host {number}")
+        inside.virtual_hosts(broker).add(BROKER, f"host {number}")
         inside.set_policy(broker, read_policy(f"p{number}", "^x", {"max-length": 5}, virtual_host=f"host {number % 2}"))
         for consumer in (1, 2):
             client = world.client(f"client {number} {consumer}", lambda delivery: None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.amqp.policy import Policy
 from homing.broker.core.event import KINDS, PARKED, QUEUE_STAYS
 from homing.broker.core.patterns import pattern_of
@@ -80,13 +81,13 @@ def purged(life: Life) -> None:
 
 def deleted_by_hand(life: Life) -> None:
     first = next(iter(inside.queues(life.broker)["dead"].references.values()))
-    assert at_once(life.broker.delete_message(ANYBODY, [first]))
+    assert at_once(life.broker.hand.delete(ANYBODY, [first]))
 
 
 def moved_by_hand(life: Life) -> None:
-    inside.resources(life.broker).declare({"queue": "aside"})
+    inside.resources(life.broker).declare(BROKER, {"queue": "aside"})
     first = next(iter(inside.queues(life.broker)["dead"].references.values()))
-    assert at_once(life.broker.move_message(ANYBODY, first, inside.queues(life.broker)["aside"]))
+    assert at_once(life.broker.hand.move(ANYBODY, first, inside.queues(life.broker)["aside"]))
 
 
 def expired(life: Life) -> None:
@@ -288,7 +289,7 @@ def test_an_event_says_why(arguments: dict[str, Any], settings: dict[str, Any], 
     life.declare("q", **arguments)
     life.world.commit()
     inside.events(life.broker).waiting.clear()
-    inside.resources(life.broker).declare({"queue": "watch", "address": "homing.events", "routing_type": "multicast"})
+    inside.resources(life.broker).declare(BROKER, {"queue": "watch", "address": "homing.events", "routing_type": "multicast"})
     life.die("q")
     (event,) = [content for name, content in _events(life) if name == PARKED]
     assert (event["queue"], event["number"], event["why"]) == ("q", 1, why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.redrive_job import DONE, RedriveJob
 from homing.broker.entries.redrive_tally import content_of
 from tests import inside
@@ -46,7 +47,7 @@ def test_a_job_sees_what_it_sent_through_also_what_was_no_dead_letter() -> None:
     life = Life()
     client, broker = life.client(), life.world.broker
     life.send(client, "a", "one", "two", "three")
-    inside.resources(broker).declare({"queue": "b"})
+    inside.resources(broker).declare(BROKER, {"queue": "b"})
     job = broker.redriving.start(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", canary=1))
     consumer = life.subscribe(client, "b", prefetch=10)
     for _ in range(2):
@@ -60,7 +61,7 @@ def test_nobody_is_woken_for_a_job_that_was_cancelled_while_it_waited_for_its_ra
     life = Life()
     client, broker = life.client(), life.world.broker
     life.send(client, "a", "one", "two", "three")
-    inside.resources(broker).declare({"queue": "b"})
+    inside.resources(broker).declare(BROKER, {"queue": "b"})
     job = broker.redriving.start(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", rate=1))
     life.world.commit()
     assert (job.active, job.sent) == (True, 1)

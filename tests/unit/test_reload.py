@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.auth.passwords import hash_password
 from homing.broker.config.changes import check_reload
 from homing.broker.config.config import Config, ConfigError, load, parse
@@ -111,7 +112,7 @@ def test_a_section_is_taken_away_by_saying_so() -> None:
 def test_what_cannot_be_declared_leaves_everything_as_it_was() -> None:
     world = World({})
     running = parse(FILE)
-    inside.resources(world.broker).declare({"queue": "orders.eu", "durable": False})
+    inside.resources(world.broker).declare(BROKER, {"queue": "orders.eu", "durable": False})
     read = parse(FILE.replace("max-delivery-attempts: 3", "max-delivery-attempts: 5") + "virtual-hosts: [shop]\n")
     before = inside.settings(world.broker)
     with pytest.raises(Refused, match=r"queues.orders\.eu: queue orders\.eu exists and was declared otherwise"):
@@ -132,7 +133,7 @@ def test_what_cannot_be_declared_leaves_everything_as_it_was() -> None:
 )
 def test_every_declaration_is_looked_at_before_any_is_made(text: str, said: str) -> None:
     world = World({})
-    inside.virtual_hosts(world.broker).add("one-already")
+    inside.virtual_hosts(world.broker).add(BROKER, "one-already")
     (problem,) = problems(world.broker, parse(text))
     assert said in problem.message
 

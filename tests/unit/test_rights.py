@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from homing.broker.auth.access import everywhere
+from homing.broker.auth.access import BROKER, everywhere
 from homing.broker.auth.passwords import check_login
 from homing.broker.auth.users import User, Users
 from homing.broker.core.amqp.vhost import prefix_of
@@ -21,7 +21,7 @@ from tests.unit.test_amqp_session import Peer
 SHOP = prefix_of("shop")
 HASH = "$argon2id$v=19$m=65536,t=3,p=4$c29tZXNhbHRzb21lc2FsdA$tZ8yTh8nK5Sn1HWQjNmFqgJvAYWfSHrH0TtN1cXGLmk"
 ALL = (Grant(frozenset({"administrator"})),)
-(BROKER,) = everywhere()
+(WHOLE,) = everywhere()
 
 
 def queue(*names: str) -> Place:
@@ -33,7 +33,7 @@ def queue(*names: str) -> Place:
     [
         ({"rights": ["send"]}, queue("orders.eu"), True),
         ({"rights": ["send"]}, queue(f"{SHOP}orders"), True),
-        ({"rights": ["send"]}, BROKER, True),
+        ({"rights": ["send"]}, WHOLE, True),
         ({"rights": ["consume"]}, queue("orders"), False),
         ({"rights": ["write"]}, queue("orders"), True),
         ({"rights": ["send"], "pattern": "orders.#"}, queue("orders.eu"), True),
@@ -44,8 +44,8 @@ def queue(*names: str) -> Place:
         ({"rights": ["send"], "pattern": "orders", "virtual_host": "shop"}, queue(f"{SHOP}orders"), True),
         ({"rights": ["send"], "pattern": "orders", "virtual_host": "shop"}, queue("orders"), False),
         ({"rights": ["send"], "pattern": "billing"}, queue("orders", "billing"), True),
-        ({"rights": ["send"], "pattern": "orders"}, BROKER, False),
-        ({"rights": ["send"], "virtual_host": "/"}, BROKER, False),
+        ({"rights": ["send"], "pattern": "orders"}, WHOLE, False),
+        ({"rights": ["send"], "virtual_host": "/"}, WHOLE, False),
         ({"rights": ["send"], "virtual_host": "shop"}, everything_in(SHOP), True),
         ({"rights": ["send"], "pattern": "*", "virtual_host": "shop"}, everything_in(SHOP), False),
         ({"rights": ["send"], "keys": "eu.#"}, Place("exchange", ("x",), "eu.orders"), True),
@@ -54,7 +54,7 @@ def queue(*names: str) -> Place:
         ({"rights": ["send"], "keys": "*.orders"}, Place("exchange", ("x",), "*.orders"), True),
         ({"rights": ["send"], "keys": "*.orders"}, Place("exchange", ("x",), "#.orders"), False),
         ({"rights": ["send"], "keys": "eu.#"}, queue("x"), False),
-        ({"rights": ["send"], "keys": "#"}, BROKER, False),
+        ({"rights": ["send"], "keys": "#"}, WHOLE, False),
         ({"rights": ["send"], "pattern": "x"}, Place("exchange", ("x",), "any"), True),
     ],
 )
@@ -105,10 +105,10 @@ class Kept:
             self.journal[name] = content
 
     def refused(self, act: Any, *arguments: Any) -> str:
-        before = dict(self.journal), self.users.all(), list(self.reported)
+        before = dict(self.journal), self.users.all(BROKER), list(self.reported)
         with pytest.raises(Refused) as refused:
-            act(*arguments)
-        assert (dict(self.journal), self.users.all(), list(self.reported)) == before
+            act(BROKER, *arguments)
+        assert (dict(self.journal), self.users.all(BROKER), list(self.reported)) == before
         return refused.value.code
 
 
@@ -116,27 +116,31 @@ def test_users_by_command_are_kept_and_come_back() -> None:
     kept = Kept()
     users = kept.users
     assert kept.refused(users.add, "shop", HASH, (Grant(frozenset({"send"})),)) == "administrator-needed"
-    users.add("anna", HASH, ALL)
-    users.add("shop", HASH, ())
-    users.grant("shop", Grant(frozenset({"send"}), "orders.#"))
-    users.grant("shop", Grant(frozenset({"create"}), "orders.#"))
-    users.revoke("shop", Grant(frozenset({"send"}), "orders.#"))
+    users.add(BROKER, "anna", HASH, ALL)
+    users.add(BROKER, "shop", HASH, ())
+    users.grant(BROKER, "shop", Grant(frozenset({"send"}), "orders.#"))
+    users.grant(BROKER, "shop", Grant(frozenset({"create"}), "orders.#"))
+    users.revoke(BROKER, "shop", Grant(frozenset({"send"}), "orders.#"))
     assert kept.reported == [(None, []), ([], []), ([], ["shop"]), ([], ["shop"]), ([], ["shop"])]
     again = Kept()
     again.users.restore(kept.journal)
-    assert again.users.all() == users.all() == [User("anna", HASH, ALL), User("shop", HASH, (Grant(frozenset({"create"}), "orders.#"),))]
+    assert (
+        again.users.all(BROKER)
+        == users.all(BROKER)
+        == [User("anna", HASH, ALL), User("shop", HASH, (Grant(frozenset({"create"}), "orders.#"),))]
+    )
     assert kept.refused(users.add, "shop", HASH, ()) == "user-exists"
     assert kept.refused(users.add, "", HASH, ()) == "invalid-name"
     assert kept.refused(users.add, "eve", "secret", ()) == "invalid-hash"
     assert kept.refused(users.revoke, "shop", Grant(frozenset({"send"}), "orders.#")) == "no-such-grant"
     assert kept.refused(users.grant, "eve", ALL[0]) == "no-such-user"
     other = HASH[:-1] + "g"
-    users.change_password("shop", other)
-    users.delete("anna")
+    users.change_password(BROKER, "shop", other)
+    users.delete(BROKER, "anna")
     assert kept.reported[-2:] == [(["shop"], []), (["anna"], [])]
     assert kept.refused(users.delete, "shop") == "last-user"
     assert users.hashes == {"shop": other}
-    assert (users.find("shop"), users.find("anna"), users.rights_of("anna")) == (users.all()[0], None, None)
+    assert (users.find("shop"), users.find("anna"), users.rights_of("anna")) == (users.all(BROKER)[0], None, None)
 
 
 def test_a_programs_user_ends_and_lets_nobody_in_by_that(caplog: pytest.LogCaptureFixture) -> None:
@@ -144,9 +148,9 @@ def test_a_programs_user_ends_and_lets_nobody_in_by_that(caplog: pytest.LogCaptu
     kept = Kept()
     users = kept.users
     assert kept.refused(users.add, "ci", HASH, ALL, 1000) == "administrator-needed"
-    users.add("anna", HASH, ALL)
-    users.add("ci", HASH, (), 1000)
-    users.add("cd", HASH, (), 3000)
+    users.add(BROKER, "anna", HASH, ALL)
+    users.add(BROKER, "ci", HASH, (), 1000)
+    users.add(BROKER, "cd", HASH, (), 3000)
     assert kept.refused(users.delete, "anna") == "last-user"
     kept.now_ms = 999
     users.look(kept.now_ms)
@@ -162,7 +166,7 @@ def test_a_programs_user_ends_and_lets_nobody_in_by_that(caplog: pytest.LogCaptu
     again = Kept()
     again.now_ms = 1500
     again.users.restore(kept.journal)
-    assert (again.users.all(), again.users.hashes) == (users.all(), {"anna": HASH, "ci": "", "cd": HASH})
+    assert (again.users.all(BROKER), again.users.hashes) == (users.all(BROKER), {"anna": HASH, "ci": "", "cd": HASH})
     reported = list(kept.reported)
     users.look(5000)
     assert kept.reported == reported, "it has ended once"
@@ -170,7 +174,7 @@ def test_a_programs_user_ends_and_lets_nobody_in_by_that(caplog: pytest.LogCaptu
 
 def test_of_the_same_name_the_files_user_counts_and_no_command_changes_it(caplog: pytest.LogCaptureFixture) -> None:
     kept = Kept()
-    kept.users.add("anna", HASH, ALL)
+    kept.users.add(BROKER, "anna", HASH, ALL)
     kept.users.configure([User("anna", HASH[:-1] + "g", (), configured=True)])
     assert "user anna is in broker.yaml and was made by homing user add as well" in caplog.text
     assert kept.reported[-1] == (["anna"], ["anna"])
@@ -182,13 +186,13 @@ def test_of_the_same_name_the_files_user_counts_and_no_command_changes_it(caplog
     ):
         assert kept.refused(act, "anna", *arguments) == "user-of-the-file"
     kept.users.configure([])
-    assert kept.users.all() == [User("anna", HASH, ALL)]
+    assert kept.users.all(BROKER) == [User("anna", HASH, ALL)]
 
 
 def test_a_grant_of_the_journal_that_nobody_understands_gives_nothing(caplog: pytest.LogCaptureFixture) -> None:
     kept = Kept()
     kept.users.restore({"anna": {"hash": HASH, "grants": [{"rights": ["fly"]}, {"rights": ["send"]}]}})
-    assert kept.users.all() == [User("anna", HASH, (Grant(frozenset({"send"})),))]
+    assert kept.users.all(BROKER) == [User("anna", HASH, (Grant(frozenset({"send"})),))]
     assert "a grant of user anna in the journal is not understood any more" in caplog.text
 
 
@@ -202,7 +206,7 @@ def test_the_first_user_ends_everybody_who_had_no_name_and_nobody_is_blamed() ->
     world.turn()
     peer = Peer(world)
     peer.log_in()
-    world.broker.add_user(client.connection, "anna", HASH, ALL)
+    world.broker.users.add(client.connection, "anna", HASH, ALL)
     assert client.ended
     assert [(name, values[0]) for name, values in peer.methods()] == [("connection.close", 320)]
     assert not inside.connections(world.broker)
@@ -217,12 +221,12 @@ def test_whoever_makes_the_first_user_hears_of_it_and_may_do_nothing_more() -> N
     world = World({})
     client = world.client("anonymous", lambda delivery: None)
     assert client.connection is not None
-    world.broker.add_user(client.connection, "anna", HASH, ALL)
+    world.broker.users.add(client.connection, "anna", HASH, ALL)
     assert len(inside.connections(world.broker)) == 1
     with pytest.raises(Refused, match="send access to address 'a' in vhost '/' refused for user ''"):
         world.broker.open_producer(client.connection, 1, "a")
     with pytest.raises(Refused, match="administer access"):
-        world.broker.delete_user(client.connection, "anna")
+        world.broker.users.delete(client.connection, "anna")
     world.commit()
     world.turn()
     assert client.ended

@@ -14,7 +14,7 @@ from tests.model.world import ANYBODY, World
 def test_rates_are_of_the_last_two_rounds() -> None:
     world = World({})
     meter = Meter(world.broker)
-    queue = world.broker.create_queue(ANYBODY, {"queue": "a"})
+    queue = world.broker.resources.declare(ANYBODY, {"queue": "a"})
     for _ in range(10):
         world.time_ms += 1000
         queue.counts[SENT] += 100
@@ -31,7 +31,7 @@ def test_rates_are_of_the_last_two_rounds() -> None:
 def test_what_deleted_queues_counted_stays_in_the_sum_however_far_a_round_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World({})
     meter = Meter(world.broker)
-    queues = [world.broker.create_queue(ANYBODY, {"queue": f"q{number}"}) for number in range(5)]
+    queues = [world.broker.resources.declare(ANYBODY, {"queue": f"q{number}"}) for number in range(5)]
     monkeypatch.setattr(statistics, "_AT_A_TIME", 2)
     for turn in range(12):
         world.time_ms += 1000

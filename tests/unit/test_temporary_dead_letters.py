@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from homing.broker.auth.access import BROKER
 from homing.broker.core.amqp.vhost import local_name, prefix_of
 from homing.broker.core.dead_letter import Target
 from tests import inside
@@ -20,7 +21,7 @@ class Life:
     def __init__(self, settings: dict[str, Any], vhost: str = "/", more: dict[str, dict[str, Any]] | None = None) -> None:
         self.world = World({"#": settings, **(more or {})})
         if vhost != "/":
-            inside.virtual_hosts(self.world.broker).add(vhost)
+            inside.virtual_hosts(self.world.broker).add(BROKER, vhost)
         self.peer = Peer(self.world)
         self.peer.log_in(vhost=vhost)
         self.peer.call(1, "channel.open", "")

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from homing.broker.auth.access import BROKER
 from homing.broker.broker import Broker
 from homing.broker.config.config import ConfigError, parse
 from homing.broker.core.amqp.policy import PolicyError, read_policy
@@ -119,7 +120,9 @@ class Life:
             definition = {"message-ttl": times["policy"]}
             attempt(policies.set_one, broker, ANYBODY, name=pattern, pattern=f"^{pattern}", definition=definition)
         attempt(
-            inside.resources(broker).declare, {"queue": "native", "message_ttl_ms": times["queue"], "redelivery_delay_ms": times["setting"]}
+            inside.resources(broker).declare,
+            BROKER,
+            {"queue": "native", "message_ttl_ms": times["queue"], "redelivery_delay_ms": times["setting"]},
         )
         arguments = {"x-message-ttl": times["argument"], "x-dead-letter-exchange": "amq.fanout"}
         attempt(
@@ -181,7 +184,7 @@ async def test_longer_times_that_an_earlier_version_took_hold_as_ten_years(tmp_p
     async with opened(tmp_path) as (journal, recovered):
         life = Life(journal)
         recover(life.broker, recovered)
-        queue = inside.resources(life.broker).declare({"queue": "native", "message_ttl_ms": 5})
+        queue = inside.resources(life.broker).declare(BROKER, {"queue": "native", "message_ttl_ms": 5})
         journal.batch.queue(journal.batch.queues[queue.queue_id]._replace(options={"message_ttl_ms": 2**53}))
         inside.set_policy(life.broker, read_policy("p", "^native", {"expires": 5}))
         (record,) = [each for each in journal.batch.declarations.values() if each is not None and each.kind == "policy"]

@@ -12,6 +12,7 @@ from ...core.amqp.keys import is_text
 from ...core.amqp.vhost import REPLY_TO, local_name
 from ...core.queue import Queue
 from ...errors import Refused
+from ...topology.amqp.exchanges import Exchanges
 from .channel import Channel
 from .codec import AmqpError
 from .codec_methods import NUMBER
@@ -73,19 +74,23 @@ def _queue_to_remove(channel: Channel, name: str) -> Queue | None:
         return None
 
 
+def _exchanges(channel: Channel) -> Exchanges:
+    return channel.session.broker.virtual_hosts.exchanges_of(channel.session.connection)
+
+
 # -- exchanges ---------------------------------------------------------------------------------------------------------
 
 
 def _exchange_declare(channel: Channel, values: _Values) -> None:
     _, name, kind, passive, durable, auto_delete, internal, no_wait, arguments = values
     name = without_line_feeds(name)
-    broker, connection = channel.session.broker, channel.session.connection
+    exchanges, connection = _exchanges(channel), channel.session.connection
     if passive:
         if not name:
             raise AmqpError(403, "ACCESS_REFUSED - operation not permitted on the default exchange")
-        broker.look_up_exchange(connection, name)
+        exchanges.look_up(connection, name)
     else:
-        broker.declare_exchange(
+        exchanges.declare(
             connection, name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=_arguments(arguments)
         )
     _reply(channel, no_wait, "exchange.declare-ok")
@@ -93,21 +98,21 @@ def _exchange_declare(channel: Channel, values: _Values) -> None:
 
 def _exchange_delete(channel: Channel, values: _Values) -> None:
     _, name, if_unused, no_wait = values
-    channel.session.broker.delete_exchange(channel.session.connection, without_line_feeds(name), if_unused)
+    _exchanges(channel).delete(channel.session.connection, without_line_feeds(name), if_unused)
     _reply(channel, no_wait, "exchange.delete-ok")
 
 
 def _exchange_bind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
     destination, source = without_line_feeds(destination), without_line_feeds(source)
-    channel.session.broker.bind(channel.session.connection, source, Destination(destination, False), key, *_of_binding(arguments))
+    _exchanges(channel).bind(channel.session.connection, source, Destination(destination, False), key, *_of_binding(arguments))
     _reply(channel, no_wait, "exchange.bind-ok")
 
 
 def _exchange_unbind(channel: Channel, values: _Values) -> None:
     _, destination, source, key, no_wait, arguments = values
     destination, source = without_line_feeds(destination), without_line_feeds(source)
-    channel.session.broker.unbind(channel.session.connection, source, Destination(destination, False), key, *_of_binding(arguments))
+    _exchanges(channel).unbind(channel.session.connection, source, Destination(destination, False), key, *_of_binding(arguments))
     _reply(channel, no_wait, "exchange.unbind-ok")
 
 
@@ -124,9 +129,9 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
         return
     if passive:
         # The name as it is: only here, as with RabbitMQ, an empty one is not the channel's last queue.
-        queue = session.broker.look_up_queue(session.connection, name)
+        queue = session.broker.declared_queues.look_up(session.connection, name)
     else:
-        queue = session.broker.declare_queue(
+        queue = session.broker.declared_queues.declare(
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
         )
     channel.last_queue = local_name(queue.name)
@@ -142,7 +147,7 @@ def _queue_bind(channel: Channel, values: _Values) -> None:
     # Neither queue nor key: the key is the queue's name too.
     key = local_name(queue.name) if not name and not key else key
     to = Destination(local_name(queue.name), True)
-    channel.session.broker.bind(channel.session.connection, source, to, key, *_of_binding(arguments))
+    _exchanges(channel).bind(channel.session.connection, source, to, key, *_of_binding(arguments))
     _reply(channel, no_wait, "queue.bind-ok")
 
 
@@ -153,7 +158,7 @@ def _queue_unbind(channel: Channel, values: _Values) -> None:
     if queue is not None:
         key = local_name(queue.name) if not name and not key else key
         to = Destination(local_name(queue.name), True)
-        channel.session.broker.unbind(channel.session.connection, source, to, key, *_of_binding(arguments))
+        _exchanges(channel).unbind(channel.session.connection, source, to, key, *_of_binding(arguments))
     _reply(channel, False, "queue.unbind-ok")
 
 
@@ -161,7 +166,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
     _, name, no_wait = values
     session, queue = channel.session, _queue(channel, name)
     session.broker.serve(queue)
-    steps = session.broker.purge(session.connection, queue)
+    steps = session.broker.resources.purge(session.connection, queue)
 
     def purged(count: int) -> None:
         if not channel.closed:

@@ -31,11 +31,11 @@ def declare(broker: Broker, connection: Connection, destination: Destination, su
     """Of an exchange: a queue that is bound by the key, goes with its last consumer, and is nobody else's unless it is named or durable.
     ``subscription``: the client's id. Raises Refused.
     """
-    bound = destination.kind == EXCHANGE
+    bound, exchanges = destination.kind == EXCHANGE, broker.virtual_hosts.exchanges_of(connection)
     if bound:
-        broker.look_up_exchange(connection, destination.name)
+        exchanges.look_up(connection, destination.name)
     durable = flag(headers, "durable", not bound)
-    queue = broker.declare_queue(
+    queue = broker.declared_queues.declare(
         connection,
         (headers.get("x-queue-name") or (_name(destination, subscription) if durable else "")) if bound else destination.name,
         durable=durable,
@@ -45,7 +45,7 @@ def declare(broker: Broker, connection: Connection, destination: Destination, su
     )
     if bound:
         try:
-            broker.bind(connection, destination.name, exchange.Destination(local_name(queue.name), True), destination.key, {})
+            exchanges.bind(connection, destination.name, exchange.Destination(local_name(queue.name), True), destination.key, {})
         except Refused:
             broker.consumers_gone([queue])
             raise

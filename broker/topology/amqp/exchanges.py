@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from homing.journal.declarations import BindingContent, DeclarationRecord, ExchangeContent
 
+from ...auth.access import BROKER, Access, Who, needs, needs_any
 from ...core.amqp.declared import AMQP
 from ...core.amqp.exchange import (
     DIRECT,
@@ -37,12 +38,15 @@ from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
 from ...core.queue_options import Table
 from ...core.reserved import EVENTS, FAILURE, RESERVED
+from ...core.rights import Right
 from ...core.routing import Route, take_at_once
 from ...core.standing import Standing
 from ...entries.state import BrokerState
 from ...errors import Refused
 from ...protocols.amqp091.codec_tables import compared, write_value
+from .. import places
 from .arguments import check_equal
+from .ignored import IgnoredArguments
 from .policies import Policies
 
 DEFAULT_EXCHANGE: Final = ""
@@ -66,14 +70,18 @@ _QUEUE_BYTES: Final = 8
 
 
 class Exchanges:
-    def __init__(self, state: BrokerState, policies: Policies, virtual_host: str = DEFAULT) -> None:
+    def __init__(
+        self, access: Access, state: BrokerState, policies: Policies, ignored: IgnoredArguments, virtual_host: str = DEFAULT
+    ) -> None:
+        self.access = access
         self._state = state
+        self._ignored = ignored
         self._policies = policies
         self._virtual_host = virtual_host
-        self._prefix = prefix_of(virtual_host)
+        self.prefix = prefix_of(virtual_host)
         #: Kinds of declaration in the journal: each virtual host has its own.
-        self._exchange_kind = _EXCHANGE + self._prefix
-        self._binding_kind = _BINDING + self._prefix
+        self._exchange_kind = _EXCHANGE + self.prefix
+        self._binding_kind = _BINDING + self.prefix
         self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
         if virtual_host == DEFAULT:
             self.exchanges[EVENTS] = Exchange(EVENTS, TOPIC, internal=True)
@@ -83,7 +91,7 @@ class Exchanges:
 
     def queue(self, name: str) -> Queue | None:
         """The virtual host's queue of that name."""
-        return None if name.startswith(SEPARATOR) else self._state.post_office.queues.get(self._prefix + name)
+        return None if name.startswith(SEPARATOR) else self._state.post_office.queues.get(self.prefix + name)
 
     # -- exchanges ---------------------------------------------------------------------------------------------------
 
@@ -93,8 +101,25 @@ class Exchanges:
             raise no_such_exchange(name, self._virtual_host)
         return exchange
 
-    def declare(self, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: Table) -> Exchange:
+    @needs_any(places.exchange_looked_up, action="look-up-exchange")
+    def look_up(self, who: Who, name: str) -> Exchange:
+        """A passive declaration. Raises Refused."""
+        return self.find(name)
+
+    @needs(
+        (Right.CREATE, places.at_exchange),
+        (Right.CONSUME, places.with_alternate),
+        (Right.SEND, places.alternate),
+        action="declare-exchange",
+    )
+    def declare(self, who: Who, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: Table) -> Exchange:
         """Makes an exchange; the same declaration again is no error, another one is."""
+        exchange = self._declare(name, kind, durable, auto_delete, internal, arguments)
+        what = f"exchange '{name}' in vhost '{self._virtual_host}'"
+        self._ignored.report(what, [each for each in arguments if each != ALTERNATE], "the ")
+        return exchange
+
+    def _declare(self, name: str, kind: str, durable: bool, auto_delete: bool, internal: bool, arguments: Table) -> Exchange:
         if kind not in KINDS:
             raise Refused("command-invalid", f"unknown exchange type '{kind}'", "use direct, topic, fanout or headers")
         if not isinstance(arguments.get(ALTERNATE, ""), str):
@@ -121,7 +146,7 @@ class Exchanges:
         self._set_alternate(exchange)
 
     def policy(self, exchange: Exchange) -> Policy | None:
-        return None if exchange.name == FAILURE else self._policies.for_exchange(self._prefix, exchange.name)
+        return None if exchange.name == FAILURE else self._policies.for_exchange(self.prefix, exchange.name)
 
     def _set_alternate(self, exchange: Exchange) -> None:
         """The alternate exchange it was declared with, else that of its policy."""
@@ -130,7 +155,8 @@ class Exchanges:
         alternate = named if isinstance(named, str) else policy.definition.get(ALTERNATE) if policy is not None else None
         exchange.alternate = None if alternate is not None and alternate.startswith(RESERVED) else alternate
 
-    def delete(self, name: str, if_unused: bool = False) -> None:
+    @needs((Right.MANAGE, places.at_exchange), audited=True, action="delete-exchange")
+    def delete(self, who: Who, name: str, if_unused: bool = False) -> None:
         """Removes an exchange with its bindings; one that is not there is no error, as with RabbitMQ."""
         exchange = self.exchanges.get(name)
         if name == DEFAULT_EXCHANGE:
@@ -153,7 +179,8 @@ class Exchanges:
 
     # -- bindings ----------------------------------------------------------------------------------------------------
 
-    def bind(self, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
+    @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
+    def bind(self, who: Who, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
         """``fields``: the arguments as AMQP writes them, where they came so."""
         exchange = self._bindable(source, destination)
         if exchange.kind == HEADERS and (problem := headers_match_problem(arguments)) is not None:
@@ -172,7 +199,8 @@ class Exchanges:
                 content["fields"] = dict(binding.fields)
             self._state.journal.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
-    def unbind(self, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
+    @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
+    def unbind(self, who: Who, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
         """Removes a binding; one that is not there is no error, nor are ends that are not there, as with RabbitMQ."""
         _check_not_default(source, destination)
         exchange = self.exchanges.get(source)
@@ -210,7 +238,7 @@ class Exchanges:
     def _after_unbind(self, exchange: Exchange) -> None:
         self._changed()
         if exchange.auto_delete and not exchange.bindings and self.exchanges.get(exchange.name) is exchange:
-            self.delete(exchange.name)
+            self.delete(BROKER, exchange.name)
 
     def queue_gone(self, name: str) -> None:
         """The virtual host's queue of that name was removed."""

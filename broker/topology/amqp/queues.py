@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any
 
+from ...auth.access import Access, needs, needs_any
 from ...connection import Connection
 from ...core.amqp.declared import AMQP, ConsumerArguments, arguments_of, ignored
 from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
@@ -14,22 +15,25 @@ from ...core.consumer import Consumer
 from ...core.queue import Queue
 from ...core.queue_options import QueueOptions, Table
 from ...core.reserved import RESERVED
+from ...core.rights import Right
 from ...core.routing import ANYCAST, MULTICAST, RoutingTypes
 from ...core.selector import Selector
 from ...entries.state import BrokerState
 from ...errors import Refused
+from .. import places
 from ..resources import Resources, check_name
 from .arguments import GENERATED, check_same, consumer_arguments, keeps_all, options_for
+from .ignored import IgnoredArguments
 
 log = logging.getLogger("homing")
 
-#: So many names of arguments are remembered as logged; clients may think of any number.
-_MOST_REPORTED: Final = 1000
-
 
 class DeclaredQueues:
-    def __init__(self, state: BrokerState, resources: Resources) -> None:
+    def __init__(self, access: Access, state: BrokerState, resources: Resources, ignored: IgnoredArguments) -> None:
+        self.access = access
+        self.post_office = state.post_office
         self._state = state
+        self._ignored = ignored
         self._resources = resources
         #: Exclusive queues and the connection each belongs to.
         self._owners: dict[Queue, str] = {}
@@ -40,8 +44,6 @@ class DeclaredQueues:
         self._standing_by: dict[Queue, list[Consumer]] = {}
         #: The last that was the single active one.
         self._active: dict[Queue, Consumer] = {}
-        #: Names of arguments without effect that have been logged.
-        self._reported: set[str] = set()
         resources.queue_gone.append(self._queue_gone)
 
     # -- found -------------------------------------------------------------------------------------------------------
@@ -64,12 +66,19 @@ class DeclaredQueues:
 
     # -- made and removed --------------------------------------------------------------------------------------------
 
+    @needs_any(places.looked_up, action="look-up-queue")
     def look_up(self, connection: Connection, name: str) -> Queue:
         """A passive declaration: the same, and a use of the queue. Raises Refused."""
         queue = self.find(connection, name)
         queue.used_at_ms = self._state.now_ms()
         return queue
 
+    @needs(
+        (Right.CREATE, places.declared),
+        (Right.CONSUME, places.declared_source),
+        (Right.SEND, places.declared_target),
+        action="declare-queue",
+    )
     def declare(self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table) -> Queue:
         """Makes a queue, with a name of ours where ``name`` is empty; the same declaration again is no error, another one is."""
         if self._named(connection, name) is not None:
@@ -92,23 +101,15 @@ class DeclaredQueues:
         queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
         if exclusive:
             self._own(connection, queue)
-        self.report_ignored(_shown(queue), ignored(queue))
+        self._ignored.report(_shown(queue), ignored(queue))
         if keeps_all(options) and not queue.durable:
             self._report_not_kept(queue)
         return queue
 
-    def report_ignored(self, what: str, arguments: Iterable[str], kind: str = "") -> None:
-        """Each argument's name once, for each ``kind`` of what is asked for with it, while there are not too many."""
-        for argument in arguments:
-            if (name := f"{kind}{argument}") not in self._reported and len(self._reported) < _MOST_REPORTED:
-                self._reported.add(name)
-                log.info("argument-ignored: %s%s: the argument %s has no effect here (docs/interoperability.md)", kind, what, argument)
-
     def _report_not_kept(self, queue: Queue) -> None:
         """A quorum queue that ends with its connection or the broker, which RabbitMQ refuses: each once, those without a name together."""
         name = GENERATED if local_name(queue.name).startswith(GENERATED) else queue.name
-        if name not in self._reported and len(self._reported) < _MOST_REPORTED:
-            self._reported.add(name)
+        if self._ignored.is_new(name):
             log.info(
                 "quorum-not-durable: %s is of type quorum and not durable: its messages are not kept (docs/interoperability.md)",
                 _shown(queue),
@@ -191,7 +192,7 @@ class DeclaredQueues:
     def with_arguments(self, consumer: Consumer, arguments: ConsumerArguments) -> None:
         """The consumer is as it was asked for."""
         consumer.priority, consumer.timeout_ms, consumer.ignored = arguments
-        self.report_ignored(_shown(consumer.queue), arguments.ignored, "a consumer of ")
+        self._ignored.report(_shown(consumer.queue), arguments.ignored, "a consumer of ")
 
     def take(self, queue: Queue, consumer: Consumer) -> None:
         self._taken[queue] = consumer

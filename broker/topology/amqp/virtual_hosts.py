@@ -7,13 +7,17 @@ from typing import Final
 
 from homing.journal.declarations import DeclarationRecord, NoContent
 
+from ...auth.access import Access, Who, needs
 from ...connection import Connection
 from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
 from ...core.queue import Queue
+from ...core.rights import Right
 from ...entries.state import BrokerState
 from ...errors import Refused
+from .. import places
 from ..resources import Resources
 from .exchanges import Exchanges
+from .ignored import IgnoredArguments
 from .policies import Policies
 
 _KIND: Final = "virtual-host"
@@ -31,8 +35,10 @@ class VirtualHost:
 
 
 class VirtualHosts:
-    def __init__(self, state: BrokerState, resources: Resources, policies: Policies) -> None:
+    def __init__(self, access: Access, state: BrokerState, resources: Resources, policies: Policies, ignored: IgnoredArguments) -> None:
+        self.access = access
         self._state = state
+        self._ignored = ignored
         self._policies = policies
         self._resources = resources
         self._by_prefix: dict[str, VirtualHost] = {}
@@ -66,7 +72,8 @@ class VirtualHosts:
 
     # -- made and deleted --------------------------------------------------------------------------------------------
 
-    def add(self, name: str) -> VirtualHost:
+    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True, action="add-vhost")
+    def add(self, who: Who, name: str) -> VirtualHost:
         """Makes a virtual host; one that is there already is no error. Raises Refused for what cannot be a name."""
         self.check(name)
         known = self._by_prefix.get(prefix_of(name))
@@ -92,7 +99,7 @@ class VirtualHosts:
             raise Refused("too-many-virtual-hosts", f"there are {_MOST} virtual hosts, as many as there may be", "delete some")
 
     def _make(self, name: str) -> VirtualHost:
-        made = VirtualHost(name, Exchanges(self._state, self._policies, name))
+        made = VirtualHost(name, Exchanges(self.access, self._state, self._policies, self._ignored, name))
         self._by_prefix[made.prefix] = made
         self._resources.prefixes.add(made.prefix)
         return made
