@@ -22,7 +22,7 @@ from .failure import failure_map
 from .link import Link, Reply
 from .modes import AckMode
 from .operations import Operations
-from .options import connection_options, given, installed_version, policy_of
+from .options import connection_options, given, installed_version, policies_of, policy_of
 from .parts import Parts, Tracing
 from .policy import PolicyMap, RedeliveryPolicy
 from .reconnect import NEVER, PASSING_ERRORS, STEADY_AFTER_S, ReconnectPolicy
@@ -130,7 +130,7 @@ class Connection(Operations):
         self.options = connection_options(self._layers)
         self._user = self.url.user if self.url.user is not None else user
         self._password = self.url.password if self.url.password is not None else password
-        general = policy_of(self._layers)
+        general, policies = policy_of(self._layers), policies_of(self._layers, policies)
         self._policies = PolicyMap(policies if general is None else {"#": general, **policies})
         self._has_general = general is not None
         self._reconnect = reconnect

@@ -104,6 +104,9 @@ _KINDS: Final[dict[str, _Option]] = {
 }
 _OWNERS: Final = {CONNECTION: ConnectionOptions, CONSUMER: ConsumerOptions, PRODUCER: ProducerOptions}
 _POLICY: Final = "redelivery_policy"
+#: One by pattern, in a connection string: ActiveMQ's name of it, and that of the argument.
+_OF_PATTERN: Final = re.compile(r"(?:jms\.)?(?:redelivery_?polic(?:y_?map|ies))\.(.+)\.(\w+)", re.IGNORECASE)
+_POLICIES: Final = "redelivery_policies"
 #: What ActiveMQ calls ``prefetch``.
 _PREFETCH: Final = frozenset({"prefetch_size", "prefetch_policy.all", "prefetch_policy.queue_prefetch"})
 _POLICY_KINDS: Final[dict[str, type]] = {field.name: type(field.default) for field in fields(RedeliveryPolicy)}
@@ -142,7 +145,9 @@ def _check(name: str, value: object) -> None:
 
 
 def parse(query: str, *places: str) -> dict[str, Any]:
-    """One layer from the part of a string behind ``?``. Policy fields come as ``redelivery_policy.<field>`` keys."""
+    """One layer from the part of a string behind ``?``. Policy fields come as ``redelivery_policy.<field>`` keys,
+    those of a pattern as ``redelivery_policies.<pattern>.<field>``.
+    """
     known = names_of(*places)
     layer: dict[str, Any] = {}
     if not query:
@@ -152,10 +157,16 @@ def parse(query: str, *places: str) -> dict[str, Any]:
     except ValueError as error:
         raise _fault(f"the options {query!r} cannot be read ({error})", "write name=value&name=value, percent-encoded") from None
     for written, text in pairs:
-        name = _canonical(written, known)
+        of_pattern = _OF_PATTERN.fullmatch(written) if CONNECTION in places else None
+        if of_pattern is None:
+            name = _canonical(written, known)
+        else:
+            # ActiveMQ writes > for what is # here.
+            pattern, field = of_pattern[1].replace(">", "#"), _canonical(f"{_POLICY}.{of_pattern[2]}", known)
+            name = field.replace(_POLICY, f"{_POLICIES}.{pattern}", 1)
         if name in layer:
             raise _fault(f"the option {written} is given twice", "give it once")
-        kind = _POLICY_KINDS[name.partition(".")[2]] if "." in name else _KINDS[name].kind
+        kind = _POLICY_KINDS[name.rpartition(".")[2]] if "." in name else _KINDS[name].kind
         layer[name] = _read(written, text, kind)
         if "." not in name:
             _check(name, layer[name])
@@ -230,3 +241,15 @@ def policy_of(layers: Iterable[Layer], fallback: RedeliveryPolicy | None = None)
         if single:
             policy = replace(policy or fallback or RedeliveryPolicy(), **single)
     return policy
+
+
+def policies_of(layers: Iterable[Layer], given: Mapping[str, RedeliveryPolicy]) -> dict[str, RedeliveryPolicy]:
+    """By pattern: those given, with what the layers say of single fields. A pattern that none was given for begins with the layers' general
+    policy.
+    """
+    layers = tuple(layers)
+    policies, general = dict(given), policy_of(layers) or RedeliveryPolicy()
+    for name, value in [item for layer in layers for item in layer.items() if item[0].startswith(f"{_POLICIES}.")]:
+        pattern, _, field = name.removeprefix(f"{_POLICIES}.").rpartition(".")
+        policies[pattern] = replace(policies.get(pattern, general), **{field: value})
+    return policies

@@ -98,6 +98,7 @@ class Consumer(Client):
     slow: bool
     too_large: int
     ignored_arguments: list[str]
+    redelivery_policy: Annotated[Properties | None, Said("Its own, as its client brought it; null: the settings of the queue hold.")]
 
 
 class Connection(Client):
@@ -111,6 +112,7 @@ class Connection(Client):
     connected_at_ms: Ms
     producers: int
     consumers: int
+    own_policies: Annotated[int, Said("Consumers that brought a redelivery policy.")]
     slow_consumers: int
     blocked: Annotated[Waiting | None, Said("How many of its producers wait; of the longest of these since when, and why.")]
     unsettled: int

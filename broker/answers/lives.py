@@ -45,6 +45,7 @@ class Attempt(TypedDict):
     due_at_ms: Ms | None
     decision: Literal["redeliver", "dead-letter", "drop"]
     policy: NotRequired[str]
+    consumer_policy: NotRequired[Annotated[Properties | None, Said("The one that its consumer brought; null: the settings held.")]]
     fault: Failure | None
     message_key: NotRequired[str | None]
     client: NotRequired[dict[str, str] | None]
@@ -156,6 +157,7 @@ class Reason(TypedDict, total=False):
     since_ms: Ms | None
     given_at_ms: Ms | None
     in_transaction: bool
+    own_policy: Annotated[bool, Said("Its consumer brought a redelivery policy.")]
     waits_for: Awaited | None
     messages: int
     at_least: bool

@@ -57,6 +57,7 @@ def connections(
 
 def _connections(found: list[Connection]) -> RenderableType:
     named: list[_Shown] = [("connection", 0, partial(_text, "connection")), ("blocked", 1, _blocked), *_CLIENT, *_WHERE, ("for", 4, _age)]
+    named.append(("policies", 4, _policies))
     columns, cells = _texts(found, named)
     numbers = {"producers": 4, "consumers": 4, "unsettled": 2, "memory": 2}
     columns += [Column(heading, rank, number=True) for heading, rank in numbers.items()]
@@ -65,6 +66,11 @@ def _connections(found: list[Connection]) -> RenderableType:
         counts = [f"{each[key]:,}" for key in ("producers", "consumers", "unsettled")]
         rows.append([*texts, *counts, size(each["memory_bytes"])])
     return Listing(columns, rows)
+
+
+def _policies(each: Connection) -> str:
+    """Of its consumers, how many brought a redelivery policy of their own."""
+    return f"{each['own_policies']} own" if each.get("own_policies") else ""
 
 
 #: Of a heading, its rank and what stands under it.
@@ -132,7 +138,7 @@ def consumers(
 def _consumers(found: list[Consumer]) -> RenderableType:
     found = sorted(found, key=lambda each: each["queue"])
     named: list[_Shown] = [("consumer", 0, _consumer), ("queue", 0, partial(_text, "queue")), ("tag", 2, partial(_text, "consumer_tag"))]
-    more: list[_Shown] = [("blocked", 1, partial(_text, "blocked")), ("selector", 4, partial(_text, "selector"))]
+    more: list[_Shown] = [("blocked", 1, partial(_text, "blocked")), ("selector", 4, partial(_text, "selector")), ("policy", 4, _policy)]
     columns, cells = _texts(found, [*named, *_CLIENT, *more])
     numbers = {"prefetch": 3, "credit": 4, "unsettled": 0, "given": 4, "memory": 3}
     columns += [Column(heading, rank, number=True) for heading, rank in numbers.items()]
@@ -141,6 +147,11 @@ def _consumers(found: list[Consumer]) -> RenderableType:
         prefetch, credit = ("no limit" if each["prefetch"] >= NO_LIMIT else f"{each[key]:,}" for key in ("prefetch", "credit"))
         rows.append([*texts, prefetch, credit, f"{each['unsettled']:,}", f"{each['given']:,}", size(each["held_bytes"])])
     return Listing(columns, rows)
+
+
+def _policy(each: Consumer) -> str:
+    """Whose holds for what it fails, where that is not the queue's."""
+    return "its own" if each.get("redelivery_policy") else ""
 
 
 def _consumer(each: Consumer) -> str:

@@ -120,7 +120,8 @@ def _held(reason: Reason, now_ms: int) -> str:
     if reason["given_at_ms"] is None:
         return f"{who} has it, unread, since {span(max(0, now_ms - (reason['since_ms'] or 0)))}"
     at = f"{who} works on it since {span(max(0, now_ms - reason['given_at_ms']))}"
-    return f"{at}; it is acknowledged in a transaction that is still open" if reason["in_transaction"] else at
+    at += "; it is acknowledged in a transaction that is still open" if reason["in_transaction"] else ""
+    return f"{at}; what it fails is tried again by its own redelivery policy" if reason.get("own_policy") else at
 
 
 def delete(

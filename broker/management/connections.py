@@ -61,6 +61,7 @@ def _describe(connection: Connection, socket: Socket | None) -> DescribedConnect
         "connected_at_ms": connection.connected_at_ms,
         "producers": len(connection.producers),
         "consumers": len(consumers),
+        "own_policies": sum(each.policy is not None for each in consumers),
         "slow_consumers": sum(each.slow for each in consumers),
         "blocked": _why_blocked(connection),
         "unsettled": sum([len(each.unsettled) for each in (*consumers, *connection.retired.values())]),

@@ -181,6 +181,7 @@ def _held(broker: Broker, reference: MessageReference) -> Reason:
         "since_ms": reference.dispatched_at_ms,
         "given_at_ms": reference.delivered_at_ms,
         "in_transaction": reference.transaction is not None,
+        "own_policy": consumer is not None and consumer.policy is not None,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -171,6 +172,7 @@ def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consu
         "slow": consumer.slow,
         "too_large": consumer.too_large,
         "ignored_arguments": list(consumer.ignored),
+        "redelivery_policy": None if consumer.policy is None else asdict(consumer.policy),
     }
 
 

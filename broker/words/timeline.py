@@ -237,7 +237,13 @@ def _error(error_class: str, text: str) -> str:
 
 
 def _decision(attempt: Attempt, at: At) -> str:
-    by = f", by rule {attempt['rule']}" if attempt.get("rule") else ""
+    by = (
+        f", by rule {attempt['rule']}"
+        if attempt.get("rule")
+        else ", by its consumer's own policy"
+        if attempt.get("consumer_policy")
+        else ""
+    )
     if attempt["decision"] == "drop":
         return f"decided: removed{by}"
     if attempt["decision"] == "dead-letter":

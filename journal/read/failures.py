@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import cast
 
 from ..contract import Failed, PolicyInForce
 from ..store.packing import Damaged, unpack, unpack_attempt
@@ -19,6 +20,12 @@ Place = tuple[int, int]
 FIRST: Place = ((1 << 63) - 1, 0)
 
 
+def policy(connection: sqlite3.Connection, name: str) -> PolicyInForce:
+    """Empty where it is kept no longer."""
+    row = connection.execute(_POLICY, (name,)).fetchone()
+    return PolicyInForce() if row is None else cast(PolicyInForce, unpack(row[0]))
+
+
 def page(
     connection: sqlite3.Connection, since_ms: int, before: Place, policies: dict[str, PolicyInForce]
 ) -> tuple[list[Failed], Place | None]:
@@ -31,7 +38,6 @@ def page(
             raise Damaged(f"row {failure_id} of table failure is not a packed attempt")
         name = detail.policy
         if name not in policies:
-            row = connection.execute(_POLICY, (name,)).fetchone()
-            policies[name] = {} if row is None else unpack(row[0])
+            policies[name] = policy(connection, name)
         found.append(Failed(queue, address, number, detail, policies[name]))
     return found, rows[-1][:2] if len(rows) == _PAGE else None

@@ -190,6 +190,8 @@ class JournalReader:
             outcomes = [_outcome(row, names) for row in connection.execute(_OUTCOMES, {"message_id": message_id})]
             may_be_anywhere = all(each["outcome"] in _GOES_ON for each in outcomes)
             message, references = self._references(connection, message_id, names, scan=may_be_anywhere)
+            for each in attempts:
+                each["consumer_policy"] = failures.policy(connection, each.get("policy", "")).get("consumer_policy")
             edits = [_edit(row, names) for row in connection.execute(_EDITS, {"message_id": message_id})]
         if not (attempts or outcomes or references or edits):
             return None

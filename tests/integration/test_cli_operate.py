@@ -20,6 +20,7 @@ import pytest
 
 import homing as client
 from homing.__main__ import main as homing_command
+from homing.client import AckMode, blocking
 from homing.journal.read.queries import JournalReader
 from tests.process import ROOT, HomingCommand, Server, wait_until
 
@@ -75,6 +76,23 @@ def on_a_terminal(url: str, words: list[str], typed: str = "", until: str = "") 
                 break
         os.close(controller)
         return process.wait(20), shown.decode()
+
+
+def test_whose_policy_holds_where_a_consumer_brought_its_own(broker: Server, shell: HomingCommand) -> None:
+    url = f"{broker.url}?redeliveryPolicyMap.own.>.initialRedeliveryDelay=3600000"
+    with blocking.connect(url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        session.producer("own.a").send_many([b"1", b"2"])
+        consumer = session.consumer("own.a")
+        first, second = (consumer.receive(timeout_ms=20_000) for _ in range(2))
+        assert first is not None
+        assert second is not None
+        first.nack()
+        wait_until("the first waits", lambda: shell.json("history", str(first.message_id))["attempts"])
+        (mine,) = [each for each in shell.json("consumers") if each["queue"] == "own.a"]
+        assert mine["redelivery_policy"]["initial_redelivery_delay_ms"] == 3_600_000
+        assert [each["own_policies"] for each in shell.json("connections") if each["connection"] == mine["connection"]] == [1]
+        assert "tried again by its own redelivery policy" in shell("why", str(second.message_id)).stdout
+        assert "by its consumer's own policy" in shell("history", str(first.message_id)).stdout
 
 
 def test_a_queue_is_created_filled_paused_purged_and_deleted(shell: HomingCommand) -> None:

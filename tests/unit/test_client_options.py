@@ -11,7 +11,7 @@ from homing.broker.core.redelivery import ConsumerPolicy, RedeliveryPolicyError
 from homing.broker.protocols.native.codec import Op, encode
 from homing.client import AckMode, RedeliveryPolicy, UsageError, connect
 from homing.client.failure import MAX_FAULT_TEXT_CHARACTERS, failure_map, fitted
-from homing.client.options import CONSUMER, PRODUCER, consumer_options, given, parse, policy_of
+from homing.client.options import CONNECTION, CONSUMER, PRODUCER, consumer_options, given, parse, policies_of, policy_of
 from homing.client.policy import PolicyMap
 from homing.client.url import parse_destination, parse_url
 from homing.client.waiting import Waiters
@@ -70,6 +70,23 @@ def test_single_policy_fields_override_a_farther_policy() -> None:
     assert policy_of((near,), RedeliveryPolicy(maximum_redeliveries=1)) == RedeliveryPolicy(
         maximum_redeliveries=1, redelivery_delay_ms=50, use_exponential_back_off=True
     )
+
+
+def test_a_connection_string_has_policies_by_pattern() -> None:
+    policies = {"a.#": RedeliveryPolicy(maximum_redeliveries=9), "b": RedeliveryPolicy(maximum_redeliveries=1)}
+    query = (
+        "redeliveryPolicy.redeliveryDelay=7&jms.redeliveryPolicyMap.a.>.redeliveryDelay=5&redelivery_policies.New.*.maximumRedeliveries=2"
+    )
+    assert policies_of((parse(query, CONNECTION, CONSUMER),), policies) == {
+        "a.#": RedeliveryPolicy(maximum_redeliveries=9, redelivery_delay_ms=5),
+        "b": policies["b"],
+        "New.*": RedeliveryPolicy(maximum_redeliveries=2, redelivery_delay_ms=7),
+    }
+    for wrong in ("homing://h?redeliveryPolicyMap.a.maxRedeliveries=1", "homing://h?redeliveryPolicyMap.a.redeliveryDelay=-1"):
+        with pytest.raises(UsageError):
+            connect(wrong)
+    with pytest.raises(UsageError):
+        parse("redeliveryPolicyMap.a.redeliveryDelay=1", CONSUMER)
 
 
 def test_options_have_the_names_that_activemq_gives_them() -> None:
