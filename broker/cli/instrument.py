@@ -24,7 +24,7 @@ def instrument(
     print_path: Annotated[bool, typer.Option("--print-path", help="Print what belongs into PYTHONPATH, and start nothing.")] = False,
 ) -> None:
     """Start a Python program so that it reports why its deliveries fail, whatever environment it runs in: programs of pika, aio-pika,
-    kombu, Celery, FastStream, Taskiq and dramatiq. Beside another broker it runs as without.
+    kombu, Celery, FastStream, Taskiq, dramatiq and stomp.py. Beside another broker it runs as without.
     """
     spec = find_spec("homing.integrations")
     assert spec is not None

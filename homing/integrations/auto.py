@@ -1,4 +1,4 @@
-"""Makes whichever library of AMQP the program has imported, or will, tell of failures. Imports none itself.
+"""Makes whichever library of AMQP or STOMP the program has imported, or will, tell of failures. Imports none itself.
 
 ``import homing.integrations.auto`` in the program's first lines, or ``homing instrument COMMAND…`` without any.
 """
@@ -24,6 +24,8 @@ HOOKS = {
     "celery.app.task": "celery",
     "dramatiq.brokers.rabbitmq": "dramatiq",
     "faststream.rabbit.broker.broker": "faststream",
+    "stomp.protocol": "stomp",
+    "stomp.transport": "stomp",
     "taskiq.receiver.receiver": "taskiq",
 }
 

@@ -19,13 +19,14 @@ from tests.faults.hostile import Raw
 from tests.instrumented.libraries import IN_SUITE, LIBRARIES, SETTINGS, publisher, send
 from tests.instrumented.story import IN_JSON, PATH, PROGRAMS, RELEASE, Worker, play, play_tries
 from tests.process import HomingCommand, Server, wait_until
+from tests.stomp_support import STOMP, Link
 
 PYTHON = [sys.executable, "-W", "ignore"]
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("instrumented"), {**AMQP, "address-settings": SETTINGS})
+    server = Server(tmp_path_factory.mktemp("instrumented"), {**AMQP, **STOMP, "address-settings": SETTINGS})
     yield server.start()
     server.close()
 
@@ -77,6 +78,26 @@ def test_what_raises_when_it_is_acknowledged_is_told_and_can_be_sent_back(librar
         _, properties, body = get(channel, queue)
     assert body == b"12 GBP"
     assert {**{name: getattr(properties, name) for name in said}, "headers": {"customer": properties.headers["customer"]}} == said
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_a_listener_of_stomp_py_tells_what_it_raised(broker: Server, tmp_path: Path, version: str) -> None:
+    queue, sender = f"stomped-{version}", Link(broker)
+    worker = Worker(tmp_path, broker.ready["stomp"], queue, [*PYTHON, "with_stomp.py", version])
+    for body in (b"GBP", b"outside"):
+        sender.sure("SEND", body, destination=f"/queue/{queue}", persistent="true")
+    sender.close()
+    with blocking.connect(broker.url) as native:
+        try:
+            worker.start()
+            worker.wait(30)
+        finally:
+            worker.kill()
+        wait_until("both have failed", lambda: len(native.call("faults", queue=queue)["items"]) == 2)
+        found = [native.call("fault", fault=each["fault"]) for each in native.call("faults", queue=queue)["items"]]
+    told = {each["error_class"]: each["traceback"] for each in found}
+    assert "RATES[frame.body]" in told["KeyError"]
+    assert told["ValueError"].splitlines()[-2:] == ["ValueError: a", "b: c"]
 
 
 #: By what is acknowledged how: the error that is told, how often, and how many dead letters there are then.
