@@ -61,11 +61,11 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
     broker.state.going_round.write_all()
     broker.recorder.write_rounds()
     for queue, (number, _) in broker.state.references.spilled.items():
-        if keeps(queue) and queue.settings.keep_at_stop:
+        if keeps(queue):
             # All of these are older than what is in memory, or stand behind it; to keep them is to say so.
             broker.recorder.passing.keep_spilled(queue, number, broker.now_ms())
             kept[queue.name] += number
-        elif keeps(queue):
+        else:
             not_kept[queue.name] += number
     for part in _parts(_in_memory(broker, not_kept)):
         names = Counter([reference.queue.name for reference in part])
@@ -94,7 +94,7 @@ def _count_lost(broker: Broker) -> None:
     references, transient, now_ms = broker.state.references, broker.recorder.transient, broker.now_ms()
     for queue in broker.state.post_office.queues.values():
         number = sum([not each.durable and each.where is not Where.GONE for each in queue.references.values()])
-        if not (keeps(queue) and queue.settings.keep_at_stop):
+        if not keeps(queue):
             number += references.spilled.get(queue, (0, 0))[0]
         if number:
             transient.add(queue, QueueStat.LOST, number, now_ms)
@@ -140,18 +140,16 @@ def tell_of_temp_limit(broker: Broker, config: Config, declarations: Iterable[De
 
 
 def keeps(queue: Queue) -> bool:
-    """Whether an orderly stop keeps what is in it: not where it ends with the broker or with who uses it."""
-    return queue.durable and not is_temporary(queue)
+    """Whether an orderly stop keeps what is in it: not where it ends with the broker or with who uses it, nor where that is not wanted."""
+    return queue.durable and not is_temporary(queue) and queue.settings.keep_at_stop
 
 
 def _in_memory(broker: Broker, not_kept: Counter[str]) -> list[MessageReference]:
     """What is to be written, oldest first."""
     found: list[MessageReference] = []
     for queue in broker.state.post_office.queues.values():
-        if not keeps(queue):
-            continue
         passing = [each for each in queue.references.values() if not each.durable and each.where is not Where.GONE]
-        if queue.settings.keep_at_stop:
+        if keeps(queue):
             found += passing
         elif passing:
             not_kept[queue.name] += len(passing)
