@@ -246,7 +246,7 @@ def _security_setting(setting: Node, security: Security, found: Translation) -> 
         right = _RIGHTS.get(kind) or ("create" if kind.startswith("create") else "manage" if kind.startswith("delete") else None)
         for role in filter(None, (each.strip() for each in roles.split(","))):
             if right is not None:
-                security.grant(role, [right], pattern)
+                security.grant(role, [right], pattern, permission.origin)
         if right is None:
             found.miss(permission.origin, f"permission {kind}", "there is no such right")
 

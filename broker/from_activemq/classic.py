@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -48,11 +49,15 @@ _BROKER_TUNING: Final = (
         "restartAllowed",
         "useShutdownHook",
         "advisorySupport",
-        "deleteAllMessagesOnStartup",
     ),
-    *("enableStatistics", "populateJMSXUserID", "splitSystemUsageForProducersConsumers", "schedulePeriodForDestinationPurge", "id"),
+    *("enableStatistics", "splitSystemUsageForProducersConsumers", "schedulePeriodForDestinationPurge", "id"),
     *("dedicatedTaskRunner", "vmConnectorURI", "waitForSlave", "tmpDataDirectory", "brokerId", "useVirtualTopics"),
 )
+#: What it does where that is so.
+_BROKER_HABITS: Final = {
+    "deleteAllMessagesOnStartup": "a start keeps what is there; homing queue purge empties a queue",
+    "populateJMSXUserID": "a message does not say who sent it; the audit log and rights do",
+}
 SECOND_QUEUE: Final = (
     "bind a second queue to the address (queues: NAME: {address: …, routing-type: multicast}), or use an exchange over AMQP"
 )
@@ -70,20 +75,22 @@ _ELSEWHERE: Final = {
 def translate(root: Node, security: Security, found: Translation) -> None:
     broker = root if root.name == "broker" else next(iter(root.all("broker")), root)
     root.seen = broker.seen = True
-    for child in root.children:
+    for child in root.children if broker is not root else ():
         if child.name == "import":
             found.differ(
                 child.origin, child.take("resource"), "not looked into; jetty.xml's console is here http and console in broker.yaml"
             )
         elif child is not broker:
-            # Beans: of Spring, not of the broker.
             child.pass_over()
-            if child.name == "bean":
-                found.differ(child.origin, f"bean {child.attributes.get('class', '')}", "of Spring; nothing of it is to be set here")
+            what = f"bean {child.attributes.get('class', '')}" if child.name == "bean" else f"<{child.name}>"
+            found.differ(child.origin, what, "of Spring; nothing of it is to be set here")
     if name := broker.take("brokerName"):
         found.set("broker", "name", name, broker.origin)
     if broker.take("persistent") == "false":
         found.differ(broker.origin, "persistent=false", "messages that are sent persistent are on disk here")
+    for name, said in _BROKER_HABITS.items():
+        if broker.take(name) == "true":
+            found.miss(broker.origin, f"{name}=true", said)
     for name in _BROKER_TUNING:
         broker.take(name)
     policies = broker.all("destinationPolicy", "policyMap", "policyEntries", "policyEntry")
@@ -234,6 +241,7 @@ def _dead_letters_of_nobody(broker: Node, found: Translation) -> None:
 
 def _destination(node: Node, found: Translation) -> None:
     name = node.take("physicalName")
+    node.take("id")
     if node.name == "queue" and name:
         found.entry("queues", name, node.origin)
     elif node.name == "topic" and name:
@@ -279,13 +287,34 @@ def _plugin(plugin: Node, security: Security, found: Translation) -> None:
         for entry in plugin.all("map", "authorizationMap", "tempDestinationAuthorizationEntry"):
             for temporary in entry.all("tempDestinationAuthorizationEntry"):
                 temporary.pass_over()
-    elif plugin.name == "discardingDLQBrokerPlugin" and plugin.take("dropAll", "true") == "true":
-        for name in ("dropTemporaryTopics", "dropTemporaryQueues", "reportInterval"):
-            plugin.take(name)
-        _discard("#", plugin.origin, found)
+    elif plugin.name == "discardingDLQBrokerPlugin":
+        _discarding(plugin, found)
+    elif plugin.name == "timeStampingBrokerPlugin":
+        for name, key in (("zeroExpirationOverride", "message-ttl"), ("ttlCeiling", "max-ttl")):
+            if (limit := int(plugin.take(name, "0"))) > 0:
+                found.setting("#", key, f"{limit}ms", plugin.origin)
+    elif plugin.name == "forcePersistencyModeBrokerPlugin":
+        plugin.pass_over()
+        found.miss(
+            plugin.origin, f"<{plugin.name}>", "a message is as durable as its sender says; of the others keep-failed and keep-at-stop keep"
+        )
     elif plugin.name in ("statisticsBrokerPlugin", "loggingBrokerPlugin"):
         plugin.pass_over()
         found.differ(plugin.origin, f"<{plugin.name}>", "figures are in homing queues and the metrics, events in the log")
+
+
+def _discarding(plugin: Node, found: Translation) -> None:
+    for name in ("dropTemporaryTopics", "dropTemporaryQueues", "reportInterval"):
+        plugin.take(name)
+    everything = plugin.take("dropAll", "true") == "true"
+    for name in ["#"] if everything else plugin.take("dropOnly").split():
+        # They are regular expressions, of which a point is the only sign in a plain name.
+        if everything or re.fullmatch(r"[\w.:/-]+", name):
+            _discard(name, plugin.origin, found)
+        else:
+            found.miss(
+                plugin.origin, f"dropOnly {name}", "names are patterns of whole words here: without-dead-letter-address: drop for each"
+            )
 
 
 def _authorization(entry: Node, security: Security, found: Translation) -> None:
@@ -298,7 +327,7 @@ def _authorization(entry: Node, security: Security, found: Translation) -> None:
         return
     for attribute, rights in (("read", ["consume", "browse"]), ("write", ["send"]), ("admin", ["create", "manage"])):
         for group in filter(None, (each.strip() for each in entry.take(attribute).split(","))):
-            security.grant(group, rights, pattern)
+            security.grant(group, rights, pattern, entry.origin)
 
 
 def _redelivery(plugin: Node, found: Translation) -> None:

@@ -16,11 +16,14 @@ class Security:
         self._folder = folder
         self._users: dict[str, tuple[str, set[str], str]] = {}
         self._grants: dict[str, dict[str, set[str]]] = {}
+        #: Where each group got its first.
+        self._origins: dict[str, str] = {}
 
     def user(self, name: str, password: str, groups: list[str], origin: str) -> None:
         self._users.setdefault(name, (password, set(groups), origin))
 
-    def grant(self, group: str, rights: list[str], pattern: str) -> None:
+    def grant(self, group: str, rights: list[str], pattern: str, origin: str) -> None:
+        self._origins.setdefault(group, origin)
         self._grants.setdefault(group, {}).setdefault(pattern, set()).update(rights)
 
     def from_files(self, users: str, groups: str, origin: str, found: Translation) -> None:
@@ -46,6 +49,10 @@ class Security:
                 for pattern, rights in self._grants.get(group, {}).items()
             ]
             self._write_user(name, password, grants if self._grants else [{"rights": ["administrator"]}], origin, found)
+        members = {group for _, groups, _ in self._users.values() for group in groups}
+        for group in sorted(self._grants.keys() - members):
+            may = "; ".join(f"{', '.join(sorted(rights))} on {pattern}" for pattern, rights in self._grants[group].items())
+            found.miss(self._origins[group], f"group {group}", f"no user here is in it, who might {may} (homing user grant)")
         if self._users and not self._grants:
             found.differ(
                 next(iter(self._users.values()))[2], "users without rules", "everybody may do everything, as before: administrator"

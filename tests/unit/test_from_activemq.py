@@ -171,7 +171,7 @@ def test_a_broker_xml_with_what_it_includes(tmp_path: Path) -> None:
     assert config.stomp is not None
     assert config.stomp.port == 61613
     assert [grant.describe() for grant in config.users["bill"].grants] == [{"rights": ["create", "send"], "pattern": "#"}]
-    assert {each.what for each in found.missing} == {"slow-consumer-threshold", "connector all", "<diverts>", "<strange>"}
+    assert {each.what for each in found.missing} == {"slow-consumer-threshold", "connector all", "<diverts>", "<strange>", "group other"}
     assert "settings.xml:5" in text
 
 
@@ -217,3 +217,87 @@ def test_the_command_says_by_its_exit_code_whether_that_was_all(tmp_path: Path, 
     assert ended.value.exit_code == 7
     with pytest.raises(CommandError, match="cannot be written: File exists"):
         config_from(tmp_path, tmp_path / "broker.yaml")
+
+
+#: Of files that people have published, what was peculiar in each: what it comes to, and what is said to be missing.
+PECULIAR: list[tuple[str, str, dict[str, dict[str, object]], list[str]]] = [
+    (
+        "activemq.xml",  # of a cloud's broker: no beans around it
+        '<broker xmlns="http://activemq.apache.org/schema/core" schedulePeriodForDestinationPurge="10000"><plugins>'
+        '<forcePersistencyModeBrokerPlugin persistenceFlag="true"/><statisticsBrokerPlugin/>'
+        '<timeStampingBrokerPlugin ttlCeiling="86400000" zeroExpirationOverride="3600000"/>'
+        "<authorizationPlugin><map><cachedLDAPAuthorizationMap/></map></authorizationPlugin></plugins>"
+        "<destinationPolicy><policyMap><policyEntries>"
+        '<policyEntry queue="&gt;" enableAudit="false" gcInactiveDestinations="true" inactiveTimeoutBeforeGC="600000"><deadLetterStrategy>'
+        '<sharedDeadLetterStrategy expiration="600000" processExpired="false"/></deadLetterStrategy><networkBridgeFilterFactory/>'
+        "</policyEntry></policyEntries></policyMap></destinationPolicy></broker>",
+        {
+            "a": {
+                "max_ttl_ms": 86_400_000,
+                "message_ttl_ms": 3_600_000,
+                "auto_delete_queues_delay_ms": 600_000,
+                "dead_letter_retention_ms": 600_000,
+                "expiry_address": None,
+            }
+        },
+        ["<cachedLDAPAuthorizationMap>", "<forcePersistencyModeBrokerPlugin>", "<networkBridgeFilterFactory>"],
+    ),
+    (
+        "activemq.xml",  # of a gateway for invoices: the namespaces the other way round
+        '<spring:beans xmlns:spring="http://www.springframework.org/schema/beans" xmlns="http://activemq.apache.org/schema/core"'
+        ' xmlns:context="http://www.springframework.org/schema/context"><context:property-placeholder/>'
+        '<broker deleteAllMessagesOnStartup="true"><destinations><queue id="s" physicalName="in"/></destinations>'
+        "<destinationPolicy><policyMap><policyEntries>"
+        '<policyEntry queue=">"><deadLetterStrategy><sharedDeadLetterStrategy processExpired="false"><deadLetterQueue>'
+        '<queue physicalName="dead"/></deadLetterQueue></sharedDeadLetterStrategy></deadLetterStrategy></policyEntry>'
+        "</policyEntries></policyMap></destinationPolicy>"
+        '<plugins><discardingDLQBrokerPlugin dropAll="false" dropOnly="in out.* note"/><redeliveryPlugin><redeliveryPolicyMap>'
+        "<redeliveryPolicyMap><redeliveryPolicyEntries>"
+        '<redeliveryPolicy queue="in" maximumRedeliveries="0"/><redeliveryPolicy queue="note" redeliveryDelay="1800000"/>'
+        "</redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin></plugins></broker></spring:beans>",
+        {
+            "other": {"dead_letter_address": "dead", "without_dead_letter_address": "park"},
+            "in": {"dead_letter_address": None, "without_dead_letter_address": "drop", "max_delivery_attempts": 1},
+            "note": {"dead_letter_address": None, "redelivery_delays_ms": (1000, 1_800_000), "max_delivery_attempts": 7},
+        },
+        ["deleteAllMessagesOnStartup=true", "dropOnly out.*"],
+    ),
+    (
+        "activemq.xml",  # of tutorials: an attribute for an element, and words that are none
+        "<beans><broker><destinationPolicy><policyMap><policyEntries>"
+        '<policyEntry queue="a"><deadLetterStrategy><sharedDeadLetterStrategy deadLetterQueue="dead"/></deadLetterStrategy></policyEntry>'
+        '<policyEntry queue="b"><deadLitterStrategy><discarding/></deadLitterStrategy></policyEntry></policyEntries></policyMap>'
+        "</destinationPolicy><plugins><destinationPathSeparatorPlugin/><authorizationPlugin><map><authorizationMap>"
+        '<AuthorizationEntries/><authorizationEntries><authorizationEntry queue="a" read="users"/></authorizationEntries>'
+        "</authorizationMap></map></authorizationPlugin></plugins></broker></beans>",
+        {"a": {"dead_letter_address": "dead", "expiry_address": "dead"}, "b": {"dead_letter_address": "ActiveMQ.DLQ"}},
+        ["<AuthorizationEntries>", "<deadLitterStrategy>", "<destinationPathSeparatorPlugin>", "group users"],
+    ),
+    (
+        "broker.xml",
+        "<configuration><core><address-settings>"
+        '<address-setting match="s"><default-last-value-key>K</default-last-value-key><expiry-delay>123</expiry-delay>'
+        "<default-ring-size>5</default-ring-size><address-full-policy>DROP</address-full-policy></address-setting></address-settings>"
+        '<security-settings><security-setting match="s"><permission roles="amq, admin" type="send"/></security-setting>'
+        '<role-mapping from="a" to="b"/></security-settings><wildcard-addresses><delimiter>/</delimiter></wildcard-addresses>'
+        '</core><jms xmlns="urn:activemq:jms"><topic name="t"/></jms></configuration>',
+        {"s": {"message_ttl_ms": 123}},
+        [
+            *("<default-last-value-key>", "<default-ring-size>", "<jms>", "<role-mapping>", "<wildcard-addresses>"),
+            *("address-full-policy DROP", "artemis-users.properties", "group admin", "group amq"),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "settings", "missing"), PECULIAR)
+def test_what_was_peculiar_in_published_files(
+    tmp_path: Path, name: str, content: str, settings: dict[str, dict[str, object]], missing: list[str]
+) -> None:
+    (tmp_path / name).write_text(content)
+    found, text = translate(tmp_path)
+    repository = parse(text).settings_repository()
+    for address, wanted in settings.items():
+        held = repository.resolve(address)
+        assert {key: getattr(held, key) for key in wanted} == wanted
+    assert sorted(each.what for each in found.missing) == missing
