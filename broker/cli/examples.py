@@ -119,7 +119,11 @@ EXAMPLES: Final = {
     "user grant": ["homing user grant shop send create --on 'orders.#'", "homing user grant shop read --on billing --vhost eu"],
     "user revoke": ["homing user revoke shop send --on 'orders.#'"],
     "user hash": ["homing user hash", "pass show homing | homing user hash -"],
-    "journal export": ["homing journal export --out dump", "homing journal export --since dump --out dump-2"],
+    "journal export": [
+        "homing journal export --out dump",
+        "homing journal export --since dump --out dump-2",
+        "homing journal export --url homings://admin@broker.example:7173 --out dump",
+    ],
     "journal backup": ["homing journal backup monday"],
     "journal restore": ["homing journal restore homing-data/backups/monday --data restored"],
     "journal check": ["homing journal check --data homing-data"],

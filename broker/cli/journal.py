@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from ..answers.parts import Properties
 from ..core.settings.units import counted
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, escape, print_json, progress_bar, stdout, write_privately
 from .settings import data_directory
+
+if TYPE_CHECKING:
+    from homing.journal.export.export import ExportSummary
 
 app = typer.Typer(help="Look into the journal, live or stopped.", no_args_is_help=True)
 
@@ -29,35 +33,48 @@ def export(
     wal_budget_mib: Annotated[
         int, typer.Option("--wal-budget", help="MiB by which a busy broker's write-ahead log may grow meanwhile.")
     ] = 768,
+    url: Annotated[str | None, typer.Option("--url", help="Have this broker make it, and fetch it from there.", show_default=False)] = None,
     as_json: Json = False,
 ) -> None:
     """Write one snapshot of the journal as Parquet, for Spark and others. docs/export-schema.md describes it."""
-    from homing.journal.export.export import export as export_journal
-
-    from ..core.amqp.origin import ids_in
-
     write_privately()
     if re.match("[A-Za-z][A-Za-z0-9+.-]+:/", str(out)):
         raise CommandError(
             ExitCode.USAGE, f"{out} is no directory of this machine", "export to one, and copy it to where analyze is to read it"
         )
+    if url is not None and (data is not None or since is not None):
+        raise CommandError(ExitCode.USAGE, "--url asks a broker, which exports all that it has", "leave out --data and --since, or --url")
     with progress_bar(counted=False) as progress:
         task = progress.add_task("exporting", total=None)
-        summary = export_journal(
-            data_directory(data),
-            out,
-            since=since,
-            with_tracebacks=with_tracebacks,
-            wal_budget_bytes=wal_budget_mib << 20,
-            ids=ids_in,
-            progress=lambda table, rows: progress.update(task, description=f"exporting {table} {rows:,}"),
-        )
+
+        def show(table: str, rows: int) -> None:
+            progress.update(task, description=f"exporting {table} {rows:,}")
+
+        if url is None:
+            summary = _exported(data, out, since, with_tracebacks, wal_budget_mib << 20, show)
+        else:
+            from .fetched import fetched
+
+            summary = fetched(url, out, with_tracebacks, show)
     if as_json:
         print_json({"out": str(summary.out), "broker_id": summary.broker_id, "rows": summary.rows, "bytes": summary.bytes_written})
         return
     stdout.print(f"exported to [bold]{escape(str(summary.out))}[/]  [dim]{summary.bytes_written:,} bytes[/]")
     for table, rows in summary.rows.items():
         stdout.print(f"  {rows:>10,}  {table}")
+
+
+def _exported(
+    data: Path | None, out: Path, since: Path | None, with_tracebacks: bool, wal_budget_bytes: int, show: Callable[[str, int], None]
+) -> ExportSummary:
+    from homing.journal.export.export import export as export_journal
+
+    from ..core.amqp.origin import ids_in
+
+    place = data_directory(data)
+    return export_journal(
+        place, out, since=since, with_tracebacks=with_tracebacks, wal_budget_bytes=wal_budget_bytes, ids=ids_in, progress=show
+    )
 
 
 @app.command()

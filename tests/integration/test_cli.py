@@ -298,6 +298,12 @@ def test_the_journal_can_be_checked_and_exported_while_the_broker_runs(shell: Ho
     again = shell("journal", "export", "--data", data, "--out", tmp_path / "dump")
     assert again.returncode == 1
     assert "out-exists" in again.stderr
+    fetched = shell.json("journal", "export", "--url", shell.url or "", "--out", tmp_path / "fetched")
+    assert (fetched["rows"], fetched["broker_id"]) == (summary["rows"], summary["broker_id"])
+    assert {each.name for each in (tmp_path / "fetched").iterdir()} == {each.name for each in (tmp_path / "dump").iterdir()}
+    assert [each.name for each in tmp_path.glob(".fetched*")] == []
+    twice = shell("journal", "export", "--url", shell.url or "", "--out", tmp_path / "other", "--since", tmp_path / "dump")
+    assert (twice.returncode, (tmp_path / "other").exists()) == (2, False)
 
 
 def test_the_ready_line_for_people(homing: HomingCommand, tmp_path: Path) -> None:
