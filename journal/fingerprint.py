@@ -50,14 +50,16 @@ _OLD_FRAME: Final = re.compile(r"(?<=[/\\](?:site|dist)-packages[/\\])(?=client[
 _COMPREHENSIONS: Final = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
-def fingerprint(outcome: str, queue: str, error_type: str = "", text: str = "", traceback: str = "") -> str:
+def fingerprint(outcome: str, queue: str, error_type: str = "", text: str = "", traceback: str = "", task: str = "") -> str:
     """``3-`` and 16 hex digits. Of what was reported, in whichever queue; without a report of its queue and outcome.
 
+    ``task``: what was to be done: an error raised outside of it, such as that its worker was lost, looks alike for all tasks.
     ``outcome``: how the delivery ended; in the place of the error's type, where only a text or a traceback was reported.
     """
     if outcome == _TIMED_OUT or not (error_type or text or traceback):
         return _PREFIX + _digits((outcome, "", "", queue))
-    return _PREFIX + _digits((error_type or outcome, plain(text), *_frames(traceback[-_MOST_TRACEBACK:])))
+    named = (f"task {plain(task)}",) if task else ()
+    return _PREFIX + _digits((error_type or outcome, plain(text), *named, *_frames(traceback[-_MOST_TRACEBACK:])))
 
 
 def _digits(key: Iterable[str]) -> str:

@@ -89,7 +89,7 @@ def keep(report: FailureReport, queue: str, settings: AddressSettings, outcome: 
     if report.get("exit_status") is not None:
         kept["exit_status"] = report["exit_status"]
     text = reported.get("error_text") or reported.get("reason", "")
-    number = fingerprint(outcome, queue, reported.get("error_type", ""), text, reported.get("traceback", ""))
+    number = fingerprint(outcome, queue, reported.get("error_type", ""), text, reported.get("traceback", ""), reported.get("task", ""))
     return (cast(Fault, {**kept, "fingerprint": number}) if kept else None), number
 
 

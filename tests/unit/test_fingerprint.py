@@ -122,6 +122,11 @@ def test_without_a_report_it_is_a_fault_of_its_queue_and_outcome() -> None:
     assert fingerprint("nack", "orders", "KeyError", "x") == fingerprint("nack", "stock", "KeyError", "x")
 
 
+def test_what_is_raised_outside_of_a_task_is_a_fault_of_each_task() -> None:
+    pay, ship = (fingerprint("nack", "celery", "WorkerLostError", "exitcode 3", task=task) for task in ("pay", "ship"))
+    assert pay != ship
+
+
 def test_groups_of_the_version_before_become_those_of_their_queues() -> None:
     """Numbers as version 2 gave them: rejected, without a report, and KeyError: 'GBP'."""
     assert of_group("2-6e67ae0b3c9d334b", "rejected", "orders") == fingerprint("rejected", "orders")
