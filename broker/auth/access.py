@@ -330,7 +330,7 @@ def queue_place(queue: Queue) -> Place:
 
 def place_named(name: str, address: str) -> Place:
     """Of a queue that may be gone."""
-    return Place("queue", (name, address) if split(name)[1] != split(address)[1] else (name,))
+    return Place("queue", (name,) if name == address or split(name)[1] == split(address)[1] else (name, address))
 
 
 def at_queue(_: object, __: Who, queue: Queue, *___: object, **____: object) -> tuple[Place]:

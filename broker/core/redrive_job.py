@@ -34,6 +34,7 @@ class RedriveJob:
     #: Per cent that bounce or are dead-lettered again; None: whatever becomes of them.
     stop_above: int | None = STOP_ABOVE
     started_ms: int = 0
+    #: None: it is at work, or paused.
     ended_ms: int | None = None
     state: str = RUNNING
     #: Why it stopped, or will have where it has left some for want of room.
@@ -60,17 +61,9 @@ class RedriveJob:
     _rate_sent: int = 0
 
     @property
-    def active(self) -> bool:
-        return self.state in (RUNNING, PAUSED)
-
-    @property
     def waiting(self) -> int:
         """Sent, and not at their end."""
         return self.sent - self.succeeded - self.died - self.gone
-
-    @property
-    def all_sent(self) -> bool:
-        return 0 < self.limit <= self.sent
 
     @property
     def in_canary(self) -> bool:

@@ -21,7 +21,7 @@ from ..core.queue import Queue
 from ..core.rights import Right
 from ..entries.by_number import ByNumber
 from ..entries.choosing import in_place
-from ..entries.disk_moves import as_recorded, can_move, deliveries_at, move_back
+from ..entries.disk_moves import deliveries_at, may_stay_on_disk, move_back
 from ..entries.fault_groups import goes_back
 from ..entries.references import Moved, expires_when_moved, sooner
 from ..entries.state import BrokerState
@@ -48,12 +48,14 @@ class Room:
 
     def __init__(self, queue: Queue) -> None:
         settings = queue.settings
-        self.limited, self._drops = settings.limited, makes_room(queue)
-        self.queue = queue
-        self._most_messages = _UNBOUNDED if not self.limited or settings.max_length is None else settings.max_length
-        self._most_bytes = _UNBOUNDED if not self.limited or settings.max_length_bytes is None else settings.max_length_bytes
-        self.messages = self._most_messages - queue.ready - queue.arriving
-        self.bytes = self._most_bytes - queue.ready_bytes - queue.arriving_bytes
+        self.queue, self.limited, self._drops = queue, settings.limited, False
+        self.messages = self.bytes = self._most_messages = self._most_bytes = _UNBOUNDED
+        if self.limited:
+            self._drops = makes_room(queue)
+            self._most_messages = _UNBOUNDED if settings.max_length is None else settings.max_length
+            self._most_bytes = _UNBOUNDED if settings.max_length_bytes is None else settings.max_length_bytes
+            self.messages = self._most_messages - queue.ready - queue.arriving
+            self.bytes = self._most_bytes - queue.ready_bytes - queue.arriving_bytes
 
     def fits(self, size: int) -> bool:
         """Whether one of this size is taken."""
@@ -194,8 +196,7 @@ class ByHand:
         no place."""
         if target is queue or not target.durable or target.settings.limited or expires_when_moved(target, 0) is not None:
             return False
-        there = queue.references
-        if not all(map(can_move, records)) or not all(as_recorded(there[r.sequence], r) for r in records if r.sequence in there):
+        if not may_stay_on_disk(queue, records):
             return False
         if not target.consumers:
             return True
@@ -252,15 +253,12 @@ class ByHand:
             if old.cause and not back and new.durable:
                 keys[new.sequence] = message_key(old)
 
-        if passing := [each for each in going if not each.durable]:
-            state.references.keep_failed(passing)
         keys: dict[int, str | None] = {}
         for reference in going:
             queue.withdraw(reference, IN_COMMIT)
-        arrived = state.references.move([target], moved, now_ms, as_it_was)
+        arrived = state.references.move(queue, [target], moved, outcome, now_ms, back=as_it_was)
         if keys:
             state.recorder.keyed(keys)
-        state.references.leave_all(queue, going, outcome, now_ms, targets=(target,))
         self._arrive(target, arrived)
 
     def _arrive(self, target: Queue, arrived: list[MessageReference]) -> None:

@@ -112,20 +112,10 @@ class DeadLetterOffice:
 
     def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: str, now_ms: int) -> None:
         """From one queue into these, which expect them."""
-        state, leaving = self._state, [reference for reference, _ in going]
+        state = self._state
         self.dead_lettering(queue, queues, len(going), reason)
-        if passing := [each for each in leaving if not each.durable]:
-            state.references.keep_failed(passing)
-        # What was moved before is dead here, of this, for the moment in which it leaves.
-        moved = [each for each in leaving if each.hops]
-        if moved:
-            state.faults.graves.left(queue, [each.cause for each in moved])
-        state.faults.dead_lettered(queue.name, leaving, reason, now_ms)
-        if moved:
-            state.faults.graves.came(queue, [each.cause for each in moved])
-        arrived = state.references.move(queues, going, now_ms)
         outcome = "expired" if reason == EXPIRED else "dead-lettered"
-        state.references.leave_all(queue, leaving, outcome, now_ms, reason, queues)
+        arrived = state.references.move(queue, queues, going, outcome, now_ms, reason)
         queue.dead_lettering += 1
 
         def on_disk() -> None:

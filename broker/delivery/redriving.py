@@ -146,7 +146,7 @@ class Redriving:
             yield True
             if job.waits_for:
                 self._end(job, STOPPED, _without_room(job.waits_for))
-            if not job.active:
+            if job.ended_ms is not None:
                 break
         refusal = self._awaited.pop(job.job_id)
         if job.state == STOPPED:
@@ -172,14 +172,15 @@ class Redriving:
             if not asked.came:
                 return
             del self._reading[job.job_id]
-            if not asked.more() and job.job_id not in self._unfinished and job.active:
+            if not asked.more() and job.job_id not in self._unfinished:
+                # Its queue went meanwhile.
                 self._end(job, STOPPED if job.why else DONE, job.why)
         if job.state != RUNNING:
             return
         why = job.verdict()
         if why is not None:
             self._end(job, STOPPED, why)
-        elif job.all_sent:
+        elif 0 < job.limit <= job.sent:
             self._end(job, DONE)
         else:
             self._read(job)
@@ -218,9 +219,11 @@ class Redriving:
         rows = min(max(_LEAST_ROWS, int(_A_MS * sync_ms)), _MOST_ROWS)
         return rows if job.job_id in self._by_disk else rows // _IN_MEMORY
 
-    def _send(self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int) -> bool:
-        """Whether it wants more of what there is."""
-        if job.active:
+    def _send(
+        self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int, more: bool
+    ) -> bool:
+        """``more``: there is more than these. Whether it wants that."""
+        if job.ended_ms is None:
             self._unfinished.add(job.job_id)
         if job.state != RUNNING:
             return True
@@ -239,7 +242,10 @@ class Redriving:
                 job.left += len(chosen) - sent
             if job.waits_for:
                 self._room_ms[job.job_id] = self._state.now_ms() + _EVERY_MS
-            self._tally.note(job)
+            if job.job_id in self._unfinished or more:
+                self._tally.note(job)
+        if not more and job.job_id not in self._unfinished:
+            self._end(job, STOPPED if job.why else DONE, job.why)
         return True
 
     def _choose(
@@ -313,7 +319,7 @@ def _size(record: ReferenceRecord) -> int:
 
 def _check_active(job: RedriveJob) -> None:
     """Raises Refused where it has ended."""
-    if not job.active:
+    if job.ended_ms is not None:
         raise Refused("redrive-ended", f"redrive {job.job_id} is {job.state}", "start another one")
 
 

@@ -80,7 +80,7 @@ def choose(
     while True:
         last, wants_more = after, True
 
-        def look(records: list[ReferenceRecord], page_last: int) -> bool:
+        def look(records: list[ReferenceRecord], page_last: int, _: bool) -> bool:
             nonlocal last, wants_more, looked_at
             last = page_last
             for record in records:
@@ -112,11 +112,11 @@ def ask(
     others: InMemory,
     after: int,
     rows: int,
-    take: Callable[[list[ReferenceRecord], int], bool],
+    take: Callable[[list[ReferenceRecord], int, bool], bool],
     on_disk: bool = False,
 ) -> Asked:
-    """A page of what is chosen behind ``after``, of the queue of ``others``, which join it. ``take`` gets its records and the last sequence
-    that was looked at, before anything else is written, and says whether it wants more; ``Asked.more`` then says whether there is more.
+    """A page of what is chosen behind ``after``, of the queue of ``others``, which join it. ``take`` gets its records, the last sequence
+    that was looked at, and whether there is more, before anything else is written. It says whether it wants more; so does ``Asked.more``.
     ``on_disk``: all that is meant is there, but for ``others``."""
     queue = others.queue
 
@@ -124,7 +124,7 @@ def ask(
         if not state.pager.alive(queue, page):
             return False
         page = others.join(page, after, rows, which.newest_first)
-        return take(page.records, page.last) and page.more
+        return take(page.records, page.last, page.more) and page.more
 
     return state.pager.reads.ask(Wanted(queue.queue_id, "chosen", after=after, rows=rows, choice=which, on_disk=on_disk), look)
 

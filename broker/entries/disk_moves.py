@@ -20,16 +20,22 @@ _MINUTE_MS: Final = 60_000
 _OUTCOME: Final = "redriven"
 
 
-def can_move(record: ReferenceRecord) -> bool:
+def may_stay_on_disk(queue: Queue, records: list[ReferenceRecord]) -> bool:
+    """Whether all is on disk that is to be known of these of the queue, so that ``move_back`` may take them."""
+    there = queue.references
+    return all(map(_is_plain, records)) and all(_as_recorded(there[each.sequence], each) for each in records if each.sequence in there)
+
+
+def _is_plain(record: ReferenceRecord) -> bool:
     """Whether nothing is to be known of it but that it is dead: no time of its own, no body shared with others, no other job's."""
     _, _, _, _, failed, _, state, due_at_ms, expires_at_ms, cause, redrive, _, hops, _, shared, spilled = record
     plain = due_at_ms is None and expires_at_ms is None and not (failed or state or redrive or shared or spilled)
     return plain and bool(hops) and (not cause or cause & DEATH_BITS > 0)
 
 
-def as_recorded(reference: MessageReference, record: ReferenceRecord) -> bool:
-    """Whether one in memory is on disk and waits as its plain record (``can_move``) says, and its message is in no other queue's."""
-    if reference.in_memory_only or reference.where is not Where.PENDING or reference.suspect or reference.message.references > 1:
+def _as_recorded(reference: MessageReference, record: ReferenceRecord) -> bool:
+    """Whether one in memory is on disk and waits as its plain record says, and its message is in no other queue's."""
+    if not reference.durable or reference.where is not Where.PENDING or reference.suspect or reference.message.references > 1:
         return False
     return (reference.delivery_count, reference.failed) == (record.delivery_count, record.failed)
 
@@ -42,7 +48,7 @@ def deliveries_at(hops: Sequence[HopRecord], target: Queue) -> int:
 def move_back(
     journal: JournalPort, faults: FaultGroups, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int, now_ms: int
 ) -> tuple[list[ReferenceRecord], list[int]]:
-    """Those of ``queue`` (``can_move``) that a job sends back to ``target``; returns them as they are there, and the size of each message.
+    """Those of ``queue`` (``may_stay_on_disk``) that a job sends to ``target``; returns them as they are there, and their messages' sizes.
 
     All of it is in the open batch; what the queues count of messages on disk is the caller's.
     """
@@ -57,7 +63,8 @@ def move_back(
     for sequence, record in enumerate(records, journal.next_ids(number)):
         hops, message = record.hops or (), record.message
         # Most in a row are alike, and what follows from that is worked out once.
-        alike = (record.cause, record.delivery_count, message.priority, message.address, message.producer, hops[0][1])
+        died_in, at = hops[0][1]["queue"], hops[0][1]["delivery_count"]
+        alike = (record.cause, record.delivery_count, message.priority, message.address, message.producer, died_in, at)
         if alike != before or len(hops) > 1 or key_name is not None:
             before, priority, deliveries = alike, target.priority_of(message.priority), deliveries_at(hops, target)
             cause = cause_when_back(record.cause)

@@ -26,7 +26,7 @@ def in_memory_only(queue: Queue, fits: Fits) -> Steps[list[MessageReference]]:
     """Those that ``fits`` says yes to."""
     found: list[MessageReference] = []
     for part in parts(queue):
-        found += [each for each in part if each.in_memory_only and fits(each)]
+        found += [each for each in part if not each.durable and fits(each)]
         yield
     return found
 
@@ -63,7 +63,7 @@ def meant(wanted: Filter, key_of: Callable[[MessageReference], str | None]) -> F
 def records(queue: Queue, sequences: Iterable[int], fits: Fits = lambda reference: True) -> list[ReferenceRecord]:
     """Those of them that are there, as the journal would have them; without what has left meanwhile, or does not fit any more."""
     there = [queue.references.get(sequence) for sequence in sequences]
-    found = [each for each in there if each is not None and each.in_memory_only and fits(each)]
+    found = [each for each in there if each is not None and not each.durable and fits(each)]
     return [reference_record(each, message_record(each.message)) for each in found]
 
 
@@ -79,11 +79,12 @@ class InMemory:
 
     def _look(self, parts: Iterator[list[MessageReference]]) -> Steps[None]:
         sequences, in_order = self.sequences, True
-        for part in parts:
-            found = sorted([each.sequence for each in part if each.in_memory_only and self._fits(each)])
+        for number, part in enumerate(parts):
+            if number:
+                yield
+            found = sorted([each.sequence for each in part if not each.durable and self._fits(each)])
             in_order = in_order and not (found and sequences and found[0] < sequences[-1])
             sequences += found
-            yield
         if not in_order:
             sequences.sort()
 

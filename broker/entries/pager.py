@@ -87,7 +87,8 @@ class Pager(Room):
             together = sum([size for _, size in moved])
             queue.pending.come_from_disk(before, len(moved), together)
             target.pending.left_on_disk(priority, moved[0][0], together)
-            target.pending.found_on_disk(priority, len(moved) - 1, 0, moved[-1][0])
+            if len(moved) > 1:
+                target.pending.found_on_disk(priority, len(moved) - 1, 0, moved[-1][0])
 
     def leave(self, reference: MessageReference) -> bool:
         """A fresh reference that is about to be ready, and recorded if it is durable, is forgotten if it has no place in memory; whether it

@@ -44,12 +44,12 @@ class RedriveTally:
                     job.transient = 0
                     self.jobs[job.job_id] = job
         self.jobs = dict(sorted(self.jobs.items()))
-        self.active = {number: job for number, job in self.jobs.items() if job.active}
+        self.active = {number: job for number, job in self.jobs.items() if job.ended_ms is None}
 
     def add(self, job: RedriveJob) -> None:
         """The oldest of too many that have ended go."""
         self.jobs[job.job_id] = self.active[job.job_id] = job
-        for ended in [each for each in self.jobs.values() if not each.active][:-_KEPT]:
+        for ended in [each for each in self.jobs.values() if each.job_id not in self.active][:-_KEPT]:
             del self.jobs[ended.job_id]
             self._journal.batch.delete_declaration(_KIND, str(ended.job_id))
         self.note(job)
@@ -59,7 +59,7 @@ class RedriveTally:
 
     def note(self, job: RedriveJob) -> None:
         """As it stands now, in this batch."""
-        if not job.active:
+        if job.ended_ms is not None:
             self.active.pop(job.job_id, None)
         self._journal.batch.declare(DeclarationRecord(_KIND, str(job.job_id), content_of(job)))
 
@@ -98,7 +98,7 @@ class RedriveTally:
 
     def _noted(self, job: RedriveJob) -> None:
         self.note(job)
-        if job.active:
+        if job.ended_ms is None:
             self.changed()
 
 

@@ -213,8 +213,34 @@ class References:
         self._recorder.entered(references, now_ms, column, key)
         return references
 
-    def move(self, queues: list[Queue], moved: list[Moved], now_ms: int, back: Back | None = None) -> list[MessageReference]:
-        """Those of messages dead-lettered elsewhere, or, with ``back``, moved by hand, many at a time. What they were is still to leave."""
+    def move(
+        self,
+        source: Queue,
+        targets: list[Queue],
+        moved: list[Moved],
+        outcome: str,
+        now_ms: int,
+        reason: str | None = None,
+        back: Back | None = None,
+    ) -> list[MessageReference]:
+        """Entries of one queue, which stand in no line any more, become those of others: they die, of ``reason``, or, with ``back``, go by
+        hand. Returns the new ones, which are to be arrived when that is on disk."""
+        leaving = [reference for reference, _ in moved]
+        if passing := [each for each in leaving if not each.durable]:
+            self.keep_failed(passing)
+        if back is None:
+            # What was moved before is dead here, of this, for the moment in which it leaves.
+            before = [each for each in leaving if each.hops]
+            if before:
+                self._faults.graves.left(source, [each.cause for each in before])
+            self._faults.dead_lettered(source.name, leaving, reason or "", now_ms)
+            if before:
+                self._faults.graves.came(source, [each.cause for each in before])
+        arrived = self._come(targets, moved, now_ms, back)
+        self.leave_all(source, leaving, outcome, now_ms, reason, targets)
+        return arrived
+
+    def _come(self, queues: list[Queue], moved: list[Moved], now_ms: int, back: Back | None) -> list[MessageReference]:
         if len(queues) > 1:
             return [new for old, hops in moved for new in self._enter_all(old, queues, hops, now_ms)]
         queue = queues[0]

@@ -64,7 +64,7 @@ def test_nobody_is_woken_for_a_job_that_was_cancelled_while_it_waited_for_its_ra
     inside.resources(broker).declare(BROKER, {"queue": "b"})
     job = broker.redriving.start(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", rate=1))
     life.world.commit()
-    assert (job.active, job.sent) == (True, 1)
+    assert (job.ended_ms is None, job.sent) == (True, 1)
     broker.redriving.cancel(ANYBODY, job)
     life.world.time_ms += 5_000
     life.world.turn()
