@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from tests.system import (
+    beside_activemq,
     beside_rabbitmq,
     celery_worker,
     console,
@@ -41,6 +42,7 @@ MODULES = (
     console,
     console_figures,
     beside_rabbitmq,
+    beside_activemq,
     network,
     deployment,
     prometheus,

@@ -15,7 +15,7 @@ from ...core.settings.wildcard import words_match
 from ...steps import STEP, Steps
 from .destinations import QUEUE, TOPIC, Destination
 
-#: As ActiveMQ writes it: a word at least.
+#: As ActiveMQ writes ``#``.
 _THE_REST: Final = ">"
 
 
@@ -72,4 +72,4 @@ class Watch:
 
 def _words(pattern: str) -> list[str]:
     words = pattern.split(".")
-    return [*words[:-1], "*", "#"] if words[-1] == _THE_REST else words
+    return [*words[:-1], "#"] if words[-1] == _THE_REST else words
