@@ -38,6 +38,13 @@ REFERENCE_BYTES: Final = 650
 HOP_BYTES: Final = 600
 
 
+class Trouble(NamedTuple):
+    """What is counted of a reference that had failed before when it ends: see ``MessageReference``."""
+
+    cause: int
+    redrive: int
+
+
 class HopDetail(TypedDict):
     """What is said of a queue entry that ended; one for all that ended alike, which never changes."""
 
@@ -259,6 +266,10 @@ class MessageReference:
     def in_memory_only(self) -> bool:
         """Whether it stands on no page of the journal, and is gone with the process."""
         return not self.durable
+
+    @property
+    def trouble(self) -> Trouble:
+        return Trouble(self.cause, self.redrive)
 
     @property
     def on_hold(self) -> bool:

@@ -11,13 +11,16 @@ from typing import Final
 from ..core.consumer import Consumer
 from ..core.counts import FAILED
 from ..core.fault import ACKNOWLEDGED, FailureReport
-from ..core.message import Message, MessageReference
+from ..core.message import DEATH_BITS, Message, MessageReference, Trouble
+from ..core.queue import Queue
 from ..core.redelivery import Action, Decision, Failure, Terms
 from ..core.settled_report import SettledReport
 from ..entries.state import BrokerState
 from .settlement import Settlement
 
 _NOT_AGAIN: Final = Failure(retryable=False)
+#: Tries that are to be followed by others.
+_REMEMBERED: Final = 10_000
 _GONE: Final = Decision(Action.DROP, reason=ACKNOWLEDGED)
 
 
@@ -26,6 +29,8 @@ class SettledReports:
         self._state = state
         self._settlement = settlement
         self._stories = settlement.stories
+        #: (queue, story) -> what a try was counted as that had failed before, was acknowledged, and is tried again.
+        self._before: dict[tuple[str, str], Trouble] = {}
 
     def take(self, consumer: Consumer, told: SettledReport, may_keep: bool) -> None:
         """``consumer``: one of its queue that holds nothing. ``may_keep``: a dead letter may be made of it. A success ends the story of its
@@ -33,10 +38,11 @@ class SettledReports:
         queue, message, story = consumer.queue, told.message, told.report.get("story", "")
         if told.succeeded and not self._stories.has(queue, story):
             return
+        before = self._counted_before(queue, told)
         message.kept = True
         message.message_id, failed = self._stories.next_try(queue, story, told.again)
         if may_keep and told.whole and not told.again and queue.settings.keep_settled_failures:
-            self._dead_letter(consumer, message, failed, told.report)
+            self._dead_letter(consumer, message, failed, told.report, before)
             return
         now_ms, recorder, faults = self._state.now_ms(), self._state.recorder, self._state.faults
         reference = MessageReference(message, queue, message.message_id, now_ms)
@@ -44,6 +50,7 @@ class SettledReports:
         if told.succeeded:
             recorder.was_over(reference, "succeeded", None, now_ms)
             return
+        self._in_trouble(reference, before)
         reference.failed += 1
         recorder.read_report(told.report, queue, ACKNOWLEDGED)
         terms = Terms(queue.settings, None)
@@ -51,10 +58,32 @@ class SettledReports:
         queue.counts[FAILED] += 1
         faults.failed(queue.name, [reference], description, consumer.client, now_ms)
         faults.ended(reference, False, now_ms)
+        self._state.redrives.ended(reference, "dropped")
         if not told.again:
             recorder.was_over(reference, "dropped", ACKNOWLEDGED, now_ms)
 
-    def _dead_letter(self, consumer: Consumer, message: Message, failed: int, report: FailureReport) -> None:
+    def _counted_before(self, queue: Queue, told: SettledReport) -> Trouble | None:
+        """What it was counted as, of which nothing is true any more: where it is over, and did not succeed."""
+        key = queue.name, told.report.get("story", "")
+        before = told.before or self._before.pop(key, None)
+        if before is None or told.succeeded or before.cause & DEATH_BITS:
+            return None
+        if not told.again:
+            return before
+        if key[1]:
+            self._before[key] = before
+            if len(self._before) > _REMEMBERED:
+                del self._before[next(iter(self._before))]
+        return None
+
+    def _in_trouble(self, reference: MessageReference, before: Trouble | None) -> None:
+        if before is not None:
+            reference.cause, reference.redrive = before
+            self._state.faults.not_over(reference, self._state.now_ms())
+            self._state.redrives.not_over(reference)
+
+    def _dead_letter(self, consumer: Consumer, message: Message, failed: int, report: FailureReport, before: Trouble | None) -> None:
         """It enters its queue, is with the consumer and fails, all in one step."""
         reference = self._stories.held(consumer, message, failed)
+        self._in_trouble(reference, before)
         self._settlement.fail(consumer, [reference], _NOT_AGAIN, ACKNOWLEDGED, report)

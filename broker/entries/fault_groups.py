@@ -234,6 +234,13 @@ class FaultGroups:
                 counts[_SUCCEEDED] += 1
                 counts[_BACK_SUCCEEDED] += bool(reference.cause & SENT_BACK)
 
+    def not_over(self, reference: MessageReference, now_ms: int) -> None:
+        """One that was counted as acknowledged is in trouble still."""
+        counts = self._counts(reference.cause, reference.durable, now_ms)
+        self._wait(reference.cause, reference.durable, 1, counts)
+        counts[_SUCCEEDED] -= 1
+        counts[_BACK_SUCCEEDED] -= bool(reference.cause & SENT_BACK)
+
     def goes_on(self, old: MessageReference, new: MessageReference, back: bool) -> int:
         """The cause that a message has as what it is next; ``back``: it is sent back to where it came from, to be tried again."""
         before, now_ms = old.cause, new.entered_at_ms

@@ -85,6 +85,15 @@ class RedriveTally:
             job.judged += 1
             self._noted(job)
 
+    def not_over(self, reference: MessageReference) -> None:
+        """One that was counted as acknowledged is to end otherwise."""
+        job = self.jobs.get(abs(reference.redrive))
+        if job is not None:
+            job.judged -= reference.redrive > 0
+            job.transient += reference.in_memory_only
+            job.succeeded -= 1
+            self.note(job)
+
     def ended(self, reference: MessageReference, outcome: str) -> None:
         """It leaves the queue that it was sent to."""
         job = self.jobs.get(abs(reference.redrive))

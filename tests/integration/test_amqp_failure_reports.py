@@ -275,6 +275,31 @@ def test_a_dead_letter_is_made_of_it_where_the_settings_say_so(ch: BlockingChann
     assert "error_type" not in came.headers
 
 
+def test_what_was_sent_back_and_fails_after_its_acknowledgement_has_not_succeeded(ch: BlockingChannel, native: blocking.Connection) -> None:
+    name, tag = delivered(ch, "kept.back")
+    ch.basic_cancel(name)
+    tags = [tag]
+
+    def fail(**more: object) -> None:
+        ch.basic_ack(tags[-1])
+        report(ch, tags[-1], consumer_tag=name, error_type="Back", routing_key="kept.back", story="task 8", **more)
+
+    fail()
+    wait_for_count(ch, "DLQ.kept.back", 1)
+    job = native.call("start-redrive", queue="DLQ.kept.back", filter={})["job_id"]
+    name = consume(ch, "kept.back", 1, lambda method, _, __: tags.append(method.delivery_tag))
+    fail(again=True)
+    ch.basic_cancel(name)
+    ch.basic_publish("", "kept.back", b"the second try", pika.BasicProperties(delivery_mode=2))
+    name = consume(ch, "kept.back", 1, lambda method, _, __: tags.append(method.delivery_tag))
+    fail()
+    wait_for_count(ch, "DLQ.kept.back", 1)
+    counts = ("waiting", "succeeded", "redriven", "back_succeeded", "back_died", "dead")
+    assert [faults(native, "kept.back")["Back"][count] for count in counts] == [0, 0, 1, 0, 1, 1]
+    status = native.call("redrive-status", redrive=job)
+    assert [status[count] for count in ("sent", "succeeded", "died", "gone")] == [1, 0, 1, 0]
+
+
 @pytest.mark.parametrize(("size", "dead"), [(MOST_BYTES, 1), (MOST_BYTES + 1, 0)])
 def test_what_is_too_large_is_reported_and_no_dead_letter(ch: BlockingChannel, native: blocking.Connection, size: int, dead: int) -> None:
     for when in ("before", "after"):

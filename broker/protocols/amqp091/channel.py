@@ -315,6 +315,9 @@ class Channel(Confirming):
             self._unacked.add(consumer, first, references)
         session.write(b"".join(parts))
         if no_ack:
+            for tag, reference in enumerate(references, first):
+                if reference.cause:
+                    self._reports.succeeded(tag, reference)
             session.broker.settlement.acknowledge(consumer, references)
         else:
             consumer.delivered(references[-1].tag, session.broker.now_ms())
@@ -361,6 +364,8 @@ class Channel(Confirming):
             reference = consumer.unsettled.get(tag + behind)
             if reference is not None:
                 acknowledged[consumer].append(reference)
+                if reference.cause:
+                    self._reports.succeeded(tag, reference)
 
     def refuse(self, tag: int, multiple: bool, requeue: bool) -> None:
         how = "nack" if requeue else REJECTED
@@ -410,7 +415,7 @@ class Channel(Confirming):
         taken = self._unacked.take(tags)
         broker, back = self.session.broker, Returned()
         if how == "ack":
-            for consumer, references in still_unacked(taken).items():
+            for consumer, references in still_unacked(taken, self._reports).items():
                 broker.settlement.acknowledge(consumer, references)
                 self.session.settled(consumer)
         else:
@@ -447,7 +452,7 @@ class Channel(Confirming):
     def _end(self, ended: list[Unacked], how: str) -> None:
         """One fate for all, those of one consumer together."""
         if how == "ack":
-            for consumer, references in still_unacked(ended).items():
+            for consumer, references in still_unacked(ended, self._reports).items():
                 self.session.turn.acknowledged[consumer] += references
             return
         for consumer, references, failure, outcome, report in refused(ended, how, self._reports):
@@ -501,7 +506,10 @@ class Channel(Confirming):
         for entry, how in self._settled:
             fates.setdefault(how, []).append(entry)
         acks = fates.pop("ack", [])
-        acknowledged, no_longer_held = still_unacked(acks), [consumer for consumer, tag, _ in acks if tag not in consumer.unsettled]
+        acknowledged, no_longer_held = (
+            still_unacked(acks, self._reports),
+            [consumer for consumer, tag, _ in acks if tag not in consumer.unsettled],
+        )
         # What cannot be published any more, or is too much, is found before anything is.
         events = [event for event, _ in transaction.sends]
         patterns = [pattern_again(session, event, pattern) for event, pattern in transaction.sends]

@@ -43,13 +43,15 @@ def refused(
         yield consumer, references, failure, outcome, {}
 
 
-def still_unacked(entries: list[Unacked]) -> dict[Consumer, list[MessageReference]]:
-    """The deliveries of each consumer; what the broker took back meanwhile is passed over."""
+def still_unacked(entries: list[Unacked], acknowledged: Reports | None = None) -> dict[Consumer, list[MessageReference]]:
+    """The deliveries of each consumer; what the broker took back meanwhile is passed over. ``acknowledged``: of those that are now."""
     found: dict[Consumer, list[MessageReference]] = {}
     last: Consumer | None = None
-    for consumer, tag, _ in entries:
-        reference = consumer.unsettled.get(tag)
+    for consumer, own, tag in entries:
+        reference = consumer.unsettled.get(own)
         if reference is not None:
+            if reference.cause and acknowledged is not None:
+                acknowledged.succeeded(tag, reference)
             if consumer is not last:
                 last, references = consumer, found.setdefault(consumer, [])
             references.append(reference)

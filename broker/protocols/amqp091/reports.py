@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from ...core.fault import FailureReport
 from ...core.memory import Owner
+from ...core.message import MessageReference, Trouble
 from ...errors import Refused
 from ..failures import KINDS, checked_report
 from .codec import AckEvent, AmqpError, PublishEvent
@@ -27,6 +28,9 @@ _MOST_BYTES: Final = 1 << 20
 _REPORT_BYTES: Final = 1000
 #: Of those that came after the settlement: each counts once.
 _REMEMBERED: Final = 10_000
+#: Of those that had failed before and were acknowledged, and what one takes.
+_SUCCEEDED: Final = 1000
+_SUCCEEDED_BYTES: Final = 200
 
 
 class Settled(NamedTuple):
@@ -35,6 +39,8 @@ class Settled(NamedTuple):
     event: PublishEvent
     headers: dict[str, Any]
     report: FailureReport
+    #: What it was counted as when it was acknowledged, where it had failed before.
+    before: Trouble | None = None
 
 
 class Reports:
@@ -50,6 +56,8 @@ class Reports:
         self._settled = settled
         #: By tag: those that were settled before.
         self._counted: dict[int, None] = {}
+        #: By tag: of what has succeeded, for all that is known, and had failed before.
+        self._succeeded: dict[int, Trouble] = {}
         #: By the channel's tag: what was reported, its size, and all of it where it counts after an acknowledgement, too.
         self._reports: dict[int, tuple[FailureReport, int, Settled | None]] = {}
         self._bytes = 0
@@ -81,7 +89,7 @@ class Reports:
     def _count(self, tag: int, settled: Settled) -> None:
         if tag in self._counted:
             return
-        self._settled(settled)
+        self._settled(settled._replace(before=self._forget_success(tag)))
         self._counted[tag] = None
         if len(self._counted) > _REMEMBERED:
             del self._counted[next(iter(self._counted))]
@@ -114,6 +122,19 @@ class Reports:
             if settled is not None:
                 self._count(tag, settled)
 
+    def succeeded(self, tag: int, reference: MessageReference) -> None:
+        """One that had failed before is acknowledged. The last of them are remembered: a report may still take it back."""
+        self._succeeded[tag] = reference.trouble
+        self._owner.charge(_SUCCEEDED_BYTES)
+        if len(self._succeeded) > _SUCCEEDED:
+            self._forget_success(next(iter(self._succeeded)))
+
+    def _forget_success(self, tag: int) -> Trouble | None:
+        found = self._succeeded.pop(tag, None)
+        if found is not None:
+            self._owner.charge(-_SUCCEEDED_BYTES)
+        return found
+
     def take(self, tag: int) -> FailureReport | None:
         """What was reported of the delivery, once."""
         return self._forget(tag) if tag in self._reports else None
@@ -134,6 +155,8 @@ class Reports:
     def clear(self) -> None:
         self._reports.clear()
         self._charge(-self._bytes)
+        self._owner.charge(-_SUCCEEDED_BYTES * len(self._succeeded))
+        self._succeeded.clear()
 
     def __len__(self) -> int:
         return len(self._reports)
