@@ -51,6 +51,15 @@ async def if_told(asked: Awaitable[T]) -> T | None:
         return None
 
 
+async def is_there(connection: homing.Connection, queue: str) -> bool:
+    """Whether there is a queue of that name, of which whoever asks may not know more."""
+    try:
+        await connection.call("queue", queue=queue)
+    except homing.CallError as error:
+        return error.code != "no-such-queue"
+    return True
+
+
 class Overview(NamedTuple):
     """``untold``: of what nothing may be known; ``looked_at_queues``: whether they were few enough for that."""
 

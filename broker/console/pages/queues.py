@@ -15,7 +15,7 @@ from ...words.attempts import SHOWN_ATTEMPTS, Attempts, answered, attempts_of, e
 from ...words.settings import origin_text, settings_in, value_text
 from ..asked import address, lines_in, queue_in, refused
 from ..problems import Problem
-from ..reads import if_told, listing
+from ..reads import if_told, is_there, listing
 from ..visits import Deed, Visit, goes_to
 from .connections import consumers_of
 
@@ -59,6 +59,7 @@ async def queue(visit: Visit) -> Response:
             raise refused(str(error)) from None
         values |= {
             "said": said,
+            "there": {each for each in said.dead_letter_queues if await is_there(visit.connection, each)},
             "expires_to": shown.settings.expiry_address,
             "attempts": _drawn(shown),
             "ending": ending(shown, said),

@@ -209,6 +209,7 @@ def test_what_waits_is_shown_with_its_time(ch: BlockingChannel, visitor: Visitor
     page = visitor.see("/waiting?queue=later")
     assert re.search(r"1 for a time; the first goes in (2 h|1 h 59 min)\b", page.text)
     assert page.links["KeyError: 'GBP'"].startswith("/faults/")
+    assert "dead: DLQ.later, made for the first" in visitor.see("/queue?queue=later").text
 
 
 def test_an_edit_shows_its_difference_and_leads_to_what_took_the_place(fail: Fail, ch: BlockingChannel, visitor: Visitor, api: Api) -> None:
