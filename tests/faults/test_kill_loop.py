@@ -15,6 +15,7 @@ import homing
 from homing.client import AckMode, ReconnectPolicy, SettleError
 from tests.faults.kill_loop.fanning import Fanning
 from tests.faults.kill_loop.loop import KillLoop, Options
+from tests.faults.kill_loop.stomping import Stomping
 from tests.process import Server
 
 ROUNDS = 6
@@ -68,6 +69,15 @@ def test_killed_while_messages_go_to_many_queues_each_is_in_all_or_in_none(tmp_p
     fanning.run(2)
     assert not fanning.violations, "\n".join(fanning.violations[:20])
     assert fanning.kills == 2
+
+
+@pytest.mark.timeout(120)
+def test_killed_under_a_stomp_client_receipts_hold_and_transactions_are_whole(tmp_path: Path) -> None:
+    stomping = Stomping(tmp_path, SEED)
+    stomping.run(2)
+    assert not stomping.violations, "\n".join(stomping.violations[:20])
+    assert stomping.kills == 2
+    assert stomping.confirmed
 
 
 @pytest.mark.parametrize("whole_session", [True, False])

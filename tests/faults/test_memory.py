@@ -13,14 +13,16 @@ from tests.faults.memory.campaign import MIB, purge, resident, statistics
 from tests.process import Server
 
 #: Those that need no more than a few seconds, one after the other on one broker.
-SHORT = {name: ATTACKS[name].clients for name in ("half-messages", "amqp-transactions", "native-frames", "properties")}
+SHORT = {
+    name: ATTACKS[name].clients for name in ("half-messages", "amqp-transactions", "stomp-transactions", "native-frames", "properties")
+}
 SHORT |= {"unacked-gets": partial(unacked_gets, size=16_000)}
 LIMIT = 64 * MIB
 
 
 @pytest.mark.timeout(180)
 def test_no_client_leads_past_the_memory_limit(tmp_path: Path) -> None:
-    server = Server(tmp_path, {"amqp": {"port": 0}, "broker": {"memory-limit": "64MiB"}}).start()
+    server = Server(tmp_path, {"amqp": {"port": 0}, "stomp": {"port": 0}, "broker": {"memory-limit": "64MiB"}}).start()
     try:
         with Raw(server.url) as watcher:
             for name, attack in SHORT.items():

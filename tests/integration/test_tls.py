@@ -1,9 +1,10 @@
-"""TLS, for both protocols and HTTP, as programs use it; certificates that do not hold, and peers that mean no good."""
+"""TLS, for all protocols and HTTP, as programs use it; certificates that do not hold, and peers that mean no good."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import shutil
 import signal
 import socket
@@ -12,9 +13,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
+import stomp
 from cryptography import x509
 
 import homing
@@ -36,7 +39,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("secured")
     good = shutil.copy(authority.issue("server"), directory / "server.pem")
-    listeners = {name: {"port": 0, "tls-port": 0} for name in ("native", "amqp", "http")}
+    listeners = {name: {"port": 0, "tls-port": 0} for name in ("native", "amqp", "stomp", "http")}
     with closing(Server(directory, {**listeners, "tls": {"certificate": "server.pem", "key": "server.pem"}})) as secured:
         yield secured.start()
         assert Path(good).exists()
@@ -89,6 +92,23 @@ def test_who_speaks_in_the_clear_is_told(server: Server, homing: HomingCommand) 
     other = homing("queues", url=f"homings://{server.ready['native']}")
     assert (other.returncode, "what answers there does not speak TLS" in other.stderr) == (3, True)
     wait_until("the log tells", lambda: "speaks the native protocol on a port for TLS" in server.log_path.read_text())
+
+
+def test_a_program_of_stomp_py_speaks_it(server: Server, authority: Authority) -> None:
+    host, port = "localhost", place(server, "stomp-tls")[1]
+    program, told = stomp.StompConnection12([(host, port)]), queue.Queue[str]()
+    program.set_ssl([(host, port)], ca_certs=str(authority.file))
+
+    class Listener(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py says nothing of its types
+        def on_message(self, frame: Any) -> None:
+            told.put(frame.body)
+
+    program.set_listener("", Listener())
+    program.connect(wait=True)
+    program.subscribe("/queue/secured", id="s")
+    program.send("/queue/secured", "x" * 100_000)
+    assert told.get(timeout=20) == "x" * 100_000
+    program.disconnect()
 
 
 async def refused(url: str, why: str) -> None:

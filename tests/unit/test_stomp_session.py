@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from homing.broker.core.memory import Kind
+from homing.broker.core.rights import Rights, read_grant
 from homing.broker.errors import Refused
 from homing.broker.protocols.stomp.codec import Frame, FrameReader, frame, read_head
 from homing.broker.protocols.stomp.options import StompOptions
@@ -438,6 +440,24 @@ def test_a_pattern_is_of_what_there_is_and_of_what_comes(world: World) -> None:
     peer.call("SUBSCRIBE", id="q", destination="/queue/orders.>")
     peer.session.lost()
     assert (listeners.queue_made, listeners.address_made) == ([], [])
+
+
+@pytest.mark.plain
+def test_a_pattern_is_of_so_many_and_of_what_its_user_may_consume(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("homing.broker.protocols.stomp.subscriptions._MOST_MATCHED", 3)
+    caplog.set_level("INFO", "homing")
+    world = World({})
+    sender = Peer(world).log_in()
+    for name in ("b.0", *(f"a.{number}" for number in range(4))):
+        sender.call("SEND", b"", destination=f"/queue/{name}")
+    rights = Rights([read_grant({"rights": ["consume"], "pattern": "a.#"})])
+    world.broker.access.users = SimpleNamespace(hashes={"ann": ""}, rights_of=lambda _: rights)
+    said = Peer(world).log_in(login="ann").call("SUBSCRIBE", id="s", destination="/queue/*.*")
+    assert sorted(told["destination"] for _, told, _ in said) == ["/queue/a.0", "/queue/a.1", "/queue/a.2"]
+    left_out = [each.message for each in caplog.records if each.message.startswith("pattern-left-out")]
+    assert [next(word for word in ("/queue/b.0", "/queue/a.3") if word in each) for each in left_out] == ["/queue/b.0", "/queue/a.3"]
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])

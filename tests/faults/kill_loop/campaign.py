@@ -22,6 +22,7 @@ from tests.faults.kill_loop.accounting import Account
 from tests.faults.kill_loop.checker import Kind
 from tests.faults.kill_loop.fanning import Fanning
 from tests.faults.kill_loop.loop import KillLoop, Options, Result
+from tests.faults.kill_loop.stomping import Stomping
 
 _MOST_SHOWN: Final = 40
 #: For so many brokers killed at random moments one is killed in the middle of a fan-out.
@@ -65,9 +66,12 @@ def main() -> int:
     fanning = Fanning(directory / "fanning", options.seed)
     fanning.run(max(1, options.rounds // _FANNING_PART))
     console.print(f"{fanning.kills} more were killed handing messages to {fanning.queues} queues, {fanning.within} of them halfway")
-    for text in fanning.violations[:_MOST_SHOWN]:
+    stomping = Stomping(directory / "stomping", options.seed)
+    stomping.run(max(1, options.rounds // _FANNING_PART))
+    console.print(f"{stomping.kills} more were killed under a STOMP client, to whom {len(stomping.confirmed)} receipts of messages came")
+    for text in [*fanning.violations, *stomping.violations][:_MOST_SHOWN]:
         console.print(f"  {text}", markup=False)
-    broken = len(result.violations) + len(fanning.violations)
+    broken = len(result.violations) + len(fanning.violations) + len(stomping.violations)
     if broken:
         console.print(f"[red]{broken} promises were broken[/]; see {directory}")
     elif arguments.keep is None:

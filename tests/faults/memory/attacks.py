@@ -19,9 +19,11 @@ from pika import frame, spec
 
 from homing.broker.core.message import REFERENCE_BYTES
 from homing.broker.protocols.native.codec import MESSAGE_OVERHEAD_BYTES, Frame, FrameDecoder, Op, encode
+from homing.broker.protocols.stomp.codec import frame as stomp_frame
 from tests.amqp_wire import Gone, Wire
 from tests.faults.hostile import Raw
 from tests.process import Server
+from tests.stomp_support import Link
 
 Sending = Iterator[bytes]
 _MIB: Final = 1 << 20
@@ -30,7 +32,7 @@ _MIB: Final = 1 << 20
 class Client:
     """A logged-in socket, what is still to be sent on it, and whether it reads what comes."""
 
-    def __init__(self, opened: Raw | Wire, sending: Sending, *, reads: bool = True) -> None:
+    def __init__(self, opened: Raw | Wire | Link, sending: Sending, *, reads: bool = True) -> None:
         self.opened = opened
         self.socket: socket.socket = opened.socket
         self.reads = reads
@@ -457,6 +459,37 @@ def unacked_gets(server: Server, limit: int, size: int = 100) -> list[Client]:
     return [Client(wire, iter(()))]
 
 
+def _in_transactions() -> Sending:
+    for number in itertools.count():
+        transaction = ("transaction", str(number % 1000))
+        begin = stomp_frame("BEGIN", [transaction]) if number < 1000 else b""
+        yield begin + stomp_frame("SEND", [("destination", "/queue/held"), transaction], b"x" * 4096) * 16
+
+
+def stomp_transactions(server: Server, limit: int) -> list[Client]:
+    """A thousand of each connection that never end, and are sent in."""
+    return [Client(Link(server), _in_transactions()) for _ in range(16)]
+
+
+def _subscribed(number: int) -> Sending:
+    for each in itertools.count():
+        yield stomp_frame("SUBSCRIBE", [("id", f"{each}{'x' * 1000}"), ("destination", f"/topic/held.{number}.{each}")])
+
+
+def stomp_subscriptions(server: Server, limit: int) -> list[Client]:
+    """Each connection makes as many as it may; ten thousand and more all together."""
+    return [Client(Link(server), _subscribed(number)) for number in range(12)]
+
+
+def stomp_never_read(server: Server, limit: int) -> list[Client]:
+    """Of a topic, by forty that do not read what others send."""
+    readers = [Link(server) for _ in range(40)]
+    for each in readers:
+        each.sure("SUBSCRIBE", id="s", destination="/topic/held", ack="client", prefetch_count="0")
+    send = stomp_frame("SEND", [("destination", "/topic/held")], b"x" * 4096) * 16
+    return [Client(each, iter(()), reads=False) for each in readers] + [Client(Link(server), itertools.repeat(send)) for _ in range(2)]
+
+
 ATTACKS: Final[dict[str, Attack]] = {
     "amqp-transactions": Attack(amqp_transactions),
     "unwritten-properties": Attack(unwritten, hangs=True),
@@ -477,6 +510,9 @@ ATTACKS: Final[dict[str, Attack]] = {
     "slow-queues": Attack(many_queues, 40.0),
     "bindings": Attack(bindings, declared=("bound",)),
     "half-messages": Attack(half_messages),
+    "stomp-transactions": Attack(stomp_transactions),
+    "stomp-subscriptions": Attack(stomp_subscriptions),
+    "stomp-never-read": Attack(stomp_never_read),
     "unacked": Attack(unacked),
     "unacked-gets": Attack(unacked_gets),
 }

@@ -105,7 +105,13 @@ def built_shim(directory: Path) -> str:
 def attacked(attack: Attack, limit: int, seconds: float, directory: Path, drain_s: float = DRAIN_S) -> Seen:
     """One attack on one broker."""
     directory.mkdir(parents=True, exist_ok=True)
-    config = {"native": {"port": 0}, "amqp": {"port": 0}, "broker": {"memory-limit": f"{limit // MIB}MiB"}, **(attack.config or {})}
+    config = {
+        "native": {"port": 0},
+        "amqp": {"port": 0},
+        "stomp": {"port": 0},
+        "broker": {"memory-limit": f"{limit // MIB}MiB"},
+        **(attack.config or {}),
+    }
     server = Hanging(directory, config, built_shim(directory)) if attack.hangs else Server(directory, config)
     server.start()
     try:
