@@ -108,7 +108,7 @@ def analyze(
     dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
     wanted, window = Wanted.of(only, fail_if, since), Window.parse(since, until)
     steps = _Steps(progress, len(wanted.tables) or len(TABLES))
-    small = is_small(dumps, on_damage == "skip") and store is None
+    small = is_small(dumps, on_damage == "skip", None if store is None else str(store))
     steps.done("checked the export")
     Thread(target=_import_early, args=(wanted.tables,), daemon=True).start()
     with _collected_seldom(), spark_session(master, ui=ui, small=small, memory=memory, whole=not only) as spark:

@@ -59,7 +59,7 @@ def simulate(
     policies = load_policies(policy)
     dumps = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump]
     with ExitStack() as stack:
-        small = is_small(dumps, on_damage == "skip") and store is None
+        small = is_small(dumps, on_damage == "skip", None if store is None else str(store))
         spark = stack.enter_context(spark_session(master, small=small, memory=memory))
         with suited_to(spark, small=small):
             export = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store)).open()

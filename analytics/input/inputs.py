@@ -48,14 +48,17 @@ class Found:
     bytes: int = 0
 
 
-def is_small(dumps: Sequence[str], skip: bool) -> bool:
-    """Whether these are exports on this machine's disk, of less than SMALL_ROWS together, so that Spark can be started for little.
+def is_small(dumps: Sequence[str], skip: bool, store: str | None = None) -> bool:
+    """Whether these are exports on this machine's disk, of less than SMALL_ROWS together with the ``store``'s, so that Spark can be started
+    for little.
 
     Also reports at once what is wrong with them, unless it is to ``skip`` that.
     """
-    if skip or not all(map(here, dumps)):
+    from .store import rows_here
+
+    if skip or not all(map(here, [*dumps, *([] if store is None else [store])])):
         return False
-    files, rows = Files(), 0
+    files, rows = Files(), 0 if store is None else rows_here(store)
     places = [place for dump in dumps for place in _places(files, dump.rstrip("/"), DEPTH)]
     for path, has_manifest in places:
         try:
@@ -303,6 +306,19 @@ def _in_memory(members: list[Found], table: str, names: list[str]) -> Any:
             parts.append(part.append_column("exported_at_us", pa.array([each.manifest.exported_at_us] * part.num_rows, pa.int64())))
     # In one piece: at one without rows Spark stops.
     return pa.concat_tables(parts).combine_chunks()
+
+
+def in_memory(spark: SparkSession, files: Sequence[str], columns: Sequence[tuple[str, str]]) -> DataFrame:
+    """Of few rows, on this machine's disk, files that Spark wrote; a column that one does not have is null."""
+    import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    shape = to_arrow_schema(schema.struct_of(columns), timezone="UTC")
+    try:
+        table = pq.read_table(list(files), schema=shape, partitioning=None)
+    except (OSError, ValueError) as error:
+        raise damaged(files[0], error) from error
+    return frame_of(spark, table.combine_chunks())
 
 
 def _tail(path: str) -> str:

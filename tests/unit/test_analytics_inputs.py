@@ -41,6 +41,19 @@ def test_a_whole_export(dump: Path) -> None:
     assert is_small([str(dump)], skip=False)
 
 
+@pytest.mark.parametrize(
+    ("kept", "small"),
+    [({}, True), ({"rows": {"attempts": {"none": 10}}}, True), ({"rows": {"attempts": {"none": 10**6}}}, False), (None, False)],
+)
+def test_with_a_store_what_it_holds_counts(dump: Path, tmp_path: Path, kept: dict[str, Any] | None, small: bool) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    if kept != {}:  # else a new one
+        (store / "_homing_store-000002.json").write_text(json.dumps(kept or {"format": "homing-store"}))
+        (store / "_homing_store-000001.json").write_text(json.dumps({"rows": {}}))
+    assert is_small([str(dump)], False, str(store)) is small
+
+
 def test_no_directory(tmp_path: Path) -> None:
     assert refused(tmp_path / "missing") == "no-export"
 
