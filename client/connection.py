@@ -34,6 +34,8 @@ from .wire import NATIVE_PORT, Frame, Wire
 #: Entries asked for at a time; the broker may give fewer.
 LISTING_PAGE: Final = 250
 _REDRIVE_LOOK_S: Final = 0.1
+#: Where one of several hosts may be there again at any moment, it is not waited longer between two rounds.
+_AMONG_HOSTS_MS: Final = 500.0
 
 log = logging.getLogger("homing.client")
 
@@ -126,6 +128,8 @@ class Connection(Operations):
     ) -> None:
         self.url = parse_url(url)
         self._parts = Parts() if tracing is None else tracing.parts(*self.url.hosts[0])
+        #: Which of the hosts is tried next: behind the one that was tried last, which may be gone.
+        self._next_host = 0
         self._layers = (layer, self.url.options)
         self.options = connection_options(self._layers)
         self._user = self.url.user if self.url.user is not None else user
@@ -272,7 +276,9 @@ class Connection(Operations):
     async def _dial(self) -> None:
         """One attempt at each host in turn, until one lets us in or says no; raises ConnectError."""
         errors: list[ConnectError] = []
-        for host, port in self.url.hosts:
+        for _ in self.url.hosts:
+            host, port = self.url.hosts[self._next_host]
+            self._next_host = (self._next_host + 1) % len(self.url.hosts)
             try:
                 return await self._dial_one(host, port)
             except ConnectError as error:
@@ -388,7 +394,8 @@ class Connection(Operations):
             self._welcome.set_result(options)
 
     def _on_error(self, code: str, message: str, fix: str) -> None:
-        self._passing = code in PASSING_ERRORS
+        # An id that nobody else has was taken over by an older attempt of this connection, which came late.
+        self._passing = code in PASSING_ERRORS or (code == "taken-over" and self.options.client_id is None)
         wire = self._dialling or self._link.wire
         if wire is not None:
             wire.abort(ConnectionLost(code, message, fix))
@@ -415,6 +422,8 @@ class Connection(Operations):
         while True:
             self._attempts += 1
             delay_ms = self._reconnect.delay_ms(self._attempts, self._rng)
+            if len(self.url.hosts) > 1:
+                delay_ms = min(delay_ms, _AMONG_HOSTS_MS)
             if self._reconnect.gives_up(self._attempts, (self.loop.time() - self._outage_at) * 1000 + delay_ms):
                 break
             await asyncio.sleep(delay_ms / 1000)

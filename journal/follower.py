@@ -40,6 +40,11 @@ class Follower:
         begin = partial(_begin, broker_id=broker_id)
         return cls(await open_directory(directory, options, now_ms(), begin, replicated=True), now_ms)
 
+    @property
+    def durable(self) -> int:
+        """The number of the last entry that is on disk for sure."""
+        return Position.number_of(self._writer_thread.durable)
+
     async def apply(self, entries: list[bytes]) -> None:
         """See replication.leadership.Copy."""
         for packed in entries:

@@ -26,7 +26,7 @@ from .read.ahead import ReadAhead
 from .read.pages import Page, Wanted, read_alone
 from .read.recovery import recover
 from .read.turns import Read, Turns
-from .replication.entry import pack_batch
+from .replication.entry import Position, pack_batch
 from .replication.leader import Leader
 from .store.bulk_statements import release_memory
 from .store.commits import commit_clean_stop
@@ -124,6 +124,11 @@ class Journal:
             await journal._lead(leader)
         journal._take(opened.standing)
         return journal, opened.found
+
+    @property
+    def durable(self) -> int:
+        """The number of the log's last entry that is on disk for sure."""
+        return Position.number_of(self._writer_thread.durable)
 
     @property
     def statistics(self) -> Statistics:

@@ -47,6 +47,11 @@ class Postgres:
     def url(self) -> str:
         return f"postgresql://homing@127.0.0.1:{self.port}/postgres"
 
+    async def database(self, name: str) -> str:
+        """A new one; returns its URL."""
+        await self.sql(f"CREATE DATABASE {name}")
+        return self.url.replace("/postgres", f"/{name}")
+
     def start(self) -> Postgres:
         said = (*_QUICK, f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=")
         command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), *(f"--{each}" for each in said)]

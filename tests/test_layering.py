@@ -152,7 +152,7 @@ ALLOWED: dict[str, set[str]] = {
         ),
         *_CONTRACT,
         *("journal", "journal/backup", "journal/errors", "journal/export", "journal/migrations", "journal/options", "journal/read"),
-        "journal/store",
+        *("journal/replication", "journal/store"),
     },
     # What management writes and its readers read.
     "broker/answers": set(),
@@ -164,7 +164,7 @@ ALLOWED: dict[str, set[str]] = {
         *("analytics", "broker", "broker/answers", "broker/auth", "broker/config", "broker/console", "broker/core"),
         *("broker/from_activemq", "broker/process"),
         *("broker/properties", "broker/tls", "broker/words", "client", "homing"),
-        *("journal/backup", "journal/export", "journal/json_text", "journal/read"),
+        *("journal/backup", "journal/export", "journal/json_text", "journal/read", "journal/replication"),
     },
     "broker": set(),
     "broker/__main__": {"broker/cli"},

@@ -9,6 +9,8 @@ EXAMPLES: Final = {
     "serve": ["homing serve", "homing serve /etc/homing/broker.yaml --json"],
     "reload": ["homing reload"],
     "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
+    "cluster init": ["homing cluster init", "homing cluster init --print | psql --username postgres homing"],
+    "cluster status": ["homing cluster status", "homing cluster status --config /etc/homing/broker.yaml --json | jq .leader"],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
     "console": [
         "homing console",

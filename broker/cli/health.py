@@ -41,7 +41,7 @@ def health(url: AnyUrl = DEFAULT_HTTP, as_json: Json = False) -> None:
         stdout.print(f"{said['state']}, degraded: {', '.join(said['degraded'])}" if said["degraded"] else said["state"])
         for each in said["producers_wait"] or ():
             stdout.print(f"  {waiting(each)}")
-    if said["state"] != "ready":
+    if said["state"] not in ("ready", "standby"):
         raise typer.Exit(ExitCode.FAILED)
 
 

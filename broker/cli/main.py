@@ -19,6 +19,7 @@ from typer.main import get_command
 
 from . import address_settings as cli_address_settings
 from . import analyze as cli_analyze
+from . import cluster as cli_cluster
 from . import connections as cli_connections
 from . import console as cli_console
 from . import dead as cli_dead
@@ -50,7 +51,7 @@ from .output import CommandError, ExitCode, Json, as_command_error, print_json, 
 
 EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · "
-    "7 a limit of --fail-if does not hold · 70 I/O error"
+    "7 a limit of --fail-if does not hold · 70 I/O error · 71 files gone · 72 another node leads · 73 log lost"
 )
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -141,6 +142,7 @@ app.add_typer(cli_virtual_hosts.app, name="vhost", rich_help_panel=BROKER)
 app.add_typer(cli_address_settings.app, name="settings", rich_help_panel=BROKER)
 app.add_typer(cli_settings.config_app, name="config", rich_help_panel=BROKER)
 app.add_typer(cli_users.app, name="user", rich_help_panel=BROKER)
+app.add_typer(cli_cluster.app, name="cluster", rich_help_panel=BROKER)
 app.add_typer(cli_tls.app, name="tls", rich_help_panel=BROKER)
 app.add_typer(cli_journal.app, name="journal", rich_help_panel=OFFLINE)
 app.command(rich_help_panel=OFFLINE)(cli_analyze.analyze)

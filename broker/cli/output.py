@@ -91,6 +91,8 @@ class ExitCode(IntEnum):
     LIMIT = 7
     IO_ERROR = 70
     JOURNAL_GONE = 71
+    FENCED = 72
+    LOG_LOST = 73
 
 
 #: Error codes of the client, the broker, the journal and the configuration that have an exit code of their own.
@@ -133,6 +135,8 @@ _EXIT_CODE_OF: Final = {
     "journal-damaged": ExitCode.JOURNAL,
     "journal-foreign": ExitCode.JOURNAL,
     "journal-io": ExitCode.IO_ERROR,
+    "journal-fenced": ExitCode.FENCED,
+    "journal-log-lost": ExitCode.LOG_LOST,
 }
 
 

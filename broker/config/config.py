@@ -129,7 +129,12 @@ class Config(Section):
     def _beside(self, name: str | None) -> Path | None:
         if name is None:
             return None
-        return (self._source_path.parent if self._source_path is not None else Path.cwd()) / name
+        return self.directory / name
+
+    @property
+    def directory(self) -> Path:
+        """What names of files in it are relative to."""
+        return self._source_path.parent if self._source_path is not None else Path.cwd()
 
     def with_data(self, directory: Path) -> Config:
         """A copy whose journal is in another place than the file says."""

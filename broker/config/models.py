@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
+from socket import gethostname
 from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, field_validator, model_validator
 
@@ -199,8 +201,52 @@ class BrokerSection(Section):
     stop_timeout_ms: Duration = Field(default=20_000, le=3_600_000)
 
 
+def cell_name(name: str) -> str:
+    """A part of the names of tables."""
+    if re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) is None:
+        raise ValueError("expected up to 40 small letters, digits and underscores, a letter first")
+    return name
+
+
+def without_password(url: str) -> str:
+    """It is shown."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise ValueError("expected a URL such as postgresql://homing@db1,db2/homing")
+    if ":" in parts.netloc.rpartition("@")[0] or "password=" in parts.query:
+        raise ValueError("a password is not to stand in the URL, which is shown\nput it into a file of its own: password-file")
+    return url
+
+
+File = Annotated[str | None, Field(min_length=1, max_length=4096)]
+
+
+class ReplicationSection(Section):
+    """Files are relative to the configuration file."""
+
+    #: Of the database that keeps the log.
+    url: Annotated[str, AfterValidator(without_password)]
+    password_file: File = None
+    #: In PEM; without any of them the URL says how TLS is used (sslmode).
+    ca: File = None
+    certificate: File = None
+    key: File = None
+    #: All nodes of one broker name the same; several may share a database.
+    cell: Annotated[str, AfterValidator(cell_name)] = "main"
+    #: This node's name within its cell.
+    node: str = Field(default_factory=gethostname, pattern=r"^[^\s/]{1,128}$")
+    #: Where other nodes reach its listeners, by protocol, where they say something else: ``{native-tls: a.example:7173}``.
+    advertise: dict[str, str] = Field(default_factory=dict)
+    #: A leader of whom nothing was seen for so long is taken for gone.
+    fail_over_after_ms: Duration = Field(default=3_000, ge=2_000)
+    #: What so many nodes have on disk may leave the log.
+    copies: int = Field(default=2, ge=1, le=16)
+    #: The disk below the database is replicated, so that its commits need not be.
+    storage_is_replicated: bool = False
+
+
 class JournalSection(Section):
-    """The fields are those of journal.JournalOptions."""
+    """The fields are those of journal.JournalOptions, and whether other machines have it, too."""
 
     disk_reserve_bytes: Size = Field(default=64 << 20, alias="disk-reserve")
     wal_limit_bytes: Size = Field(default=1 << 30, alias="wal-limit", ge=1 << 20)
@@ -219,6 +265,8 @@ class JournalSection(Section):
     report_directory: str = Field(default="reports", min_length=1, max_length=4096)
     keep_before_migration: bool = True
     on_damage: Literal["refuse", "quarantine"] = "refuse"
+    #: None: the journal is on this machine alone.
+    replication: ReplicationSection | None = None
 
 
 class ShareSection(Section):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ..answers.parts import Waiting
 from ..management.statistics import WHOLE
 
-State = Literal["recovering", "ready", "stopping", "failed"]
+State = Literal["recovering", "standby", "ready", "log-away", "stopping", "failed"]
 
 
 class Health:
@@ -16,17 +16,23 @@ class Health:
 
     def __init__(self) -> None:
         self.state: State = "recovering"
+        #: Of a node: who leads, and how many entries it is behind; None: there is no cluster.
+        self.cluster: dict[str, Any] | None = None
+        self.log_away = False
         self.disk_degraded: Callable[[], bool] = lambda: False
         #: See management.statistics.waiting.
         self.producers_wait: Callable[[], list[Waiting]] = list
 
     @property
     def ready(self) -> bool:
-        return self.state == "ready"
+        """Clients may come: a standby passes them on to whoever leads."""
+        return self.state in ("ready", "standby") and not self.log_away
 
     def describe(self) -> dict[str, Any]:
         degraded = ["disk"] if self.ready and self.disk_degraded() else []
         waits = self.producers_wait() if self.ready else []
         # Whoever asks has not logged in, and is told no names of queues and users.
         told = [{**each, "why": each["why"] if each["limit"] in WHOLE else None} for each in waits]
-        return {"state": self.state, "degraded": degraded, "producers_wait": told}
+        state = "log-away" if self.log_away and self.state in ("recovering", "standby", "ready") else self.state
+        said = {"state": state, "degraded": degraded, "producers_wait": told}
+        return said if self.cluster is None else {**said, "cluster": self.cluster}

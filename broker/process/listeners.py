@@ -49,6 +49,9 @@ _MOST_UNSENT: Final = 64 << 20
 #: What OpenSSL and the buffers of a connection take, once its handshake is done (docs/performance.md).
 _TLS_BYTES: Final = 17 * 1024
 
+#: What a node of a cluster agrees to instead of a longer heartbeat.
+_BEAT_OF_A_NODE_MS: Final = 1_000
+
 MakeProtocol = Callable[[], asyncio.Protocol]
 
 
@@ -73,6 +76,8 @@ class Listeners:
         self.gathering = Gathering(broker.memory, self._loop.time)
         self._turns = turns
         limits = config.limits
+        #: Clients are to notice soon when this node is gone: others can take its place.
+        self._of_several = config.journal.replication is not None
         self._admission = Admission(
             AdmissionLimits(limits.max_connections, limits.max_connections_per_peer, limits.max_handshakes, limits.max_handshakes_per_peer),
             resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -95,13 +100,14 @@ class Listeners:
             found |= await listen("stomp", config.stomp, self._stomp(config.stomp), self._certificate, charge, config.names("stomp"))
         return found
 
-    def _transport_context(self) -> TransportContext:
+    def _transport_context(self, beats: int = 1) -> TransportContext:
+        """``beats``: so many times more often than configured a client hears of the broker, whose own patience stays."""
         limits = self._config.limits
         transport_limits = TransportLimits(
             limits.max_frame_bytes,
             limits.max_bytes_before_login,
             limits.login_timeout_ms,
-            limits.heartbeat_tolerance,
+            limits.heartbeat_tolerance * beats,
             limits.write_timeout_ms,
             limits.max_unread_bytes,
             max(_MOST_UNSENT, 2 * limits.max_message_bytes),
@@ -109,11 +115,13 @@ class Listeners:
         return TransportContext(transport_limits, self.transports, self._admission, self.gathering, self._turns)
 
     def _native(self, broker_id: str) -> MakeProtocol:
-        limits, context = self._config.limits, self._transport_context()
+        limits = self._config.limits
+        beats = max(1, limits.heartbeat_ms // _BEAT_OF_A_NODE_MS) if self._of_several else 1
+        context = self._transport_context(beats)
         options = NativeOptions(
             broker_id,
             f"homing {__version__}",
-            limits.heartbeat_ms,
+            limits.heartbeat_ms // beats,
             limits.max_frame_bytes,
             limits.max_properties_bytes,
             limits.max_nesting,
@@ -259,14 +267,14 @@ async def _listen_to_both(
     charge: Callable[[int], object],
 ) -> None:
     if section.port is not None:
-        found[name] = await _listen(name, "port", section.host, section.port, make)
+        found[name] = await listen_at(name, "port", section.host, section.port, make)
         if name != "http" and not is_loopback(section.host):
             log.warning(
                 "insecure: %s listens on %s without TLS: passwords and messages cross the network in the clear", name, place(found[name])
             )
     if certificate is not None and section.tls_port is not None:
         secured = partial(_Secured, make, certificate, charge)
-        found[f"{name}-tls"] = await _listen(name, "tls-port", section.tls_host, section.tls_port, secured)
+        found[f"{name}-tls"] = await listen_at(name, "tls-port", section.tls_host, section.tls_port, secured)
 
 
 class _Secured(TlsTransport):
@@ -293,7 +301,8 @@ class _Secured(TlsTransport):
         return answer(theirs, "tls")
 
 
-async def _listen(name: str, setting: str, host: str, port: int, make: MakeProtocol) -> asyncio.Server:
+async def listen_at(name: str, setting: str, host: str, port: int, make: MakeProtocol) -> asyncio.Server:
+    """``setting``: of section ``name``, that says the port. Raises Refused."""
     try:
         return await asyncio.get_running_loop().create_server(make, host, port, backlog=1024)
     except OSError as error:

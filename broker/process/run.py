@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from homing.journal.errors import JournalError
@@ -33,10 +34,12 @@ from .keeping import Kept
 from .listeners import listen, place
 from .old_deaths import are_left
 from .server import Server, journal_options
+from .service_manager import ServiceManager
 from .shutdown import close_in_time, until_stopped
 
 if TYPE_CHECKING:
     from ..http.listener import HttpListener
+    from .cluster import Cluster
 
 log = logging.getLogger("homing")
 
@@ -82,12 +85,47 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, stop, signal.Signals(number).name)
     log.info("starting: Homing %s, commit %s, configuration %s", BUILD.version, commit()[:12], config.source_path or "of the defaults")
-    began_s = time.monotonic()
-    journal, recovered = await Journal.open(config.data_directory, journal_options(config), BrokerClock().now_ms())
+    lead = partial(_lead, config, json_ready, log_writer, certificate, health, http, listening_for_http, stop)
+    if config.journal.replication is None:
+        return await lead()
+    # Its driver is an extra.
+    from .cluster import Cluster
+
+    manager = ServiceManager()
+    cluster = Cluster(config, config.journal.replication, health)
+    try:
+        manager.feed_watchdog(loop)
+        said = partial(_stand_by, config, json_ready, {name: place(each) for name, each in listening_for_http.items()}, manager)
+        await cluster.follow(journal_options(config), stop, said)
+        return 0 if cluster.leader is None else await lead(manager, cluster)
+    finally:
+        await cluster.close()
+        manager.close()
+
+
+async def _lead(
+    config: Config,
+    json_ready: bool,
+    log_writer: LogWriter,
+    certificate: Certificate | None,
+    health: Health,
+    http: HttpListener | None,
+    listening_for_http: dict[str, asyncio.Server],
+    stop: asyncio.Event,
+    manager: ServiceManager | None = None,
+    cluster: Cluster | None = None,
+) -> int:
+    """``manager``: is fed already; ``cluster``: of which this node leads."""
+    loop, began_s = asyncio.get_running_loop(), time.monotonic()
+    leader = None if cluster is None else cluster.leader
+    journal, recovered = await Journal.open(config.data_directory, journal_options(config), BrokerClock().now_ms(), leader)
+    if cluster is not None:
+        cluster.attend(journal)
     clock = BrokerClock(recovered.clock_ms)
     if clock.behind_ms:
         log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
-    server = Server(config, journal, clock, log_writer, certificate)
+    server = Server(config, journal, clock, log_writer, certificate, manager=manager)
+    server.held = None if leader is None else leader.in_doubt
     console = ConsoleChild(config.console, config.tls)
     try:
         listening = await server.start(recovered)
@@ -106,7 +144,8 @@ async def _serve(
         health.producers_wait = lambda: waiting(server.broker.figures())
         health.state = "ready"
         server.manager.ready(_ready_line(config, places, server.kept, False))
-        server.manager.feed_watchdog(loop)
+        if manager is None:
+            server.manager.feed_watchdog(loop)
         server.sweep.start()
         # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
         preload.load(config)
@@ -124,6 +163,12 @@ async def _serve(
     if exit_code == 0:
         log.info("stopped: in order, after %s", format_duration_ms(round(time.monotonic() - began_s) * 1000))
     return exit_code
+
+
+def _stand_by(config: Config, as_json: bool, for_http: dict[str, str], manager: ServiceManager, places: dict[str, str]) -> None:
+    log.info("standby: another node leads; connections are passed on to it")
+    print(_ready_line(config, {**places, **for_http}, None, as_json), flush=True)
+    manager.ready(_ready_line(config, {**places, **for_http}, None, False))
 
 
 def _stop(stop: asyncio.Event, why: str) -> None:
@@ -146,13 +191,16 @@ def _log_start(server: Server, config: Config, clean_stop: bool, took_s: float) 
     )
 
 
-def _ready_line(config: Config, places: dict[str, str], kept: Kept, as_json: bool) -> str:
+def _ready_line(config: Config, places: dict[str, str], kept: Kept | None, as_json: bool) -> str:
+    """``kept``: at the last stop; None: of a standby."""
     if as_json:
         said = {"ready": True, **places, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__}
+        if kept is None:
+            return json.dumps({**said, "standby": True})
         return json.dumps({**said, "at_last_stop": kept._asdict()} if kept.any else said)
     shown = " ".join(f"{name}={place}" for name, place in places.items())
-    over = f" at the last stop: {kept.said()}" if kept.any else ""
-    return f"homing ready {shown} data={config.data_directory} pid={os.getpid()}{over}"
+    over = f" at the last stop: {kept.said()}" if kept is not None and kept.any else ""
+    return f"homing {'standby' if kept is None else 'ready'} {shown} data={config.data_directory} pid={os.getpid()}{over}"
 
 
 def run_server(config: Config, *, json_ready: bool = False) -> int:

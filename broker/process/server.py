@@ -66,6 +66,8 @@ _CACHE_SHARE: Final = 16
 _LEAST_CACHE_BYTES: Final = 2 << 20
 #: The part of it that what all AMQP connections remember together takes at most.
 _SHARE_OF_SHARED_CACHE: Final = 64
+#: How soon it is looked again where nothing is handed out.
+_HELD_S: Final = 0.05
 _EXPORT_CHILD: Final = "homing.broker.process.export_child"
 #: A page of an answer, where frames are not smaller.
 _ANSWER_BYTES: Final = 512 * 1024
@@ -83,15 +85,18 @@ class Server:
         log_writer: LogWriter | None,
         certificate: Certificate | None = None,
         rng: Random | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         """``log_writer``: what a reload gives the log's settings to; None where the log is somebody else's."""
         self.config = config
-        self.manager = ServiceManager()
+        self.manager = manager or ServiceManager()
         self._log_writer = log_writer
         self._journal = journal
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._turn_scheduled = False
+        #: While it says so nothing is handed out.
+        self.held: Callable[[], bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = 0
         #: When the timer is to ring, and how late it was, in seconds.
@@ -141,6 +146,10 @@ class Server:
         self._turn_scheduled = False
         broker = self.broker
         try:
+            if self.held is not None and self.held():
+                self._tick()
+                self._loop.call_later(_HELD_S, self._wake)
+                return
             next_ms = broker.drain()
             if not next_ms:
                 self._tick()
@@ -412,7 +421,7 @@ class Server:
 
 def journal_options(config: Config) -> JournalOptions:
     """A small memory-limit is for clients, not for pages of the file."""
-    options = JournalOptions(**config.journal.model_dump())
+    options = JournalOptions(**config.journal.model_dump(exclude={"replication"}))
     return replace(options, cache_bytes=min(options.cache_bytes, max(_LEAST_CACHE_BYTES, config.broker.memory_limit_bytes // _CACHE_SHARE)))
 
 

@@ -52,7 +52,7 @@ def call(config: Config, verb: str, **arguments: Any) -> Any:
 
 
 async def _call(config: Config, verb: str, arguments: Properties) -> Any:
-    options = JournalOptions(**config.journal.model_dump())
+    options = JournalOptions(**config.journal.model_dump(exclude={"replication"}))
     clock = BrokerClock()
     journal, recovered = await Journal.open(config.data_directory, options, clock.now_ms())
     try:

@@ -112,6 +112,8 @@ class Written:
     commits: int = 0
     began_s: float = 0.0
     sync_ms: float = 0.0
+    #: All up to it is on disk.
+    synced: bool = False
 
     def add(self, other: Written) -> None:
         """What another batch did in the same commit."""

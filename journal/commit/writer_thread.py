@@ -130,6 +130,8 @@ class WriterThread:
         self.vacuum = Vacuum()
         #: What the end of a commit takes, by the last ones.
         self.sync_ms = 0.0
+        #: Where the log stands with what is on disk, packed: see WriteBatch.applied.
+        self.durable: bytes | None = None
         #: Since the last sync, and when that was.
         self._unsynced_bytes = 0
         self._last_sync_s = 0.0
@@ -227,10 +229,13 @@ class WriterThread:
         took_ms = (time.perf_counter() - began_s) * 1000
         self._synced_ms = max(took_ms, 0.9 * self._synced_ms)
         written.sync_ms += took_ms
+        written.synced = True
         self.last_commit.advance(written.commits, reserve_up_to)
 
     def note(self, batch: WriteBatch, written: Written, step: bool = False) -> bool:
         """The batch is on disk. Returns whether it is to be looked how things stand (``standing``)."""
+        if written.synced:
+            self.durable = batch.applied
         if batch.queues:
             self.sweep.deleted([queue.queue_id for queue in batch.queues.values() if queue.deleted_at_ms is not None])
         self._count(batch, written, (time.perf_counter() - written.began_s) * 1000)

@@ -57,6 +57,11 @@ class Position(NamedTuple):
         return _HEAD.pack(_FORMAT, VERSION, self.epoch, self.number, self.hash)
 
     @classmethod
+    def number_of(cls, packed: bytes | None) -> int:
+        """Of a position, packed; 0 where there is none."""
+        return 0 if packed is None else cls.unpack(packed).number
+
+    @classmethod
     def unpack(cls, content: bytes) -> Position:
         """Raises BadEntry."""
         number, epoch, found, rest = _unpack_head(content)

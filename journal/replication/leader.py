@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -15,6 +16,7 @@ from .log import LogAway, ReplicatedLog, Standing, fenced, log_lost
 BEAT_S: Final = 1.0
 #: Between two questions of whoever was not answered.
 AGAIN_S: Final = 0.2
+_IN_DOUBT_S: Final = 2.0
 
 Pause = Callable[[float], Awaitable[object]]
 
@@ -30,6 +32,7 @@ class Leader:
         self._log = log
         self._pause = pause
         self._one = asyncio.Lock()
+        self._heard_s = time.monotonic()
         self._beating: asyncio.Task[None] | None = None
 
     async def append(self, batch: bytes) -> Position:
@@ -42,7 +45,7 @@ class Leader:
                 entry, at = after(self.at, self.epoch, batch)
                 try:
                     if await self._log.append(self.at, at, entry):
-                        self.at = at
+                        self.at, self._heard_s = at, time.monotonic()
                         return at
                 except LogAway:
                     await self._pause(AGAIN_S)
@@ -59,6 +62,11 @@ class Leader:
         if seen.epoch < self.epoch or not seen.ends_at(self.at):
             raise log_lost(seen, self.at)
         return False
+
+    def in_doubt(self) -> bool:
+        """Whether somebody else may lead by now, as no entry was taken for so long: who hands out meanwhile may do so beside another. It
+        only keeps that seldom; what is confirmed never depends on it."""
+        return time.monotonic() > self._heard_s + _IN_DOUBT_S
 
     def beat(self) -> None:
         """From here on something is appended each second."""

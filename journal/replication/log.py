@@ -53,7 +53,7 @@ class ReplicatedLog(Protocol):
 def fenced(seen: Standing) -> JournalError:
     return JournalError(
         "journal-fenced",
-        f"Another node leads: {seen.leader or 'somebody'}, in epoch {seen.epoch}.",
+        f"Another node leads: {seen.leader.partition(' ')[0] or 'somebody'}, in epoch {seen.epoch}.",
         "Nobody was answered for what is uncertain; started again, this node follows the other.",
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -163,9 +164,14 @@ def _context(access: Access) -> ssl.SSLContext | None:
 
 
 class PostgresLog:
-    """See log.ReplicatedLog. Used on one loop. ``on_away`` is called with why it did not answer, and with "" when it does again."""
+    """See log.ReplicatedLog. Used on one loop. ``on_away`` is called with why it did not answer, and with "" when it does again.
+
+    Raises JournalError ``log-no-driver``.
+    """
 
     def __init__(self, access: Access, member: Member, on_away: Callable[[str], None] = lambda why: None) -> None:
+        if find_spec("asyncpg") is None:
+            raise JournalError("log-no-driver", "A replicated log needs asyncpg, which is not installed.", "pip install 'homing[cluster]'")
         self._cell = access.cell
         self._member = member
         self._on_away = on_away
@@ -192,13 +198,17 @@ class PostgresLog:
         try:
             rows = await line.ask(sql, *arguments)
         except LogAway as away:
+            import asyncpg
+
+            if isinstance(away.__cause__, asyncpg.UndefinedTableError):
+                raise no_cell(self._cell) from away
             self._say(str(away))
             raise
         self._say("")
         return rows
 
     def _say(self, away: str) -> None:
-        if away != self._away:
+        if bool(away) != bool(self._away):
             self._away = away
             self._on_away(away)
 
@@ -247,7 +257,7 @@ class PostgresLog:
             "INSERT INTO homing_member VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) ON CONFLICT (cell, node) DO UPDATE SET"
             " process = excluded.process, addresses = excluded.addresses, reads = excluded.reads, applied = excluded.applied,"
             " durable = excluded.durable, seen = excluded.seen WHERE homing_member.process = excluded.process"
-            " OR homing_member.seen < clock_timestamp() - interval '5 seconds' RETURNING 1"
+            " OR homing_member.process = '' OR homing_member.seen < clock_timestamp() - interval '5 seconds' RETURNING 1"
         )
         member = self._member
         values = (self._cell, member.node, member.process, member.addresses, VERSION, applied, durable)
@@ -260,7 +270,7 @@ class PostgresLog:
 
     async def leave(self) -> None:
         """Another process may take the name at once."""
-        sql = "UPDATE homing_member SET seen = 'epoch' WHERE cell = $1 AND node = $2 AND process = $3"
+        sql = "UPDATE homing_member SET process = '' WHERE cell = $1 AND node = $2 AND process = $3"
         await self._ask(self._looking, sql, self._cell, self._member.node, self._member.process)
 
     async def address(self, node: str) -> str:
@@ -276,8 +286,6 @@ class PostgresLog:
         try:
             rows = await self._ask(self._looking, "SELECT format, broker_id FROM homing_cell WHERE cell = $1", self._cell)
         except LogAway as away:
-            if isinstance(away.__cause__, asyncpg.UndefinedTableError):
-                raise no_cell(self._cell) from away
             if isinstance(away.__cause__, asyncpg.InsufficientPrivilegeError | asyncpg.InvalidAuthorizationSpecificationError):
                 raise _forbidden(away) from away
             raise

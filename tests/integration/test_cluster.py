@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +20,10 @@ from homing.journal.replication.entry import Entry, Position, after, beginning
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from tests.faults.kill_loop.failing_over import FAULTS, FailOvers
+from tests.faults.kill_loop.loop import Options
 from tests.postgresql import Postgres
+from tests.process import ROOT, free_port
 
 #: Commits wait for a standby that is not there; and do not.
 _NO_STANDBY = ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
@@ -156,3 +165,42 @@ async def test_tables_take_turns_once_enough_nodes_have_their_entries_on_disk(po
         assert 1 < numbers[-1] <= 4
         await other.trim(0, 1)  # not of this epoch
         assert len(await log.read(numbers[-1] - 1)) == 9 - numbers[-1]
+
+
+@pytest.mark.timeout(240)
+def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tmp_path: Path) -> None:
+    """What its shell blocks say, on other ports and another database; a busy machine is no reason to take a leader for gone."""
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    script = "set -eo pipefail\n" + "".join(re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+    script = script.replace(
+        "postgresql://homing@127.0.0.1:5432/homing", f"{asyncio.run(postgres.database('page'))}\n    fail-over-after: 8s"
+    )
+    for port in ("7171", "7172", "7181", "7182"):
+        script = script.replace(port, str(free_port()))
+    environment = {**os.environ, "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    with (tmp_path / "log").open("w") as log:
+        shell = subprocess.Popen(
+            ["bash", "-c", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+        )
+        try:
+            said, _ = shell.communicate(timeout=200)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
+    print(said, (tmp_path / "log").read_text())
+    assert shell.returncode == 0
+    assert re.search(r"a leads, epoch 1 .*\n +a  leading,.*\n +b  standby,", said)
+    assert re.search(r"b leads, epoch 2 .*\n +a  standby,.*\n +b  leading,", said)
+    bodies = re.findall(r'"body": "(\w+)"', said)
+    assert bodies == ["first", "second"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_leaders_are_killed_paused_and_stopped_under_working_clients_and_every_promise_is_kept(postgres: Postgres, tmp_path: Path) -> None:
+    """``scripts/check-fail-over`` does the same at length. Others wait longer for a leader here: the machine may be busy."""
+    loop = FailOvers(tmp_path, Options(rounds=len(FAULTS), seed=5), asyncio.run(postgres.database("nodes")), 2, 4.0)
+    result = loop.run()
+    print(result.figures, loop.gaps_ms)
+    assert not result.violations, "\n".join(map(str, result.violations[:20]))
+    assert result.figures["sends confirmed"] > 20 * len(FAULTS)

@@ -172,13 +172,15 @@ async def test_reconnect_gives_up_as_told() -> None:
 
 @on_both_loops
 async def test_taken_over_does_not_come_back() -> None:
-    async with connected(reconnect=FAST) as (broker, connection):
-        failed = asyncio.Event()
-        connection.on_state.append(lambda state: failed.set() if state is ConnectionState.FAILED else None)
-        broker.peer.send([Op.ERROR, "taken-over", "the same client has connected again", "nothing"])
-        broker.peer.transport.close()  # type: ignore[union-attr]
-        await asyncio.wait_for(failed.wait(), 20)
-        assert len(broker.peers) == 1
+    """Unless its id is its own: then it was an older attempt of itself."""
+    for client_id, comes_to in (("ours", ConnectionState.FAILED), (None, ConnectionState.CONNECTED)):
+        async with connected(reconnect=FAST, client_id=client_id) as (broker, connection):
+            over = asyncio.Event()
+            connection.on_state.append(lambda state, wanted=comes_to, over=over: over.set() if state is wanted else None)  # type: ignore[misc]
+            broker.peer.send([Op.ERROR, "taken-over", "the same client has connected again", "nothing"])
+            broker.peer.transport.close()  # type: ignore[union-attr]
+            await asyncio.wait_for(over.wait(), 20)
+            assert len(broker.peers) == (1 if client_id else 2)
 
 
 @on_both_loops

@@ -128,7 +128,7 @@ class KillLoop:
         for section, values in options.config.items():
             config[section] = {**config.get(section, {}), **values}
         self._amqp_port = config["amqp"]["port"]
-        self._broker = Broker(directory, config, free_port(), options.module)
+        self._broker = self._make_broker(directory, config)
         #: From when a broker was killed until the next one was known to be ready: monotonic milliseconds.
         self._outages: list[tuple[float, float]] = []
         self._down_since_ms: float | None = now_ms()
@@ -139,6 +139,10 @@ class KillLoop:
         self._kills_at_start = 0
         self._settled_s = 0.0
         self._taken: Taken | None = None
+
+    def _make_broker(self, directory: Path, config: dict[str, Any]) -> Any:
+        """A Broker, or who does all that one does."""
+        return Broker(directory, config, free_port(), self.options.module)
 
     def run(self) -> Result:
         try:

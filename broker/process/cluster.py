@@ -1,0 +1,195 @@
+"""A node of a cluster (journal.replication): it follows, and hands connections on to whoever leads, until it leads itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from homing.journal.errors import JournalError
+from homing.journal.follower import Follower
+from homing.journal.journal import Journal
+from homing.journal.options import JournalOptions
+from homing.journal.replication.leader import AGAIN_S, Leader
+from homing.journal.replication.leadership import Watch, follow_until_leading
+from homing.journal.replication.log import LogAway, Standing
+from homing.journal.replication.postgresql import Access, Member, PostgresLog
+
+from ..clock import BrokerClock
+from ..config.config import Config
+from ..config.models import ReplicationSection
+from ..http.health import Health
+from .passing import Passing, places
+
+log = logging.getLogger("homing")
+
+#: How often a node says how far it is.
+_REPORT_S: Final = 1.0
+#: A name is free when so long nothing was heard of whoever had it.
+_FREED_S: Final = 8.0
+
+
+def log_of(section: ReplicationSection, directory: Path, member: Member, on_away: Callable[[str], None] = lambda why: None) -> PostgresLog:
+    """``directory``: what the section's files are relative to."""
+    files = (section.password_file, section.ca, section.certificate, section.key)
+    beside = [None if file is None else directory / file for file in files]
+    return PostgresLog(Access(section.url, section.cell, *beside), member, on_away)
+
+
+class Cluster:
+    """This node of it, from its start to its end."""
+
+    def __init__(self, config: Config, section: ReplicationSection, health: Health) -> None:
+        self._config = config
+        self._section = section
+        self._health = health
+        process = secrets.token_hex(8)
+        #: As the log names it where it leads.
+        self._me = f"{section.node} {process}"
+        member = Member(section.node, process, json.dumps({**places(config), **section.advertise}))
+        self._log = log_of(section, config.directory, member, self._away)
+        self._passing = Passing(config)
+        self._began_s = time.monotonic()
+        self._other = asyncio.Event()
+        self._attending: asyncio.Task[None] | None = None
+        #: Set once this node leads.
+        self.leader: Leader | None = None
+
+    async def follow(self, options: JournalOptions, stop: asyncio.Event, stands_by: Callable[[dict[str, str]], None]) -> None:
+        """Until this node leads, or ``stop`` comes. ``stands_by`` is called with where it listens meanwhile.
+
+        Raises Refused, and JournalError as PostgresLog.begin and report, Follower.open and follow_until_leading.
+        """
+        stopping = asyncio.create_task(stop.wait())
+        following = asyncio.create_task(self._follow(options, stands_by))
+        await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            self.leader = await following
+
+    async def _follow(self, options: JournalOptions, stands_by: Callable[[dict[str, str]], None]) -> Leader:
+        broker_id = await self._begin()
+        follower = await Follower.open(self._config.data_directory, options, BrokerClock().now_ms, broker_id)
+        watch = Watch(self._section.fail_over_after_ms / 1000)
+        leading = asyncio.create_task(follow_until_leading(self._log, follower, self._me, watch, time.monotonic))
+        attending = asyncio.create_task(self._attend(lambda: (follower.at.number, follower.durable)))
+        passing = asyncio.create_task(self._passing.open(self._other, stands_by))
+        tasks = {leading, attending, passing}
+        try:
+            while not leading.done():
+                ended, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for each in ended:
+                    each.result()
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._health.state = "recovering"
+            self._passing.close()
+            await follower.close()
+        log.info("leading: node %s leads the cell %s", self._section.node, self._section.cell)
+        return leading.result()
+
+    async def _begin(self) -> str:
+        while True:
+            try:
+                return await self._log.begin(self._section.storage_is_replicated)
+            except LogAway:
+                await asyncio.sleep(AGAIN_S)
+
+    def attend(self, journal: Journal) -> None:
+        """While this node leads."""
+        leader = self.leader
+        assert leader is not None
+
+        async def attend() -> None:
+            try:
+                await self._attend(lambda: (leader.at.number, journal.durable), leader)
+            except JournalError as error:
+                if not journal.failed.done():
+                    journal.failed.set_exception(error)
+
+        self._attending = asyncio.create_task(attend())
+
+    async def _attend(self, far: Callable[[], tuple[int, int]], leader: Leader | None = None) -> None:
+        """``far``: up to which entries this node has applied, and has on disk."""
+        while True:
+            with suppress(LogAway):
+                await self._report(far())
+                if leader is None:
+                    await self._see(await self._log.look(), far()[0])
+                else:
+                    await self._log.trim(leader.epoch, self._section.copies)
+                    self._health.cluster = {"leader": self._section.node, "behind": 0}
+            await asyncio.sleep(_REPORT_S)
+
+    async def _report(self, far: tuple[int, int]) -> None:
+        try:
+            await self._log.report(*far)
+        except JournalError:
+            # Whoever had the name before this start was killed a moment ago, or is there still.
+            if time.monotonic() > self._began_s + _FREED_S:
+                raise
+
+    async def _see(self, seen: Standing, applied: int) -> None:
+        node, _, process = seen.leader.rpartition(" ")
+        self._health.cluster = {"leader": node or None, "behind": seen.last - applied}
+        self._health.state = "standby"
+        # Whoever had this node's name before this start is gone, and connections are not passed on to itself.
+        others = node not in ("", self._section.node)
+        self._passing.lead_by(process, json.loads(await self._log.address(node) or "{}") if others else {})
+        if others:
+            self._other.set()
+
+    def _away(self, why: str) -> None:
+        self._health.log_away = bool(why)
+        if why:
+            log.error("log-away: the replicated log does not answer, and nothing is confirmed until it does: %s", why)
+        else:
+            log.info("log-back: the replicated log answers")
+
+    async def close(self) -> None:
+        if self._attending is not None:
+            self._attending.cancel()
+        with suppress(LogAway):
+            await self._log.leave()
+        self._log.cut()
+
+
+def describe(found: dict[str, Any]) -> dict[str, Any]:
+    """What PostgresLog.describe told, for people: who leads, and how far each member is."""
+    leader, _, process = str(found["leader"]).rpartition(" ")
+    members = [
+        {
+            "node": each["node"],
+            "state": _state(each, process),
+            "applied": each["applied"],
+            "on_disk": each["durable"],
+            "seen_ms": round(each["seen_s"] * 1000),
+            "addresses": json.loads(each["addresses"]),
+        }
+        for each in found["members"]
+    ]
+    return {
+        "broker_id": found["broker_id"],
+        "leader": leader or None,
+        "epoch": found["epoch"],
+        "since_ms": round(found["led_s"] * 1000),
+        "entries": found["last"],
+        "nodes": members,
+    }
+
+
+def _state(member: dict[str, Any], leads: str) -> str:
+    if not member["process"]:
+        return "stopped"
+    if member["seen_s"] > 5:
+        return "away"
+    return "leading" if member["process"] == leads else "standby"
