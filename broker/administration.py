@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
+from homing.journal.contract import Outcome
+
 from .auth.access import BROKER, Who, at_queue, everywhere, needs
 from .connection import Connection
 from .core.amqp.exchange import Binding, Destination, Exchange
@@ -87,11 +89,11 @@ class Administration(Engine):
             check()
         return self._delete_queue(queue, answer)
 
-    def _end_queue(self, queue: Queue, outcome: str = "purged") -> None:
+    def _end_queue(self, queue: Queue, outcome: Outcome = "purged") -> None:
         if self.office.move_out(queue, outcome):
             self._delete_queue(queue, outcome=outcome)
 
-    def _delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None, outcome: str = "purged") -> int:
+    def _delete_queue(self, queue: Queue, answer: Callable[[], None] | None = None, outcome: Outcome = "purged") -> int:
         gone = [(self.connections[each.connection], each) for each in self.declared_queues.all_consumers(queue)]
         for connection, consumer in gone:
             del connection.consumers[consumer.number]

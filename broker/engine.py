@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Final
 
+from homing.journal.contract import Outcome
 from homing.journal.declarations import DeclarationRecord, UserContent
 
 from .auth.access import Who, queue_place
@@ -331,7 +332,7 @@ class Engine:
     def _swept(self, _: None) -> None:
         self._sweeps = False
 
-    def _look_at_staying(self, queue: Queue, outcome: str) -> None:
+    def _look_at_staying(self, queue: Queue, outcome: Outcome) -> None:
         """One that stays beyond its end ends as soon as nothing is parked in it, unless somebody uses it again."""
         if queue.consumers or (outcome == EXPIRED and self.resources.idle.in_use(queue, self.now_ms())):
             del self.office.parking.staying[queue]
@@ -352,7 +353,7 @@ class Engine:
             if queue.parked and not queue.durable:
                 self.office.move_out(queue, "purged")
 
-    def _end_queue(self, queue: Queue, outcome: str) -> None:
+    def _end_queue(self, queue: Queue, outcome: Outcome) -> None:
         """It ends by itself: its time is over, or its last user is gone. What is parked in it does not end with it."""
         raise NotImplementedError
 

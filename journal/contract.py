@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum, IntFlag
-from typing import Any, Final, NamedTuple, NotRequired, Protocol, TypedDict, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, NotRequired, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
 from .declarations import DeclarationRecord, QueueOptions
 from .properties import Properties, weight_of
@@ -22,6 +22,12 @@ class _Make(Protocol):
 
 #: A record (named tuple) from all its fields in their order: half the time of calling its class, where that is done for every message.
 make: Final = cast(_Make, tuple.__new__)
+
+
+#: What follows from a failure.
+Decision: TypeAlias = Literal["redeliver", "dead-letter", "drop"]
+#: How a queue entry ends.
+Outcome: TypeAlias = Literal["succeeded", "dead-lettered", "expired", "dropped", "purged", "redriven", "moved", "edited"]
 
 
 class ReferenceState(IntFlag):
@@ -129,10 +135,7 @@ class MessageRecord(NamedTuple):
 
 
 class HopDetail(TypedDict):
-    """What is said of a queue entry that ended; many that ended together share one. It is stored as it is.
-
-    The broker's core, which knows no journal, says the same (broker/core/message.py).
-    """
+    """What is said of a queue entry that ended; one for all that ended alike, which never changes. It is stored as it is."""
 
     reason: str
     queue: str
@@ -282,8 +285,8 @@ class AttemptDetail(NamedTuple):
     failed: int
     delay_ms: int | None
     due_at_ms: int | None
-    #: What was decided: redeliver | dead-letter | drop
-    decision: str
+    #: What was decided.
+    decision: Decision
     #: Short hash of the policy in force, see PolicyRecord.
     policy: str
     fault: Fault | None
@@ -334,8 +337,7 @@ class Outcomes(NamedTuple):
 
     queue_id: int
     at_ms: int
-    #: succeeded | dead-lettered | expired | dropped | purged | redriven | moved | edited
-    outcome: str
+    outcome: Outcome
     detail: OutcomeDetail
     entries: list[EndedEntry]
 
@@ -423,7 +425,7 @@ class FaultDescription(NamedTuple):
 
 
 class PolicyInForce(TypedDict, total=False):
-    """Everything that a decision depended on (broker/core/policy_in_force.py says the same); older ones lack what came later."""
+    """Everything that a decision depended on: settings by field name, and the consumer's policy; older ones lack what came later."""
 
     redelivery_delay_ms: int
     redelivery_delay_multiplier: float

@@ -1,27 +1,27 @@
-"""What is declared, as the journal keeps it. The journal stores it as it is, and only the export looks into some.
-
-The broker's core, which knows no journal, says the same of what it has itself (QueueOptions, FilterContent).
-"""
+"""What is declared, as the journal keeps it and the broker has it. The journal stores it as it is, and only the export looks into some."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NotRequired, Required, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, Required, TypeAlias, TypedDict
 
 from .properties import PropertyValue
+
+#: A table of AMQP's, with whatever keys a client wrote.
+Table: TypeAlias = dict[str, Any]
 
 
 class AmqpDeclaration(TypedDict, total=False):
     """How a queue was declared over AMQP."""
 
-    #: AMQP's table, with whatever keys the client wrote.
-    arguments: dict[str, Any]
+    arguments: Table
     durable: bool
     auto_delete: bool
     exclusive: bool
 
 
 class QueueOptions(TypedDict, total=False):
-    """What a queue was declared with, as it was written: a time or a size may be text with a unit."""
+    """What a queue was declared with: flags, and of the settings those that a declaration may name (DECLARABLE_SETTINGS), as they were
+    written: a time or a size may be text with a unit."""
 
     exclusive: bool
     max_consumers: int
@@ -42,8 +42,7 @@ class ExchangeContent(TypedDict):
     kind: str
     auto_delete: bool
     internal: bool
-    #: As in AmqpDeclaration.
-    arguments: dict[str, Any]
+    arguments: Table
 
 
 class BindingContent(TypedDict):
@@ -53,8 +52,7 @@ class BindingContent(TypedDict):
     queue: bool
     #: Bytes: one that is not UTF-8.
     key: str | bytes
-    #: As in AmqpDeclaration.
-    arguments: dict[str, Any]
+    arguments: Table
     #: The same as AMQP writes them, where that tells types that ``arguments`` does not.
     fields: NotRequired[dict[str, bytes]]
 
@@ -72,6 +70,8 @@ class PolicyContent(TypedDict):
 
 
 class GrantContent(TypedDict, total=False):
+    """A grant as files and calls have it."""
+
     rights: Required[list[str]]
     pattern: str
     virtual_host: str
@@ -87,7 +87,7 @@ class UserContent(TypedDict):
 
 
 class FilterContent(TypedDict, total=False):
-    """Which dead letters are meant, as it was said (broker/core/letter_filter.py)."""
+    """Which dead letters are meant, as it was said: what is not in it does not matter."""
 
     fault: str
     error_type: str
@@ -105,6 +105,9 @@ class FilterContent(TypedDict, total=False):
     body_contains: bytes
 
 
+JobState: TypeAlias = Literal["running", "paused", "done", "stopped", "cancelled"]
+
+
 class RedriveContent(TypedDict):
     """A job: the fields of broker.core.redrive_job.RedriveJob."""
 
@@ -120,7 +123,7 @@ class RedriveContent(TypedDict):
     stop_above: int | None
     started_ms: int
     ended_ms: int | None
-    state: str
+    state: JobState
     why: str
     after: int
     up_to: int

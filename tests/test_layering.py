@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     # Runs in the environments of others.
     "integrations": set(),
     "testing": {"broker/clock", "broker/config", "broker/core", "broker/process", "homing"},
-    "broker/core": set(),
+    "broker/core": set(_CONTRACT),
     "broker/errors": set(),
     "broker/clock": set(),
     "broker/limits": set(),
@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/shares": {"broker/errors"},
     "broker/properties": {"broker/errors", "journal/properties"},
     "broker/connection": {"broker/core", "broker/shares"},
-    "broker/config": {"broker/core", "broker/shares"},
+    "broker/config": {"broker/core", "broker/shares", "journal/declarations"},
     "broker/logs": {"broker/config", "broker/errors", "broker/words"},
     "broker/tls": {"broker/config", "broker/errors"},
     "broker/auth": {"broker/answers", "broker/core", "broker/errors", "broker/logs", "journal/declarations"},
@@ -81,15 +81,16 @@ ALLOWED: dict[str, set[str]] = {
     },
     "broker/delivery": {
         *("broker/auth", "broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/limits", "broker/properties"),
-        *("broker/recording", "broker/steps", "broker/topology", "journal/contract"),
+        *("broker/recording", "broker/steps", "broker/topology", *_CONTRACT),
     },
     "broker/engine": {
         *("broker/auth", "broker/connection", "broker/core", "broker/delivery", "broker/entries", "broker/limits", "broker/long_work"),
-        *("broker/recording", "broker/step_times", "broker/steps", "broker/topology", "journal/declarations"),
+        *("broker/recording", "broker/step_times", "broker/steps", "broker/topology", *_CONTRACT),
     },
     "broker/administration": {
         *("broker/auth", "broker/connection", "broker/core", "broker/engine", "broker/entries", "broker/steps"),
         "broker/topology",
+        "journal/contract",
     },
     "broker/consuming": {
         *("broker/administration", "broker/auth", "broker/connection", "broker/core", "broker/errors", "broker/topology"),
@@ -100,7 +101,7 @@ ALLOWED: dict[str, set[str]] = {
     "codec": set(),
     "broker/protocols": {
         *("broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/logs", "broker/properties", "broker/shares"),
-        *("broker/steps", "broker/topology", "codec"),
+        *("broker/steps", "broker/topology", "codec", "journal/declarations"),
     },
     "broker/management": {
         *(
@@ -115,7 +116,7 @@ ALLOWED: dict[str, set[str]] = {
             "broker/steps",
         ),
         "broker/topology",
-        "journal/contract",
+        *_CONTRACT,
     },
     "broker/http": {
         "broker/answers",

@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, field_validator, model_validator
 
+from homing.journal.declarations import GrantContent
+
 from ..core.amqp.policy import ALL, Policy, PolicyError, read_name, read_policy
 from ..core.amqp.vhost import DEFAULT, name_problem
-from ..core.rights import ADMINISTRATOR, Grant, GrantContent, GrantError, read_grant
+from ..core.rights import ADMINISTRATOR, Grant, GrantError, read_grant
 from ..core.selector import SelectorError, compile_selector
 from ..core.settings.units import parse_duration_ms, parse_size_bytes
 from ..shares import EVERYBODY, Allowance

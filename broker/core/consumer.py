@@ -13,7 +13,9 @@ import heapq
 import json
 from collections.abc import Collection, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypedDict, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+
+from homing.journal.contract import Program
 
 from .message import IN_COMMIT, REFERENCE_BYTES, MessageReference, Where
 from .redelivery import ConsumerPolicy
@@ -95,14 +97,6 @@ class HeldBytes:
 
     def __init__(self) -> None:
         self.bytes = 0
-
-
-class Program(TypedDict, total=False):
-    """A client as it is stored (as in journal.contract)."""
-
-    client_id: str
-    host: str
-    version: str
 
 
 class Client(NamedTuple):

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from homing.journal.contract import Outcome
+
 #: In the order in which they stand in ``Queue.counts``; shown under these names. ``retried``: of those that failed, tried again;
 #: ``edited``: of those that were moved out, replaced by another.
 COUNTED: Final = (
@@ -23,7 +25,7 @@ EDITED: Final = COUNTED.index("edited")
 PERSISTENT: Final = 1
 PASSING: Final = 2
 #: The count that each end of an entry belongs to.
-COUNT_OF_OUTCOME: Final = {
+COUNT_OF_OUTCOME: Final[Mapping[Outcome, int]] = {
     "dead-lettered": COUNTED.index("dead_lettered"),
     "expired": COUNTED.index("expired"),
     "dropped": COUNTED.index("dropped"),

@@ -12,8 +12,10 @@ from hashlib import sha256
 from itertools import product
 from typing import Final, NamedTuple
 
+from homing.journal.contract import HopDetail
+
 from .amqp.vhost import split
-from .message import SHARED_QUEUE, Hop, HopDetail, MessageReference
+from .message import SHARED_QUEUE, Hop, MessageReference
 from .settings.address_settings import AddressSettings, AddressSettingsRepository
 
 #: Why a message left its queue without success.

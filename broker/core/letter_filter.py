@@ -8,30 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, TypedDict
+from typing import Any
+
+from homing.journal.declarations import FilterContent
 
 from .amqp.origin import ids_in
 from .fault import FaultGroup
 from .message import MessageReference, PropertyValue
 from .selector import Selector
-
-
-class FilterContent(TypedDict, total=False):
-    """A filter as it is said: what is not in it does not matter. It is stored as it is (as in journal.declarations)."""
-
-    fault: str
-    error_type: str
-    reason: str
-    from_queue: str
-    since_ms: int
-    until_ms: int
-    key: str
-    amqp_message_id: str
-    app_id: str
-    message_ids: list[int]
-    properties: dict[str, PropertyValue]
-    where: str
-    body_contains: bytes
 
 
 @dataclass(frozen=True, slots=True)

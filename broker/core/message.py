@@ -10,7 +10,9 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from homing.journal.contract import HopDetail
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -43,32 +45,6 @@ class Trouble(NamedTuple):
 
     cause: int
     redrive: int
-
-
-class HopDetail(TypedDict):
-    """What is said of a queue entry that ended; one for all that ended alike, which never changes."""
-
-    reason: str
-    queue: str
-    address: str
-    routing_type: str
-    at_ms: int
-    #: Deliveries that failed.
-    attempts: int
-    delivery_count: int
-    expires_at_ms: int | None
-    #: Of a temporary queue that shares its dead-letter queue with others: that queue.
-    shared_queue: NotRequired[str]
-    # Through a dead-letter exchange: how it had come in, how it went on, how often it was dead-lettered so, and when first.
-    exchange: NotRequired[str]
-    #: Bytes: a key that is not UTF-8.
-    routing_keys: NotRequired[list[str | bytes]]
-    to_exchange: NotRequired[str]
-    to_keys: NotRequired[list[str | bytes]]
-    to_hidden: NotRequired[list[str | bytes]]
-    count: NotRequired[int]
-    first_ms: NotRequired[int]
-    keys_replaced: NotRequired[bool]
 
 
 class DescribedHop(HopDetail):

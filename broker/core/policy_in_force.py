@@ -3,39 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypedDict
+
+from homing.journal.contract import ConsumerPolicyInForce, PolicyInForce
 
 from .redelivery import ConsumerPolicy
 from .settings.address_settings import AddressSettings
-
-
-class ConsumerPolicyInForce(TypedDict, total=False):
-    """The fields of ConsumerPolicy."""
-
-    maximum_redeliveries: int
-    initial_redelivery_delay_ms: int
-    redelivery_delay_ms: int
-    use_exponential_back_off: bool
-    back_off_multiplier: float
-    maximum_redelivery_delay_ms: int
-    use_collision_avoidance: bool
-    collision_avoidance_factor: float
-
-
-class PolicyInForce(TypedDict, total=False):
-    """Settings by field name, and the consumer's policy. It is stored as it is (as in journal.contract)."""
-
-    redelivery_delay_ms: int
-    redelivery_delay_multiplier: float
-    redelivery_collision_avoidance_factor: float
-    max_redelivery_delay_ms: int | None
-    redelivery_back_off: str
-    redelivery_delays_ms: list[int]
-    max_delivery_attempts: int
-    max_nack_delay_ms: int
-    allow_consumer_policy: bool
-    dead_letter_address: str | None
-    consumer_policy: ConsumerPolicyInForce | None
 
 
 def policy_in_force(settings: AddressSettings, policy: ConsumerPolicy | None) -> tuple[str, PolicyInForce]:

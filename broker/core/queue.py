@@ -8,12 +8,13 @@ from __future__ import annotations
 import heapq
 from typing import Final, NamedTuple
 
+from homing.journal.declarations import QueueOptions
+
 from .amqp.policy import Policy
 from .consumer import Consumer, by_priority
 from .counts import none_yet
 from .message import DELIVERING, GONE, IN_COMMIT, PENDING, MessageReference, Where
 from .pending import PRIORITIES, Pending
-from .queue_options import QueueOptions
 from .selector import Selector
 from .settings.address_settings import AddressSettings
 from .standing import Standing

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from .letter_filter import FilterContent
+from homing.journal.declarations import FilterContent, JobState
 
-RUNNING, PAUSED, DONE, STOPPED, CANCELLED = "running", "paused", "done", "stopped", "cancelled"
+RUNNING: Final = "running"
+PAUSED: Final = "paused"
+DONE: Final = "done"
+STOPPED: Final = "stopped"
+CANCELLED: Final = "cancelled"
 #: A share says something once so many have shown how they fare.
 ENOUGH: Final = 20
 #: Per cent of those that failed again as they had before, above which a job stops.
@@ -36,7 +40,7 @@ class RedriveJob:
     started_ms: int = 0
     #: None: it is at work, or paused.
     ended_ms: int | None = None
-    state: str = RUNNING
+    state: JobState = RUNNING
     #: Why it stopped, or will have where it has left some for want of room.
     why: str = ""
     #: Behind this sequence it goes on; what came from ``up_to`` on, after it began, is not meant.

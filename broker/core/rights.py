@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Required, TypedDict
+from typing import Any, Final, NamedTuple
+
+from homing.journal.declarations import GrantContent
 
 from .amqp.vhost import DEFAULT, name_problem, split, virtual_host_of
 from .settings.wildcard import ANY_WORDS, pattern_matches, pattern_problem
@@ -58,15 +60,6 @@ class Place(NamedTuple):
     names: tuple[str, ...] = ()
     #: Of an exchange: the routing key, or the key of a binding.
     key: str | None = None
-
-
-class GrantContent(TypedDict, total=False):
-    """A grant as files and calls have it. It is stored as it is (as in journal.declarations)."""
-
-    rights: Required[list[str]]
-    pattern: str
-    virtual_host: str
-    keys: str
 
 
 class Grant(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from homing.journal.contract import HopRecord, QueueStat, ReferenceRecord
+from homing.journal.contract import HopRecord, Outcome, QueueStat, ReferenceRecord
 
 from ..auth.access import Access, Who, needs
 from ..core.amqp.x_death import without_way
@@ -230,7 +230,7 @@ class ByHand:
             raise room.full(sent)
         return kept
 
-    def _go(self, queue: Queue, going: Sequence[MessageReference], target: Queue, outcome: str, job_id: int = 0) -> None:
+    def _go(self, queue: Queue, going: Sequence[MessageReference], target: Queue, outcome: Outcome, job_id: int = 0) -> None:
         """References of one queue, which nobody holds, become those of another that has room for them, in one commit."""
         state, sent_back = self._state, outcome == "redriven"
         now_ms = state.now_ms()

@@ -12,6 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
+from homing.journal.contract import Outcome
+
 from ..core import dead_letter
 from ..core.amqp.vhost import split
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, Target
@@ -114,7 +116,7 @@ class DeadLetterOffice:
         """From one queue into these, which expect them."""
         state = self._state
         self.dead_lettering(queue, queues, len(going), reason)
-        outcome = "expired" if reason == EXPIRED else "dead-lettered"
+        outcome: Outcome = "expired" if reason == EXPIRED else "dead-lettered"
         arrived = state.references.move(queue, queues, going, outcome, now_ms, reason)
         queue.dead_lettering += 1
 
@@ -138,7 +140,7 @@ class DeadLetterOffice:
             return _NO_ADDRESS
         return "it takes dead letters itself" if target.address == queue.address else f"no queue of address {target.address} takes them"
 
-    def move_out(self, queue: Queue, outcome: str) -> bool:
+    def move_out(self, queue: Queue, outcome: Outcome) -> bool:
         """The queue ends: what is parked in it goes where the address settings have dead letters go, whatever its exchange. Whether none
         is left; else the queue stays."""
         parked, now_ms = list(islice(queue.parked.values(), MOST_AT_AN_END)), self._state.now_ms()

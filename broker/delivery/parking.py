@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+from homing.journal.contract import Outcome
+
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..entries.state import BrokerState
@@ -34,7 +36,7 @@ class Parking:
         self._round: Steps[None] | None = None
         self._again = False
         #: Queues whose end has come, and that stay for what is parked in them; how their messages end.
-        self.staying: dict[Queue, str] = {}
+        self.staying: dict[Queue, Outcome] = {}
         #: Called with a queue of which so many were parked, and why.
         self.parked: Callable[[Queue, int, str], None] = lambda queue, number, why: None
         #: Called with a queue that stays beyond its end.
@@ -139,7 +141,7 @@ class Parking:
 
     # -- the end of a queue ------------------------------------------------------------------------------------------
 
-    def stay(self, queue: Queue, outcome: str, more: bool) -> None:
+    def stay(self, queue: Queue, outcome: Outcome, more: bool) -> None:
         """Its end has come, and something parked is still there; ``more``: only because it is too much to move at once."""
         if queue not in self.staying and not more:
             self.stays(queue)

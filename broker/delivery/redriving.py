@@ -7,9 +7,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from homing.journal.contract import ReferenceRecord, ReferenceState
+from homing.journal.declarations import FilterContent, JobState
 
 from ..auth.access import Access, Who, at_queue, needs, place_named, queue_place
-from ..core.letter_filter import Filter, FilterContent
+from ..core.letter_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
 from ..core.rights import Place, Right
@@ -115,12 +116,12 @@ class Redriving:
         _check_active(job)
         self._end(job, CANCELLED)
 
-    def _change(self, job: RedriveJob, state: str) -> None:
+    def _change(self, job: RedriveJob, state: JobState) -> None:
         _check_active(job)
         job.state, job.waits_for = state, ""
         self._tally.note(job)
 
-    def _end(self, job: RedriveJob, state: str, why: str = "") -> None:
+    def _end(self, job: RedriveJob, state: JobState, why: str = "") -> None:
         self._forget(job)
         job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
         self._tally.note(job)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, cast
 
+from homing.journal.contract import Outcome
 from homing.journal.declarations import DeclarationRecord, RedriveContent
 
 from ..core.message import MessageReference
@@ -94,7 +95,7 @@ class RedriveTally:
             job.succeeded -= 1
             self.note(job)
 
-    def ended(self, reference: MessageReference, outcome: str) -> None:
+    def ended(self, reference: MessageReference, outcome: Outcome) -> None:
         """It leaves the queue that it was sent to."""
         job = self.jobs.get(abs(reference.redrive))
         if job is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from homing.journal.contract import MessageRecord, QueueStat, ReferenceRecord, ReferenceState
+from homing.journal.contract import MessageRecord, Outcome, QueueStat, ReferenceRecord, ReferenceState
 
 from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, MOVED_IN, PASSING, PERSISTENT, SENT, SUCCEEDED, Histogram
@@ -218,7 +218,7 @@ class References:
         source: Queue,
         targets: list[Queue],
         moved: list[Moved],
-        outcome: str,
+        outcome: Outcome,
         now_ms: int,
         reason: str | None = None,
         back: Back | None = None,
@@ -371,7 +371,7 @@ class References:
             self._faults.graves.left(queue, dead)
 
     def leave(
-        self, reference: MessageReference, outcome: str, now_ms: int, reason: str | None = None, targets: Sequence[Queue] = ()
+        self, reference: MessageReference, outcome: Outcome, now_ms: int, reason: str | None = None, targets: Sequence[Queue] = ()
     ) -> None:
         """One leaves its queue other than by success. ``targets``: the queues that its message went to."""
         reference.queue.withdraw(reference, Where.GONE)
@@ -381,7 +381,7 @@ class References:
         self,
         queue: Queue,
         references: Sequence[MessageReference],
-        outcome: str,
+        outcome: Outcome,
         now_ms: int,
         reason: str | None = None,
         targets: Sequence[Queue] = (),
@@ -398,7 +398,7 @@ class References:
         self._recorder.left(queue, references, outcome, now_ms, reason, targets)
         self._made_room(queue)
 
-    def let_go(self, queue: Queue, references: Sequence[MessageReference], outcome: str, now_ms: int) -> None:
+    def let_go(self, queue: Queue, references: Sequence[MessageReference], outcome: Outcome, now_ms: int) -> None:
         """As ``leave_all``, of a queue that is removed already: the journal removes and counts the rest (upkeep/deleted_queues.py)."""
         self.forget(queue, references)
         for reference in references:
@@ -409,7 +409,7 @@ class References:
                 self._troubled_ended(reference, outcome, now_ms)
         self._made_room(queue)
 
-    def _troubled_ended(self, reference: MessageReference, outcome: str, now_ms: int) -> None:
+    def _troubled_ended(self, reference: MessageReference, outcome: Outcome, now_ms: int) -> None:
         """What is counted of one that failed, or was dead-lettered or sent back before, when it leaves its queue."""
         # Of those dead-lettered their groups know already.
         if reference.cause and outcome != "dead-lettered":

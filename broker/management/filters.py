@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, get_args
 
+from homing.journal.declarations import FilterContent
+
 from ..answers.parts import Properties
 from ..broker import Broker
 from ..core.dead_letter import REASONS
-from ..core.letter_filter import Filter, FilterContent
+from ..core.letter_filter import Filter
 from ..errors import Refused
 from . import arguments as read
 

@@ -10,13 +10,13 @@ from math import ceil, floor
 from typing import Annotated, Final, cast
 
 from homing.journal.contract import FaultLife
+from homing.journal.declarations import FilterContent
 
 from ..answers.failures import PlannedPart, Redrive, RedrivePlan, Sample
 from ..answers.parts import NumberedPage
 from ..auth.access import Who, asks, needs, place_named, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
-from ..core.letter_filter import FilterContent
 from ..core.likely import likely
 from ..core.message import MessageReference
 from ..core.queue import Queue

@@ -6,10 +6,10 @@ import logging
 from typing import cast
 
 from homing.journal.contract import QueueRecord, Recovered, ReferenceRecord, ReferenceState
+from homing.journal.declarations import QueueOptions
 
 from ..core.message import Message
 from ..core.queue import Queue
-from ..core.queue_options import QueueOptions
 from ..core.routing import Address, RoutingTypes
 from ..core.settings.units import known_duration_ms
 from ..engine import Engine

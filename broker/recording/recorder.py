@@ -16,6 +16,7 @@ from homing.journal.contract import (
     AttemptDetail,
     Attempts,
     MessageRecord,
+    Outcome,
     OutcomeDetail,
     Outcomes,
     QueueRecord,
@@ -271,7 +272,7 @@ class Recorder:
         self,
         queue: Queue,
         references: Iterable[MessageReference],
-        outcome: str,
+        outcome: Outcome,
         now_ms: int,
         reason: str | None = None,
         targets: Sequence[Queue] = (),
@@ -299,7 +300,7 @@ class Recorder:
         if transient:
             self.transient.add(queue, COLUMN_OF_OUTCOME[outcome], transient, now_ms)
 
-    def was_over(self, reference: MessageReference, outcome: str, reason: str | None, now_ms: int) -> None:
+    def was_over(self, reference: MessageReference, outcome: Outcome, reason: str | None, now_ms: int) -> None:
         """Of one that failed, as was heard when it had left its queue: how that ended is recorded, and counted nowhere."""
         if reference.durable:
             ended: _EndedAlike = {}
@@ -311,7 +312,7 @@ class Recorder:
     def _ended(
         reference: MessageReference,
         deliveries: int,
-        outcome: str,
+        outcome: Outcome,
         now_ms: int,
         reason: str | None,
         target_queues: tuple[str, ...],

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
-from homing.journal.contract import ReferenceRecord
+from homing.journal.contract import Outcome, ReferenceRecord
+from homing.journal.declarations import QueueOptions
 
 from ..auth.access import Access, Who, at_queue, needs
 from ..core import dead_letter
@@ -16,7 +17,6 @@ from ..core.amqp.vhost import SEPARATOR, address_and_queue, split
 from ..core.counts import COUNT_OF_OUTCOME
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
-from ..core.queue_options import QueueOptions
 from ..core.reserved import EVENTS, RESERVED
 from ..core.rights import Right
 from ..core.routing import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
@@ -318,7 +318,7 @@ class Resources:
 
     # -- removed -----------------------------------------------------------------------------------------------------
 
-    def delete_queue(self, queue: Queue, outcome: str = "purged") -> int:
+    def delete_queue(self, queue: Queue, outcome: Outcome = "purged") -> int:
         """Removes a queue and what is in it; returns how many messages that were. Memory is given back in steps where there is much."""
         count = 0
         if len(queue.references) <= MOST_AT_ONCE:
@@ -337,13 +337,13 @@ class Resources:
             self.begin(self._let_go(queue, left, outcome))
         return count
 
-    def _let_go(self, queue: Queue, references: list[MessageReference], outcome: str) -> Steps[None]:
+    def _let_go(self, queue: Queue, references: list[MessageReference], outcome: Outcome) -> Steps[None]:
         for part in _used_up(references):
             self._state.references.let_go(queue, part, outcome, self._state.now_ms())
             yield
 
     @needs((Right.MANAGE, at_queue), audited=True, counts=int)
-    def purge(self, who: Who, queue: Queue, outcome: str = "purged") -> Steps[int]:
+    def purge(self, who: Who, queue: Queue, outcome: Outcome = "purged") -> Steps[int]:
         """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
         up_to = self._state.journal.next_id()
         count = yield from self._purge_memory(queue, outcome)
@@ -356,7 +356,7 @@ class Resources:
         yield from self._state.pager.on_disk(queue, leave, up_to, rows=_PURGED_ROWS)
         return count
 
-    def _purge_memory(self, queue: Queue, outcome: str, everything: bool = False) -> Steps[int]:
+    def _purge_memory(self, queue: Queue, outcome: Outcome, everything: bool = False) -> Steps[int]:
         count = 0
         stay = (Where.GONE,) if everything else (Where.GONE, Where.DELIVERING, Where.IN_COMMIT)
         for number, part in enumerate(_used_up(list(queue.references.values()))):
@@ -365,7 +365,7 @@ class Resources:
             count += self._leave_all(queue, [each for each in part if each.where not in stay], outcome)
         return count
 
-    def _leave_all(self, queue: Queue, references: list[MessageReference], outcome: str) -> int:
+    def _leave_all(self, queue: Queue, references: list[MessageReference], outcome: Outcome) -> int:
         for reference in references:
             queue.withdraw(reference, Where.GONE)
         if references:

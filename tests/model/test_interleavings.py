@@ -10,7 +10,6 @@ import pytest
 from homing.broker.auth.access import BROKER
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.message import Message, Where
-from homing.broker.core.queue_options import QueueOptions
 from homing.broker.core.redelivery import ConsumerPolicy, Failure
 from homing.broker.core.reserved import EVENTS
 from homing.broker.core.routing import RoutingTypes
@@ -18,6 +17,7 @@ from homing.broker.core.settings.address_settings import AddressSettingsReposito
 from homing.broker.errors import Refused
 from homing.broker.management.queues import describe
 from homing.broker.steps import at_once
+from homing.journal.declarations import QueueOptions
 from homing.journal.upkeep.leftovers import POLICIES
 from tests import inside
 from tests.model.life import Life

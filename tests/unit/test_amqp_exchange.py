@@ -16,9 +16,10 @@ from homing.broker.core.amqp.exchange import Binding, Destination, Exchange, hea
 from homing.broker.core.amqp.origin import Way, packed, unpacked
 from homing.broker.core.amqp.search import Search
 from homing.broker.core.amqp.x_death import bounded, deaths, is_cycle, through_exchange
-from homing.broker.core.message import Hop, HopDetail
+from homing.broker.core.message import Hop
 from homing.broker.core.routing import Route
 from homing.broker.protocols.amqp091.codec_tables import Timestamp, compared, write_value
+from homing.journal.contract import HopDetail
 
 
 def exchange(name: str, kind: str, *bindings: tuple[str, str], **more: Any) -> Exchange:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from homing.journal.declarations import QueueOptions, Table
+
 from ..queue import Queue
-from ..queue_options import QueueOptions, Table
 
 #: The key in a queue's options.
 AMQP: Final = "amqp"

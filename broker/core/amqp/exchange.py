@@ -10,7 +10,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ..queue_options import Table
+from homing.journal.declarations import Table
+
 from ..reserved import RESERVED
 from ..standing import Standing
 from .binding_index import STEP, HeadersIndex, TopicIndex

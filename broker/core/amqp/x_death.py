@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, cast
 
+from homing.journal.contract import HopDetail
+
 from ..dead_letter import NOT_RETRYABLE, POISON, REJECTED
-from ..message import Hop, HopDetail
+from ..message import Hop
 from .keys import kept, key_of
 from .origin import Way
 from .vhost import local_name

@@ -5,12 +5,13 @@ from __future__ import annotations
 from hashlib import blake2s
 from typing import Final
 
+from homing.journal.declarations import Table
+
 from ...broker import Broker
 from ...connection import Connection
 from ...core.amqp import exchange
 from ...core.amqp.vhost import local_name
 from ...core.queue import Queue
-from ...core.queue_options import Table
 from ...errors import Refused
 from .codec import Headers
 from .destinations import EXCHANGE, Destination

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from homing.journal.declarations import AmqpDeclaration, QueueOptions, Table
+
 from ...core.amqp.declared import AMQP, HEEDED, MOST_PRIORITY, ConsumerArguments, arguments_of, declared_arguments
 from ...core.amqp.policy import DELAYED_RETRY_KEYS, RETRIES
 from ...core.amqp.vhost import DEFAULT, local_name, virtual_host_of
 from ...core.message import DEFAULT_PRIORITY
 from ...core.pending import PRIORITIES
 from ...core.queue import Queue
-from ...core.queue_options import AmqpDeclaration, QueueOptions, Table
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 

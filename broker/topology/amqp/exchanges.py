@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, cast
 
-from homing.journal.declarations import BindingContent, DeclarationRecord, ExchangeContent
+from homing.journal.declarations import BindingContent, DeclarationRecord, ExchangeContent, Table
 
 from ...auth.access import BROKER, Access, Who, needs, needs_any
 from ...core.amqp.declared import AMQP
@@ -36,7 +36,6 @@ from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
 from ...core.memory import Cache
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
-from ...core.queue_options import Table
 from ...core.reserved import EVENTS, FAILURE, RESERVED
 from ...core.rights import Right
 from ...core.routing import Route, take_at_once

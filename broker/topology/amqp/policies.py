@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from homing.journal.declarations import DeclarationRecord, PolicyContent
+from homing.journal.declarations import DeclarationRecord, PolicyContent, QueueOptions
 
 from ...core.amqp.declared import AMQP, arguments_of, declared_arguments
 from ...core.amqp.keys import key_of
@@ -17,7 +17,6 @@ from ...core.amqp.vhost import split, virtual_host_of
 from ...core.memory import Cache
 from ...core.patterns import Pattern, TooSlow
 from ...core.queue import Queue
-from ...core.queue_options import QueueOptions
 from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
 from ...entries.state import BrokerState

@@ -7,13 +7,14 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from homing.journal.declarations import QueueOptions, Table
+
 from ...auth.access import Access, needs, needs_any
 from ...connection import Connection
 from ...core.amqp.declared import AMQP, ConsumerArguments, arguments_of, ignored
 from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtual_host_of
 from ...core.consumer import Consumer
 from ...core.queue import Queue
-from ...core.queue_options import QueueOptions, Table
 from ...core.reserved import RESERVED
 from ...core.rights import Right
 from ...core.routing import ANYCAST, MULTICAST, RoutingTypes

@@ -12,11 +12,12 @@ from homing.broker.cli.main import main
 from homing.broker.core.message import MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.recording.recorder import Recorder
+from homing.journal.contract import Outcome
 
 _left = Recorder.left
 
 
-def _left_unless_dead(recorder: Recorder, queue: Queue, references: Iterable[MessageReference], outcome: str, *more: Any) -> None:
+def _left_unless_dead(recorder: Recorder, queue: Queue, references: Iterable[MessageReference], outcome: Outcome, *more: Any) -> None:
     if outcome != "dead-lettered":
         _left(recorder, queue, references, outcome, *more)
 
