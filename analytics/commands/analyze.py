@@ -103,12 +103,13 @@ def analyze(
     earlier report in ``out`` is replaced. Raises AnalyticsError.
     """
     from ..input.inputs import is_small
+    from ..input.store import rows_here
     from ..spark.session import spark_session, suited_to
 
     dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
     wanted, window = Wanted.of(only, fail_if, since), Window.parse(since, until)
     steps = _Steps(progress, len(wanted.tables) or len(TABLES))
-    small = is_small(dumps, on_damage == "skip", None if store is None else str(store))
+    small = is_small(dumps, on_damage == "skip", 0 if store is None else rows_here(str(store)))
     steps.done("checked the export")
     Thread(target=_import_early, args=(wanted.tables,), daemon=True).start()
     with _collected_seldom(), spark_session(master, ui=ui, small=small, memory=memory, whole=not only) as spark:

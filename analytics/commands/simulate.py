@@ -47,6 +47,7 @@ def simulate(
     from pyspark.errors import PySparkException
 
     from ..input.inputs import is_small
+    from ..input.store import rows_here
     from ..input.source import Source
     from ..page.outputs import Output
     from ..page.simulate_report import simulate_page
@@ -59,7 +60,7 @@ def simulate(
     policies = load_policies(policy)
     dumps = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump]
     with ExitStack() as stack:
-        small = is_small(dumps, on_damage == "skip", None if store is None else str(store))
+        small = is_small(dumps, on_damage == "skip", 0 if store is None else rows_here(str(store)))
         spark = stack.enter_context(spark_session(master, small=small, memory=memory))
         with suited_to(spark, small=small):
             export = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store)).open()

@@ -48,17 +48,15 @@ class Found:
     bytes: int = 0
 
 
-def is_small(dumps: Sequence[str], skip: bool, store: str | None = None) -> bool:
-    """Whether these are exports on this machine's disk, of less than SMALL_ROWS together with the ``store``'s, so that Spark can be started
-    for little.
+def is_small(dumps: Sequence[str], skip: bool, stored: int = 0) -> bool:
+    """Whether these are exports on this machine's disk, of less than SMALL_ROWS together with those ``stored`` before (store.rows_here), so
+    that Spark can be started for little.
 
     Also reports at once what is wrong with them, unless it is to ``skip`` that.
     """
-    from .store import rows_here
-
-    if skip or not all(map(here, [*dumps, *([] if store is None else [store])])):
+    if skip or not all(map(here, dumps)):
         return False
-    files, rows = Files(), 0 if store is None else rows_here(store)
+    files, rows = Files(), stored
     places = [place for dump in dumps for place in _places(files, dump.rstrip("/"), DEPTH)]
     for path, has_manifest in places:
         try:

@@ -15,7 +15,6 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -75,8 +74,10 @@ def _updated(before: dict[str, dict[str, _T]], days: dict[str, dict[str, _T]]) -
 
 
 def rows_here(path: str) -> int:
-    """How many rows a store on this machine's disk has, of all tables; as many as are not few where it does not tell."""
-    place = Path(path)
+    """How many rows a store has, of all tables; as many as are not few where it does not tell, or lies elsewhere."""
+    place = here(path)
+    if place is None:
+        return SMALL_ROWS
     names = _numbers([each.name for each in place.iterdir()] if place.is_dir() else [])
     if not names:
         return 0
