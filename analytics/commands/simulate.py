@@ -47,8 +47,8 @@ def simulate(
     from pyspark.errors import PySparkException
 
     from ..input.inputs import is_small
-    from ..input.store import rows_here
     from ..input.source import Source
+    from ..input.store import rows_here
     from ..page.outputs import Output
     from ..page.simulate_report import simulate_page
     from ..page.tables import labelled

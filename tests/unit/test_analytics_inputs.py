@@ -16,8 +16,8 @@ from benchmarks.analytics.sample import write_sample
 from homing.analytics.commands import analyze as job
 from homing.analytics.errors import AnalyticsError
 from homing.analytics.input.inputs import cause, find_exports, is_small
-from homing.analytics.input.store import rows_here
 from homing.analytics.input.schema import MANIFEST_NAME
+from homing.analytics.input.store import rows_here
 
 
 @pytest.fixture
