@@ -124,7 +124,8 @@ class Consuming(Administration):
         self.declared_queues.check_consume(queue, exclusive)
         consumer = self._subscribe(connection, number, queue.name, {"prefetch": prefetch})
         self.declared_queues.with_arguments(consumer, arguments)
-        window.join(consumer, holds_nothing)
+        consumer.holds_nothing = holds_nothing
+        window.join(consumer)
         if exclusive:
             self.declared_queues.take(queue, consumer)
         self.declared_queues.stand_by(queue, consumer)

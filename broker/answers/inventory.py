@@ -81,6 +81,7 @@ class Counts(TypedDict):
 class Consumer(Client):
     consumer: str
     connection: str
+    protocol: str | None
     consumer_tag: str | None
     blocked: Annotated[str | None, Said("Why it is given nothing whatever waits.")]
     queue: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 from ..answers.administration import Explained
 from ..answers.inventory import Consumer
@@ -31,6 +31,29 @@ _SENDS: Final = {
     "transient": "no send persistent",
     "both": "some sends not persistent",
 }
+
+
+class _Words(NamedTuple):
+    """How programs of a protocol do what would be better."""
+
+    acknowledge: str
+    reason: str
+    persistent: str
+    prefetch: str
+
+
+_AMQP: Final = _Words(
+    acknowledge="auto_ack or no_ack off",
+    reason="report to the exchange homing.failure before the nack (docs/interoperability.md)",
+    persistent="delivery_mode 2 (persistent)",
+    prefetch="basic.qos",
+)
+_STOMP: Final = _Words(
+    acknowledge="ack:client-individual",
+    reason='send reason and error-type with each NACK, or start stomp.py with "homing instrument" (docs/interoperability.md)',
+    persistent="persistent:true",
+    prefetch="activemq.prefetchSize or prefetch-count",
+)
 _LOST: Final = "What it is given is gone, whether its work succeeds or not."
 _REPORTED: Final = "Its failure is kept, and the message is gone: it was acknowledged before."
 _DEAD: Final = "It is reported after its acknowledgement, and a dead letter of its queue."
@@ -65,6 +88,7 @@ def _examined(consumer: Consumer, explained: Explained) -> Properties:
     same = (
         "consumer",
         "connection",
+        "protocol",
         "queue",
         "client",
         "product",
@@ -101,17 +125,18 @@ def _reports(consumer: Fields) -> bool:
 def _advice(consumer: Consumer, endless: bool, keeps: bool) -> Iterator[str]:
     if _CELERYS_OWN.search(consumer["queue"]):
         return
+    words = _STOMP if consumer["protocol"] == "stomp" else _AMQP
     library, instrumented = consumer["product"] or "", consumer["instrumented"] or ""
     keeping = f"keep-settled-failures: true for {consumer['queue']} makes a dead letter of what fails then."
     if consumer["settled_when_given"]:
-        yield "Let it acknowledge when the work is done (auto_ack or no_ack off)."
+        yield f"Let it acknowledge when the work is done ({words.acknowledge})."
     elif endless:
         yield f"Give the queue an end of attempts: x-delivery-limit, or max-delivery-attempts in settings for {consumer['queue']}."
     if not _reports(consumer):
         if library in _KNOWN:
             yield 'Nobody learns why its deliveries fail: start it with "homing instrument", or report to the exchange homing.failure.'
         else:
-            yield "Nobody learns why its deliveries fail: report to the exchange homing.failure before the nack (docs/interoperability.md)."
+            yield f"Nobody learns why its deliveries fail: {words.reason}."
     if consumer["reports"]["after_acknowledgement"] or (consumer["settled_when_given"] and instrumented):
         if not keeps:
             yield f"It acknowledges before the work: {keeping}"
@@ -120,9 +145,11 @@ def _advice(consumer: Consumer, endless: bool, keeps: bool) -> Iterator[str]:
     elif library == _CELERY and not instrumented:
         yield "Celery acknowledges a task before it runs, unless it has acks_late: what fails then is seen only where it is instrumented."
     if consumer["sends"] in ("transient", "both") and consumer["queue_keeps"] == "persistent":
-        yield "Send with delivery_mode 2 (persistent): what is not, and has not failed yet, is gone when the broker is."
+        yield f"Send with {words.persistent}: what is not, and has not failed yet, is gone when the broker is."
     if consumer["prefetch"] >= NO_LIMIT and not consumer["settled_when_given"]:
-        yield "It takes all that the queue has: a prefetch (basic.qos) leaves something to others, and less to give back when it is killed."
+        yield (
+            f"It takes all that the queue has: a prefetch ({words.prefetch}) leaves something to others, and less to give back when killed."
+        )
 
 
 def _print(each: Properties) -> None:

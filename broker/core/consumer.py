@@ -48,21 +48,13 @@ class SharedWindow:
         self.limit = 0
         #: Whoever was dispatched to last is last.
         self._consumers: dict[int, Consumer] = {}
-        self._holds_nothing: set[int] = set()
 
-    def join(self, consumer: Consumer, holds_nothing: bool = False) -> None:
+    def join(self, consumer: Consumer) -> None:
         self._consumers[consumer.number] = consumer
-        if holds_nothing:
-            self._holds_nothing.add(consumer.number)
         consumer.shared = self
-
-    def has_nothing_of(self, consumer: Consumer) -> bool:
-        """What it is given is settled at once."""
-        return consumer.number in self._holds_nothing
 
     def leave(self, consumer: Consumer) -> None:
         self._consumers.pop(consumer.number, None)
-        self._holds_nothing.discard(consumer.number)
 
     def had_its_turn(self, consumer: Consumer) -> None:
         if consumer.number in self._consumers:
@@ -73,17 +65,17 @@ class SharedWindow:
         return sorted([consumer for consumer in self._consumers.values() if consumer.open], key=self._held)
 
     def _held(self, consumer: Consumer) -> int:
-        return 0 if consumer.number in self._holds_nothing else len(consumer.unsettled) + consumer.returning
+        return 0 if consumer.holds_nothing else len(consumer.unsettled) + consumer.returning
 
     def room_for(self, consumer: Consumer) -> int:
         """How many more it might hold if nobody else took any."""
         room = self.limit - sum([self._held(each) for each in self._consumers.values()]) if self.limit else _UNLIMITED
-        return _UNLIMITED if room > 0 and consumer.number in self._holds_nothing else room
+        return _UNLIMITED if room > 0 and consumer.holds_nothing else room
 
     def part_for(self, consumer: Consumer) -> int:
         """How many more it may hold where all that could get some now are to hold alike; one at least while there is room."""
         room = self.room_for(consumer)
-        if not self.limit or room <= 1 or consumer.number in self._holds_nothing:
+        if not self.limit or room <= 1 or consumer.holds_nothing:
             return room
         hungry = [each for each in self._consumers.values() if each is consumer or (each.open and each.queue.pending.count)]
         alike = (room + sum([self._held(each) for each in hungry])) // len(hungry)
@@ -135,6 +127,7 @@ class Consumer:
         "extension",
         "follows",
         "held_bytes",
+        "holds_nothing",
         "ignored",
         "kept",
         "name",
@@ -198,6 +191,8 @@ class Consumer:
         self.returns_at_once = returns_at_once
         #: A limit that several consumers have together; None: only its own.
         self.shared: SharedWindow | None = None
+        #: What it is given is settled at once.
+        self.holds_nothing = False
         self.open = True
         #: Of the consumers that want messages the higher ones are served first.
         self.priority = 0
@@ -248,7 +243,7 @@ class Consumer:
     @property
     def window(self) -> int:
         """How many it may hold unsettled at most, alone or with those that share it; 0: it pulls."""
-        shared = self.shared.limit if self.shared is not None and not self.shared.has_nothing_of(self) else 0
+        shared = self.shared.limit if self.shared is not None and not self.holds_nothing else 0
         return min(self.prefetch, shared or self.prefetch)
 
     @property

@@ -162,6 +162,7 @@ class Calls:
             queues.one: {"meter": self.meter},
             queues.list_queues: {"meter": self.meter},
             connections.list_all: {"sockets": host.sockets},
+            queues.consumers: {"sockets": host.sockets},
             **{VERBS[verb]: {"host": host} for verb in ("settings", "start-export", "export")},
             VERBS["statistics"]: {"host": host, "meter": self.meter},
             **{handler: {"host": host} for handler in (*READS.values(), *FILES.values(), *PROCESS.values())},

@@ -27,7 +27,7 @@ from ..steps import Steps
 from ..topology.resources import Resources, takes_nothing
 from . import arguments as read
 from .arguments import number
-from .connections import described
+from .connections import Socket, Sockets, described
 from .host import Host, in_thread
 from .pages import Asked, Listed, Shown, listed
 from .statistics import WHOLE, Meter, states
@@ -128,7 +128,7 @@ def _held_back(broker: Broker) -> str | None:
 
 
 @shown_only(Right.MONITOR)
-def consumers(broker: Broker, who: Who, *, queue: read.Queue | None = None, page: Asked) -> Listed[DescribedConsumer]:
+def consumers(broker: Broker, who: Who, *, sockets: Sockets, queue: read.Queue | None = None, page: Asked) -> Listed[DescribedConsumer]:
     """Who holds what: one map per consumer, of one queue or of all that whoever asks may monitor."""
     shown = Shown(broker, who, Right.MONITOR, "consumers")
     if queue is None:
@@ -137,7 +137,7 @@ def consumers(broker: Broker, who: Who, *, queue: read.Queue | None = None, page
         shown(queue_place(queue))
         of = broker.declared_queues.all_consumers(queue)
     found = {f"{each.connection}/{each.number:010}": each for each in of}
-    show = partial(_describe_consumer, broker.connections, broker.now_ms())
+    show = partial(_describe_consumer, broker.connections, sockets(), broker.now_ms())
     return listed(broker, page, found, show, shown, lambda each: queue_place(each.queue))
 
 
@@ -145,15 +145,19 @@ def consumers(broker: Broker, who: Who, *, queue: read.Queue | None = None, page
 _SENDS: Final = (None, "persistent", "transient", "both")
 
 
-def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consumer: Consumer) -> DescribedConsumer:
+def _describe_consumer(
+    connections: Mapping[str, Connection], sockets: Mapping[Any, Socket], now_ms: int, consumer: Consumer
+) -> DescribedConsumer:
     """``consumer_tag``: AMQP's; ``blocked``: why it is given nothing whatever waits, None where it would be. ``settled_when_given``: it has
     no acknowledgements; ``reports``: of how many failures it told the reason, and how often its connection did after the acknowledgement.
     ``sends``: whether what was sent to its queue is persistent, transient or both; ``queue_keeps``: which of these before they fail.
     """
     connection = connections.get(consumer.connection)
+    socket = None if connection is None else sockets.get(connection.front_end)
     return {
         "consumer": consumer.name,
         "connection": consumer.connection,
+        "protocol": socket.protocol if socket else None,
         "consumer_tag": consumer.tag or None,
         **described(connection),
         "blocked": _why_blocked(consumer, now_ms),
@@ -162,7 +166,7 @@ def _describe_consumer(connections: Mapping[str, Connection], now_ms: int, consu
         "credit": consumer.credit,
         "sends": _SENDS[consumer.queue.sends],
         "queue_keeps": "all" if consumer.queue.keeps_all else "persistent" if consumer.queue.durable else "none",
-        "settled_when_given": consumer.shared is not None and consumer.shared.has_nothing_of(consumer),
+        "settled_when_given": consumer.holds_nothing,
         "reports": {"before": consumer.reports, "after_acknowledgement": 0 if connection is None else connection.late_reports},
         "unsettled": len(consumer.unsettled),
         "holds_since_ms": consumer.holds_since_ms,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pika
@@ -144,6 +145,19 @@ def test_a_session_by_hand_with_the_line_ends_of_others(broker: Server) -> None:
             told += typed.recv(4096)
         assert told.startswith(b"CONNECTED\nversion:1.2\nserver:homing/")
         assert b"RECEIPT\nreceipt-id:1\n\n\0ERROR\nmessage:'NONSENSE' is no command" in told
+
+
+def test_doctor_says_what_a_stomp_program_would_do(broker: Server, tmp_path: Path) -> None:
+    homing, link = HomingCommand(tmp_path), Link(broker)
+    homing.url = broker.url
+    for mode in ("auto", "client"):
+        link.sure("SUBSCRIBE", id=mode, destination="/queue/looked.at", ack=mode)
+    link.sure("SEND", destination="/queue/looked.at")
+    auto, client = homing.json("doctor", "looked.at")
+    assert [auto["acknowledges"], client["acknowledges"]] == ["when it is given a message", "as its program says"]
+    assert "(ack:client-individual)" in auto["advice"][0]
+    assert ["each NACK" in client["advice"][0], "persistent:true" in client["advice"][1]] == [True, True]
+    link.close()
 
 
 def test_whoever_is_killed_is_blamed_and_whoever_is_silent_is_given_up(broker: Server) -> None:

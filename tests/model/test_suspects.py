@@ -282,5 +282,5 @@ def test_why_and_retrying_tell_what_it_waits_for() -> None:
 
 
 def blocked(life: Life) -> dict[str, Any]:
-    listed = life.world.run(call(consumers, life.world.broker))
+    listed = life.world.run(call(consumers, life.world.broker, {"sockets": dict}))
     return {each["consumer"]: each["blocked"] for each in listed}

@@ -6,7 +6,7 @@ The journal uses the real open batch, elision included, so that a crash keeps ex
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -40,11 +40,12 @@ class Anybody(NamedTuple):
 
 
 ANYBODY = Anybody()
+NOTHING: Mapping[str, Any] = {}
 
 
-def call(handler: Callable[..., Any], broker: Broker, **arguments: Any) -> Any:
-    """What a handler of management answers to anybody."""
-    return handler(broker, ANYBODY, **taken(broker, handler, arguments))
+def call(handler: Callable[..., Any], broker: Broker, given: Mapping[str, Any] = NOTHING, /, **arguments: Any) -> Any:
+    """What a handler of management answers to anybody. ``given``: what it has of the process."""
+    return handler(broker, ANYBODY, **given, **taken(broker, handler, arguments))
 
 
 class DictJournal:

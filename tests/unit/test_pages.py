@@ -32,8 +32,8 @@ def list_queues(broker: Broker, arguments: dict[str, Any]) -> Any:
 List = Callable[[Broker, dict[str, Any]], Any]
 
 
-def by_anybody(handler: Callable[..., Any]) -> List:
-    return lambda broker, arguments: at_once(call(handler, broker, **arguments))
+def by_anybody(handler: Callable[..., Any], **given: Any) -> List:
+    return lambda broker, arguments: at_once(call(handler, broker, given, **arguments))
 
 
 def pages(broker: Broker, verb: List, **arguments: Any) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def test_every_list_has_pages() -> None:
     assert list(zip(names(found, "virtual_host"), names(found), strict=True)) == [
         ("host 0", "p0"), ("host 0", "p2"), ("host 0", "p4"), ("host 1", "p1"), ("host 1", "p3"),
     ]  # fmt: skip
-    assert len(set(names(pages(broker, by_anybody(queues.consumers), queue="orders", limit=3), "connection"))) == 10
+    assert len(set(names(pages(broker, by_anybody(queues.consumers, sockets=dict), queue="orders", limit=3), "connection"))) == 10
     for verb in (by_anybody(virtual_hosts.list_all), by_anybody(policies.list_all), list_queues):
         for wrong in ({"after": 5}, {"limit": 0}, {"limit": "x"}, {"colour": 1}):
             with pytest.raises(Refused):

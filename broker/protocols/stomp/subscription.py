@@ -94,6 +94,7 @@ class Subscription:
     def add(self, destination: str, consumer: Consumer, told: str | None) -> Part:
         """``told``: the destination as messages say it (Part)."""
         part = self.parts[destination] = Part(self, consumer, told)
+        consumer.holds_nothing = self.mode == AUTO
         if self.window is not None:
             self.window.join(consumer)
         return part
