@@ -144,7 +144,7 @@ def test_a_session_by_hand_with_the_line_ends_of_others(broker: Server) -> None:
         while b"ERROR" not in told:
             told += typed.recv(4096)
         assert told.startswith(b"CONNECTED\nversion:1.2\nserver:homing/")
-        assert b"RECEIPT\nreceipt-id:1\n\n\0ERROR\nmessage:'NONSENSE' is no command" in told
+        assert b"RECEIPT\nreceipt-id:1\n\n\0\nERROR\nmessage:'NONSENSE' is no command" in told
 
 
 def test_doctor_says_what_a_stomp_program_would_do(broker: Server, tmp_path: Path) -> None:

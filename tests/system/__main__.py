@@ -25,6 +25,7 @@ from tests.system import (
     pika_client,
     prometheus,
     spark_connect,
+    stomp_clients,
     watching,
 )
 from tests.system.check import CHECKS, Check, Failed, Place, Unavailable
@@ -49,6 +50,7 @@ MODULES = (
     watching,
     object_store,
     spark_connect,
+    stomp_clients,
 )
 
 

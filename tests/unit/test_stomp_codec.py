@@ -79,8 +79,8 @@ def test_escapes_are_those_of_the_version() -> None:
             read_head(b"SEND\na:" + value, version)
     assert read_head(b"SEND\na:1\na:2", "1.2")[1] == {"a": "1"}, "the first counts"
     # Nobody may write a header of his own by a value, nor end the frame.
-    assert frame("MESSAGE", [("a", "x\0y")], version="1.2") == "MESSAGE\na:x\ufffdy\n\n\0".encode()
-    assert frame("MESSAGE", [("a", "x\nb:y"), ("c:d", "")], version="1.0") == b"MESSAGE\na:x\\nb:y\n\n\0"
+    assert frame("MESSAGE", [("a", "x\0y")], version="1.2") == "MESSAGE\na:x\ufffdy\n\n\0\n".encode()
+    assert frame("MESSAGE", [("a", "x\nb:y"), ("c:d", "")], version="1.0") == b"MESSAGE\na:x\\nb:y\n\n\0\n"
 
 
 @pytest.mark.parametrize(

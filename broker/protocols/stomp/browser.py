@@ -11,6 +11,7 @@ from ...core.message import MessageReference, Where
 from ...core.selector import Selector
 from ...steps import Steps
 from ..output import Output
+from .codec import END
 from .message_mapping import message_frames
 
 #: Messages that are shown together.
@@ -52,7 +53,7 @@ class Browser:
                 break
             after = places[-1][0]
             yield
-        self._output.write(b"MESSAGE\n%smessage-id:0\nbrowser:end\n\n\0" % self._lines)
+        self._output.write(b"MESSAGE\n%smessage-id:0\nbrowser:end\n\n%s" % (self._lines, END))
 
     def _shows(self, reference: MessageReference) -> bool:
         return reference.where in _SHOWN and (self._selector is None or self._selector.matches(reference.lookup()))

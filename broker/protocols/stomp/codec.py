@@ -34,6 +34,8 @@ _ASKS: Final = re.compile(rb"\n[^:\n]*receipt")
 _MOST_ALIKE: Final = 500
 #: By version: what stands behind a backslash, and what that means.
 _MEANINGS: Final = {"1.1": _COMMON, "1.2": {**_COMMON, "r": "\r"}}
+#: Behind the body. PHP's client takes no MESSAGE without the line's end, which ActiveMQ sends.
+END: Final = b"\0\n"
 #: What no header may have, in any version: it would end the frame.
 _UNSAYABLE: Final = {"\0": "\N{REPLACEMENT CHARACTER}"}
 _ESCAPES: Final = {
@@ -289,7 +291,7 @@ def header_line(name: str, value: str | bytes, version: str) -> bytes:
 
 def receipt_frames(receipts: list[bytes]) -> bytes:
     """``receipts``: as they are written."""
-    return b"RECEIPT\nreceipt-id:%s\n\n\0" % b"\n\n\0RECEIPT\nreceipt-id:".join(receipts)
+    return b"".join([b"RECEIPT\nreceipt-id:%s\n\n%s" % (receipt, END) for receipt in receipts])
 
 
 def escaped(value: str, version: str) -> bytes:
@@ -301,4 +303,4 @@ def frame(command: str, headers: Iterable[tuple[str, str | bytes]], body: bytes 
     """As bytes; with its length, where it has a body."""
     lines = b"".join([header_line(name, value, version) for name, value in headers])
     length = b"content-length:%d\n" % len(body) if body else b""
-    return b"%s\n%s%s\n%s\0" % (command.encode(), lines, length, body)
+    return b"%s\n%s%s\n%s%s" % (command.encode(), lines, length, body, END)

@@ -10,7 +10,7 @@ from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...properties import RESERVED, checked
 from ..failures import checked_report
-from .codec import Headers, header_line
+from .codec import END, Headers, header_line
 from .destinations import read_destination
 
 #: Header -> the property that other protocols know by a name of their own.
@@ -217,7 +217,7 @@ def message_frames(lines: bytes, references: list[MessageReference], version: st
                 said += header_line("destination", told(reference), version)
         ack = b"" if consumer is None else b"ack:%d-%d\n" % (consumer, reference.tag)
         head = b"MESSAGE\n%s%smessage-id:%d\n%scontent-length:%d\n\n" % (lines, ack, reference.message.message_id, said, len(body))
-        parts += (head, body, b"\0")
+        parts += (head, body, END)
     return b"".join(parts)
 
 
