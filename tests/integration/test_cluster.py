@@ -100,6 +100,18 @@ async def test_what_is_no_log_of_this_cell_is_refused_in_words(postgres: Postgre
         assert await log.address("a") == "{}"
 
 
+async def no_standby(postgres: Postgres) -> None:
+    """From its return on each commit waits: the checkpointer tells the others of a standby's name, when it has its turn."""
+    await postgres.sql(*_NO_STANDBY)
+    waited = False
+    while not waited:
+        commit = asyncio.create_task(postgres.sql("SELECT pg_logical_emit_message(true, 'test', '')"))
+        while not commit.done():
+            await asyncio.sleep(0.02)
+            waited |= bool(await postgres.ask("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+        await commit
+
+
 async def waiting(postgres: Postgres, cell: str) -> int:
     """How many sessions of the server are in the middle of an entry."""
     sql = "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND pid <> pg_backend_pid() AND query LIKE $1"
@@ -113,7 +125,7 @@ async def test_what_nobody_answered_for_is_proved_by_an_entry_behind_it(postgres
         assert await log.fence(await log.look(), "a 1")
         monkeypatch.setattr(postgresql, "_PATIENCE_S", 0.3)
         async with log_of(postgres, "unknown") as hasty:
-            await postgres.sql(*_NO_STANDBY)
+            await no_standby(postgres)
             appending = asyncio.create_task(Leader(hasty, 1, at).append(b"sent"))
             try:
                 while await waiting(postgres, "unknown") < 2:  # noqa: ASYNC110 - another process does it
@@ -132,7 +144,7 @@ async def test_a_commit_that_was_told_to_wait_no_longer_is_no_answer(postgres: P
         at = await begun(log)
         assert await log.fence(await log.look(), "a 1")
         entry, following = after(at, 1, b"x")
-        await postgres.sql(*_NO_STANDBY)
+        await no_standby(postgres)
         appending = asyncio.create_task(log.append(at, following, entry))
         try:
             cancel = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%log_cancelled%'"
