@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from homing.journal.errors import JournalError
@@ -54,121 +53,116 @@ _DISK_HANGS_S: Final = 5.0
 
 async def serve(config: Config, json_ready: bool, log_writer: LogWriter) -> int:
     """Runs until SIGTERM or SIGINT (0) or until the journal fails (its exit code)."""
-    health = Health()
-    certificate = None if config.tls is None else Certificate(config.tls)
+    process = _Process(config, json_ready, log_writer)
     if config.http is None:
-        return await _serve(config, json_ready, log_writer, certificate, health, None, {})
+        return await process.run()
     # Half of what a broker imports: not for one that has no such port.
     from ..http.listener import HttpListener
 
-    http = HttpListener(health)
-    listening = await listen("http", config.http, http.make, certificate, needed=config.names("http"))
+    process.http = http = HttpListener(process.health)
+    listening = await listen("http", config.http, http.make, process.certificate, needed=config.names("http"))
+    process.http_places = {name: place(each) for name, each in listening.items()}
     try:
-        return await _serve(config, json_ready, log_writer, certificate, health, http, listening)
+        return await process.run()
     finally:
         for each in listening.values():
             each.close()
         http.close()
 
 
-async def _serve(
-    config: Config,
-    json_ready: bool,
-    log_writer: LogWriter,
-    certificate: Certificate | None,
-    health: Health,
-    http: HttpListener | None,
-    listening_for_http: dict[str, asyncio.Server],
-) -> int:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stop, signal.Signals(number).name)
-    log.info("starting: Homing %s, commit %s, configuration %s", BUILD.version, commit()[:12], config.source_path or "of the defaults")
-    lead = partial(_lead, config, json_ready, log_writer, certificate, health, http, listening_for_http, stop)
-    if config.journal.replication is None:
-        return await lead()
-    # Its driver is an extra.
-    from .cluster import Cluster
+class _Process:
+    """What is there from start to end, whether this node follows, leads, or is all there is."""
 
-    manager = ServiceManager()
-    cluster = Cluster(config, config.journal.replication, health)
-    try:
-        manager.feed_watchdog(loop)
-        said = partial(_stand_by, config, json_ready, {name: place(each) for name, each in listening_for_http.items()}, manager)
-        await cluster.follow(journal_options(config), stop, said)
-        return 0 if cluster.leader is None else await lead(manager, cluster)
-    finally:
-        await cluster.close()
-        manager.close()
+    def __init__(self, config: Config, json_ready: bool, log_writer: LogWriter) -> None:
+        self._config = config
+        self._json_ready = json_ready
+        self._log_writer = log_writer
+        self._stop = asyncio.Event()
+        self._manager = ServiceManager()
+        self.health = Health()
+        self.certificate = None if config.tls is None else Certificate(config.tls)
+        self.http: HttpListener | None = None
+        #: Where it listens.
+        self.http_places: dict[str, str] = {}
 
+    async def run(self) -> int:
+        """Raises as Journal.open, Server.start and Cluster.follow do."""
+        config, loop = self._config, asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _stop, self._stop, signal.Signals(number).name)
+        log.info("starting: Homing %s, commit %s, configuration %s", BUILD.version, commit()[:12], config.source_path or "of the defaults")
+        try:
+            if config.journal.replication is None:
+                return await self._lead(None)
+            # Its driver is an extra.
+            from .cluster import Cluster
 
-async def _lead(
-    config: Config,
-    json_ready: bool,
-    log_writer: LogWriter,
-    certificate: Certificate | None,
-    health: Health,
-    http: HttpListener | None,
-    listening_for_http: dict[str, asyncio.Server],
-    stop: asyncio.Event,
-    manager: ServiceManager | None = None,
-    cluster: Cluster | None = None,
-) -> int:
-    """``manager``: is fed already; ``cluster``: of which this node leads."""
-    loop, began_s = asyncio.get_running_loop(), time.monotonic()
-    leader = None if cluster is None else cluster.leader
-    journal, recovered = await Journal.open(config.data_directory, journal_options(config), BrokerClock().now_ms(), leader)
-    if cluster is not None:
-        cluster.attend(journal)
-    clock = BrokerClock(recovered.clock_ms)
-    if clock.behind_ms:
-        log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
-    server = Server(config, journal, clock, log_writer, certificate, manager=manager)
-    server.held = None if leader is None else leader.in_doubt
-    console = ConsoleChild(config.console, config.tls)
-    try:
-        listening = await server.start(recovered)
-        clean_stop, old_deaths = recovered.clean_stop, are_left(recovered.declarations)
-        del recovered  # every message as it was read; the broker has its own by now
-        server.listeners.watch_certificate()
-        loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
-        places = {name: place(each) for name, each in (listening | listening_for_http).items()}
-        places |= console.start(listening, stop)
-        _log_start(server, config, clean_stop, time.monotonic() - began_s)
-        log.info("ready: %s", " ".join(f"{name}={each}" for name, each in places.items()))
-        print(_ready_line(config, places, server.kept, json_ready), flush=True)
-        if http is not None:
-            server.show_metrics(http)
-        health.disk_degraded = lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S
-        health.producers_wait = lambda: waiting(server.broker.figures())
-        health.state = "ready"
-        server.manager.ready(_ready_line(config, places, server.kept, False))
-        if manager is None:
-            server.manager.feed_watchdog(loop)
-        server.sweep.start()
-        # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
-        preload.load(config)
-        if not clean_stop:
-            server.look_for_damage()
-        if old_deaths:
-            server.name_old_deaths()
-        exit_code = await until_stopped(server, journal, list(listening.values()), stop, health)
-    finally:
-        await console.close()
-        await server.exports.discard()
-        server.close()
-        await close_in_time(journal)
-        server.manager.close()
-    if exit_code == 0:
-        log.info("stopped: in order, after %s", format_duration_ms(round(time.monotonic() - began_s) * 1000))
-    return exit_code
+            cluster = Cluster(config, config.journal.replication, self.health)
+            try:
+                self._manager.feed_watchdog(loop)
+                await cluster.follow(journal_options(config), self._stop, self._stand_by)
+                return 0 if cluster.leader is None else await self._lead(cluster)
+            finally:
+                await cluster.close()
+        finally:
+            self._manager.close()
 
+    def _stand_by(self, places: dict[str, str]) -> None:
+        log.info("standby: another node leads; connections are passed on to it")
+        self._say_ready({**places, **self.http_places}, None)
 
-def _stand_by(config: Config, as_json: bool, for_http: dict[str, str], manager: ServiceManager, places: dict[str, str]) -> None:
-    log.info("standby: another node leads; connections are passed on to it")
-    print(_ready_line(config, {**places, **for_http}, None, as_json), flush=True)
-    manager.ready(_ready_line(config, {**places, **for_http}, None, False))
+    def _say_ready(self, places: dict[str, str], kept: Kept | None) -> None:
+        """To whoever started it. ``kept``: see _ready_line."""
+        print(_ready_line(self._config, places, kept, self._json_ready), flush=True)
+        self._manager.ready(_ready_line(self._config, places, kept, False))
+
+    async def _lead(self, cluster: Cluster | None) -> int:
+        """``cluster``: of which this node leads."""
+        config, health, loop, began_s = self._config, self.health, asyncio.get_running_loop(), time.monotonic()
+        leader = None if cluster is None else cluster.leader
+        journal, recovered = await Journal.open(config.data_directory, journal_options(config), BrokerClock().now_ms(), leader)
+        if cluster is not None:
+            cluster.attend(journal)
+        clock = BrokerClock(recovered.clock_ms)
+        if clock.behind_ms:
+            log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
+        server = Server(config, journal, clock, self._log_writer, self.certificate, manager=self._manager)
+        server.held = None if leader is None else leader.in_doubt
+        console = ConsoleChild(config.console, config.tls)
+        try:
+            listening = await server.start(recovered)
+            clean_stop, old_deaths = recovered.clean_stop, are_left(recovered.declarations)
+            del recovered  # every message as it was read; the broker has its own by now
+            server.listeners.watch_certificate()
+            loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
+            places = {name: place(each) for name, each in listening.items()} | self.http_places
+            places |= console.start(listening, self._stop)
+            _log_start(server, config, clean_stop, time.monotonic() - began_s)
+            log.info("ready: %s", " ".join(f"{name}={each}" for name, each in places.items()))
+            if self.http is not None:
+                server.show_metrics(self.http)
+            health.disk_degraded = lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S
+            health.producers_wait = lambda: waiting(server.broker.figures())
+            health.state = "ready"
+            self._say_ready(places, server.kept)
+            if cluster is None:
+                self._manager.feed_watchdog(loop)
+            server.sweep.start()
+            # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
+            preload.load(config)
+            if not clean_stop:
+                server.look_for_damage()
+            if old_deaths:
+                server.name_old_deaths()
+            exit_code = await until_stopped(server, journal, list(listening.values()), self._stop, health)
+        finally:
+            await console.close()
+            await server.exports.discard()
+            server.close()
+            await close_in_time(journal)
+        if exit_code == 0:
+            log.info("stopped: in order, after %s", format_duration_ms(round(time.monotonic() - began_s) * 1000))
+        return exit_code
 
 
 def _stop(stop: asyncio.Event, why: str) -> None:
