@@ -91,6 +91,22 @@ class RetryingMessages(TypedDict):
     next: list[int] | None
 
 
+class RepeatedSend(TypedDict):
+    """What waits of one send that is to come again: ``message_id`` is the next, due at ``due_at_ms``."""
+
+    job: Annotated[str, Said("The property scheduledJobId of all of them.")]
+    period_ms: int
+    messages: int
+    message_id: int
+    due_at_ms: Ms
+
+
+class RepeatedSends(TypedDict):
+    repeated: list[RepeatedSend]
+    looked_at: int
+    next: list[int] | None
+
+
 class FaultOfQueue(ErrorOfFault):
     waiting: int
 

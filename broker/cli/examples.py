@@ -75,7 +75,7 @@ EXAMPLES: Final = {
         "homing retry orders --error-type PaymentDown --hold",
         "homing retry orders --release",
     ],
-    "retrying": ["homing retrying --watch", "homing retrying orders --error-type PaymentDown"],
+    "retrying": ["homing retrying --watch", "homing retrying orders --error-type PaymentDown", "homing retrying reminders --repeated"],
     "due": ["homing due orders", "homing due --json | jq '.due[] | select(.messages > 1000)'"],
     "faults list": [
         "homing faults list --watch",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from functools import partial
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
-from ..answers.failures import Due, RetryingMessage, RetryingQueue
+from ..answers.failures import Due, RepeatedSend, RetryingMessage, RetryingQueue
 from ..answers.parts import Fields, Properties
+from ..core.repeated import JOB
 from ..core.settings.units import counted
 from ..words.amounts import clock, span
 from . import letter_filter as of
@@ -89,6 +91,7 @@ def _is(number: int) -> str:
 def retrying(
     wanted: of.Filter,
     queue: Annotated[str | None, typer.Argument(help="What failed and waits in it, one by one.", show_default="all, in sum")] = None,
+    repeated: Annotated[bool, typer.Option("--repeated", help="What is to come again in it, as its sender asked for.")] = False,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=10_000, help="At most so many.")] = 20,
     watch: Watch = False,
     wide: Wide = False,
@@ -101,7 +104,7 @@ def retrying(
     most of what is to be tried again failed of, whether it waits or is ready.
     """
     if queue is None:
-        if wanted:
+        if wanted or repeated:
             raise typer.BadParameter("name the queue that they wait in")
 
         async def ask(connection: Any) -> Any:
@@ -110,6 +113,12 @@ def retrying(
             return await seen(connection, "retrying")
 
         show(url, ask, _draw_queues, as_json=as_json, watch=watch, everything=wide)
+        return
+
+    if repeated:
+        if wanted:
+            raise typer.BadParameter("--repeated shows all of a queue: leave out which messages")
+        show(url, partial(_ask_repeated, queue, count), partial(_draw_repeated, queue), as_json=as_json, watch=watch, everything=wide)
         return
 
     async def ask_queue(connection: Any) -> list[_Shown]:
@@ -185,6 +194,35 @@ def _why(message: _Shown) -> str:
 
 def _error(error_class: str, text: str) -> str:
     return " ".join(f"{error_class}: {text}".removeprefix(": ").removesuffix(": ").split())[:_MOST_TEXT]
+
+
+# -- what is to come again ------------------------------------------------------------------------------------------------
+
+
+async def _ask_repeated(queue: str, count: int, connection: Any) -> list[RepeatedSend]:
+    found: dict[str, RepeatedSend] = {}
+    async for page in of.Scan(connection, "repeated", items="repeated", goes_on=False, queue=queue):
+        for each in page["repeated"]:
+            known = found.setdefault(each["job"], each)
+            if known is not each:
+                known["messages"] += each["messages"]
+                if each["due_at_ms"] < known["due_at_ms"]:
+                    known["message_id"], known["due_at_ms"] = each["message_id"], each["due_at_ms"]
+    return sorted(found.values(), key=lambda each: each["due_at_ms"])[:count]
+
+
+def _draw_repeated(queue: str, found: list[RepeatedSend]) -> RenderableType:
+    if not found:
+        return f"[dim]nothing is to come again in {escape(queue)}[/]"
+    columns = [Column("job"), *(Column(heading, number=True) for heading in ("left", "every", "next goes")), Column("next")]
+    rows = []
+    for each in found:
+        goes = f"{_in(each['due_at_ms'])}  [dim]{clock(each['due_at_ms'])}[/]"
+        job, message = f"[bold]{escape(each['job'])}[/]", f"[bold cyan]{each['message_id']}[/]"
+        rows.append((job, f"{each['messages']:,}", span(each["period_ms"]), goes, message))
+    quoted = escape(shlex.quote(queue))
+    cancels = f"[dim]homing dead delete {quoted} --property {JOB}=JOB cancels what is left, homing delete NUMBER one of it[/]"
+    return Group(Listing(columns, rows), cancels)
 
 
 # -- the calendar --------------------------------------------------------------------------------------------------------

@@ -11,12 +11,13 @@ from ..core.fault import FaultGroup
 from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
 from ..core.queue import Queue
+from ..core.repeated import Repeated, add
 from ..core.rights import Right
 from ..entries.browsing import as_it_is
 from ..entries.choosing import in_place
 from ..entries.state import BrokerState
 from ..entries.waiting import FIRST, FIRST_ON_HOLD, Place, in_memory_only, on_disk, wants
-from ..steps import STEP, Steps
+from ..steps import LOOK_STEP, STEP, Steps
 from ..topology import places
 from .chosen import first_of, length_of
 
@@ -102,6 +103,26 @@ class Retrying:
             found = found[:limit]
             go_on = _place(found[-1])
         return [(each, state.faults.group_of(each.cause)) for each in found], len(others) + looked_at, go_on
+
+    @needs((Right.BROWSE, at_queue), audited=True, counts=length_of)
+    def repeated(self, who: Who, queue: Queue, after: Place) -> Steps[tuple[list[Repeated], int, Place | None]]:
+        """What is to come again, by the sends that asked for it; the same beside as Done. Of one there may be more behind that place."""
+        state, looked_at, found = self._state, 0, dict[str, Repeated]()
+        if after == FIRST:
+            waiting = yield from in_memory_only(state, queue)
+            looked_at = len(waiting)
+            for start in range(0, looked_at, LOOK_STEP):
+                if start:
+                    yield
+                for each in waiting[start : start + LOOK_STEP]:
+                    add(found, each)
+
+        def take(records: list[ReferenceRecord]) -> None:
+            for record in records:
+                add(found, as_it_is(queue, record))
+
+        seen, go_on = yield from on_disk(state, queue, Filter(), after, ON_HOLD_MS - 1, take, _PAGES)
+        return [*found.values()], looked_at + seen, go_on
 
 
 def _place(reference: MessageReference) -> Place:

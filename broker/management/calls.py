@@ -69,6 +69,7 @@ AT_ONCE: Final[dict[str, Handler]] = {
     "peek": messages.peek,
     "peek-dead-letters": dead_letters.peek,
     "peek-retrying": retries.peek,
+    "repeated": retries.repeated,
     "explain": settings.explain,
     "redrives": redrives.list_all,
     "redrive-status": redrives.one,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from ..answers.failures import Awaited, Due, DueRow, Retried, RetryingMessage, RetryingMessages, RetryingQueue
+from ..answers.failures import Awaited, Due, DueRow, RepeatedSends, Retried, RetryingMessage, RetryingMessages, RetryingQueue
 from ..answers.parts import NumberedPage
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
@@ -111,6 +112,14 @@ def _describe(reference: MessageReference, group: FaultGroup | None, waits_for: 
         "fault": describe_fault(group),
         "waits_for": waits_for,
     }
+
+
+@asks(Retrying.repeated)
+def repeated(broker: Broker, who: Who, *, queue: read.Queue, after: _Place = _FROM_THE_BEGINNING) -> Steps[RepeatedSends]:
+    """A page of what is to come again, in the order in which it goes. The next page may have more of one send."""
+    found, looked_at, end = yield from broker.retrying.repeated(who, queue, after)
+    sends: list[Any] = [dataclasses.asdict(each) for each in found]
+    return {"repeated": sends, "looked_at": looked_at, "next": None if end is None else [*end]}
 
 
 @shown_only(Right.BROWSE)

@@ -224,6 +224,7 @@ call("edit", CONSUME, SEND, before=dead)(
 )
 call("retry", MANAGE, before=filled)(lambda name, _: {"queue": name, "now": True})
 call("peek-retrying", BROWSE, before=filled)(lambda name, _: {"queue": name})
+call("repeated", BROWSE, before=filled)(lambda name, _: {"queue": name})
 call("mute-fault", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
 call("fault-fixed", MANAGE, before=fault, sees=(BROWSE,))(lambda name, found: {"fault": found})
 call("close-connection", MANAGE, before=another_connection)(lambda name, number: {"connection": number})

@@ -74,14 +74,16 @@ def test_a_program_of_stomp_py_works_unchanged(broker: Server, version: str) -> 
         assert {name: count for name, count in left.items() if count} == {f"{version}.t": 1}
 
 
-def test_a_program_looks_into_a_queue_and_sends_what_is_repeated(broker: Server) -> None:
+def test_a_program_looks_into_a_queue_and_what_it_has_repeated_is_listed_and_cancelled(broker: Server, homing: HomingCommand) -> None:
     listener, program = Listener(), stomp.StompConnection12([stomp_place(broker)])
     program.set_listener("", listener)
     program.connect(wait=True)
     for number in range(3):
         program.send("/queue/shown", str(number), headers={"persistent": "true"})
     program.send("/queue/shown", "again", headers={"AMQ_SCHEDULED_PERIOD": "50", "AMQ_SCHEDULED_REPEAT": "1"})
-    program.send("/queue/shown", "much later", headers={"AMQ_SCHEDULED_PERIOD": "3600000", "AMQ_SCHEDULED_REPEAT": "2"}, receipt="sent")
+    hourly = {"AMQ_SCHEDULED_PERIOD": "3600000", "AMQ_SCHEDULED_REPEAT": "2"}
+    program.send("/queue/shown", "much later", headers=hourly)
+    program.send("/queue/shown", "kept", headers={**hourly, "persistent": "true", "AMQ_SCHEDULED_DELAY": "7200000"}, receipt="sent")
     assert listener.receipts.get(timeout=20) == "sent"
     for _ in range(2):
         program.subscribe("/queue/shown", id="b", headers={"browser": "true"})
@@ -93,7 +95,15 @@ def test_a_program_looks_into_a_queue_and_sends_what_is_repeated(broker: Server)
     program.subscribe("/queue/shown", id="s")
     assert sorted(listener.messages.get(timeout=20).body for _ in range(5)) == ["0", "1", "2", "again", "again"]
     with blocking.connect(broker.url) as inspector:
-        assert sum(each["messages"] for each in inspector.call("due", queue="shown")["due"]) == 3
+        assert sum(each["messages"] for each in inspector.call("due", queue="shown")["due"]) == 6
+    first, second = homing.json("retrying", "shown", "--repeated", url=broker.url)
+    assert [(each["messages"], each["period_ms"]) for each in (first, second)] == [(3, 3_600_000)] * 2
+    assert 3_500_000 < second["due_at_ms"] - first["due_at_ms"] < 3_700_000
+    homing("delete", str(first["message_id"]), "--yes", url=broker.url)
+    homing("dead", "delete", "shown", "--property", f"scheduledJobId={second['job']}", "--yes", url=broker.url)
+    (left,) = homing.json("retrying", "shown", "--repeated", url=broker.url)
+    assert (left["job"], left["messages"], left["due_at_ms"]) == (first["job"], 2, first["due_at_ms"] + 3_600_000)
+    assert first["job"] in homing("retrying", "shown", "--repeated", url=broker.url).stdout
     program.disconnect()
 
 

@@ -181,6 +181,11 @@ class Fixed(OfFault):
     version: Annotated[str | None, Field(max_length=200, description="The release that it is gone from; null: from now on.")] = None
 
 
+class RepeatedPage(Asked):
+    queue: Name
+    after: Annotated[list[Number] | None, Field(description="`next` of the answer before, both numbers of it.")] = None
+
+
 class Retry(Asked):
     queue: Name
     filter: Filter = Filter()

@@ -23,7 +23,7 @@ from ...answers.administration import (
     SetOfPattern,
     User,
 )
-from ...answers.failures import DeadQueue, Done, Due, Fault, FaultOfList, Muted, Redrive, RetryingQueue, SaidFixed
+from ...answers.failures import DeadQueue, Done, Due, Fault, FaultOfList, Muted, Redrive, RepeatedSends, RetryingQueue, SaidFixed
 from ...answers.inventory import (
     Binding,
     BriefQueue,
@@ -256,6 +256,13 @@ async def retrying(asker: Asker, said: asked.Nothing) -> Any:
     return {"items": await asker.connection.call("retrying")}
 
 
+_get(
+    "repeated",
+    "/repeated",
+    "What is to come again in a queue, by the sends that asked for it; the next page may have more of one",
+    asked.RepeatedPage,
+    RepeatedSends,
+)
 _post("retry", "/retry", "What failed and waits: due now, held, or released, a step of them", asked.Retry, Done)
 _get("due", "/due", "How many messages are due when", asked.OfQueueOrAll, Due)
 _get("events", "/events", "The last events of each kind, in the order in which they happened", asked.EventsPage, NumberedPage[BrokerEvent])

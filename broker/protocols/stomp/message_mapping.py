@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ...core.message import DEFAULT_PRIORITY, Message, MessageReference, Properties
+from ...core.repeated import JOB, PERIOD
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...properties import RESERVED, checked
@@ -23,7 +25,7 @@ _NO_PROPERTIES: Final = frozenset(
     {
         *("destination", "receipt", "transaction", "content-length", "persistent", "priority", "expires", "timestamp"),
         *("subscription", "message-id", "ack", "redelivered", "destination-type"),
-        *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"),
+        *("AMQ_SCHEDULED_DELAY", PERIOD, "AMQ_SCHEDULED_REPEAT"),
     }
 )
 #: Messages that one SEND may come to, one after the other.
@@ -88,6 +90,9 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
             carried[name] = value
         elif name not in _NO_PROPERTIES and not name.startswith(RESERVED):
             kept[_PROPERTY_OF.get(name, name)] = value
+    delay_ms, period_ms, times = _repeated(headers)
+    if times > 1:
+        carried |= {JOB: secrets.token_hex(8), PERIOD: period_ms}
     properties, size, extra = checked(kept, max_properties_bytes)
     if carried:
         properties = {**(properties or {}), **carried}
@@ -95,7 +100,6 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
     duplicate_id = headers.get("_AMQ_DUPL_ID") or None
     if duplicate_id is not None and (len(duplicate_id) > _MOST_DUPLICATE_ID or not duplicate_id.isprintable()):
         raise Refused("invalid-header", f"_AMQ_DUPL_ID is up to {_MOST_DUPLICATE_ID} printable characters", "use for example a UUID")
-    delay_ms, period_ms, times = _repeated(headers)
     if times > 1 and duplicate_id is not None:
         raise Refused("invalid-header", "_AMQ_DUPL_ID is of one message, and AMQ_SCHEDULED_REPEAT asks for more", "leave one of them out")
     reply_to = headers.get("reply-to", "")
@@ -120,7 +124,7 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
 def _repeated(headers: Headers) -> tuple[int, int, int]:
     """When it comes first, how far apart the others are, in ms, and how often it comes. Raises Refused."""
     delay_ms = number(headers, "AMQ_SCHEDULED_DELAY", 0, MAX_DURATION_MS)
-    period_ms = number(headers, "AMQ_SCHEDULED_PERIOD", 0, MAX_DURATION_MS // _MOST_REPEATED)
+    period_ms = number(headers, PERIOD, 0, MAX_DURATION_MS // _MOST_REPEATED)
     if headers.get("AMQ_SCHEDULED_REPEAT") == "-1":
         raise Refused("not-supported", "AMQ_SCHEDULED_REPEAT:-1: nothing is repeated for ever", "name how often, or send from a timer")
     times = 1 + number(headers, "AMQ_SCHEDULED_REPEAT", 0, _MOST_REPEATED - 1)
