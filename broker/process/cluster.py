@@ -58,6 +58,8 @@ class Cluster:
         self._began_s = time.monotonic()
         self._other = asyncio.Event()
         self._attending: asyncio.Task[None] | None = None
+        #: By it the leader knows who passes connections on.
+        self.secret = b""
         #: Set once this node leads.
         self.leader: Leader | None = None
 
@@ -80,7 +82,7 @@ class Cluster:
         watch = Watch(self._section.fail_over_after_ms / 1000)
         leading = asyncio.create_task(follow_until_leading(self._log, follower, self._me, watch, time.monotonic))
         attending = asyncio.create_task(self._attend(lambda: (follower.at.number, follower.durable)))
-        passing = asyncio.create_task(self._passing.open(self._other, stands_by))
+        passing = asyncio.create_task(self._passing.open(self._other, self.secret, stands_by))
         tasks = {leading, attending, passing}
         try:
             while not leading.done():
@@ -100,7 +102,9 @@ class Cluster:
     async def _begin(self) -> str:
         while True:
             try:
-                return await self._log.begin(self._section.storage_is_replicated)
+                broker_id = await self._log.begin(self._section.storage_is_replicated)
+                self.secret = await self._log.secret()
+                return broker_id
             except LogAway:
                 await asyncio.sleep(AGAIN_S)
 

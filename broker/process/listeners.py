@@ -9,7 +9,7 @@ import os
 import resource
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from .. import __version__
 from ..auth.logins import Answer, Logins
@@ -24,6 +24,7 @@ from ..protocols.amqp091.options import AmqpOptions, counts_sent_deaths
 from ..protocols.amqp091.session import AmqpSession
 from ..protocols.amqp091.transport import AmqpTransport
 from ..protocols.codec_foreign import answer, describe
+from ..protocols.codec_proxy import Peer
 from ..protocols.codec_spoken import spoken
 from ..protocols.codec_tls import TlsTransport
 from ..protocols.gathering import Gathering
@@ -31,6 +32,7 @@ from ..protocols.handshakes import Admission, AdmissionLimits
 from ..protocols.native.fields import largest_message
 from ..protocols.native.session import Call, NativeOptions, NativeSession
 from ..protocols.native.transport import NativeTransport
+from ..protocols.passed import MaybePassed, Resident
 from ..protocols.stomp.destinations import AMQ_TOPIC
 from ..protocols.stomp.options import StompOptions
 from ..protocols.stomp.session import StompSession
@@ -56,10 +58,10 @@ MakeProtocol = Callable[[], asyncio.Protocol]
 
 
 class Listeners:
-    """``transports``: every open socket, whatever is spoken on it."""
+    """``transports``: every open socket, whatever is spoken on it. ``secret``: see ``listen``."""
 
     def __init__(
-        self, config: Config, broker: Broker, logins: Logins, certificate: Certificate | None, run_call: Call, turns: Turns
+        self, config: Config, broker: Broker, logins: Logins, certificate: Certificate | None, run_call: Call, turns: Turns, secret: bytes
     ) -> None:
         self._config = config
         self._broker = broker
@@ -70,6 +72,7 @@ class Listeners:
         self._logins = logins
         self._certificate = certificate
         self._run_call = run_call
+        self._secret = secret
         self._loop = asyncio.get_running_loop()
         self._watching: asyncio.Task[None] | None = None
         self.transports: set[SocketTransport] = set()
@@ -92,12 +95,13 @@ class Listeners:
             said = f"{' and '.join(exposed)} would listen beyond loopback, where everybody has to log in, and there are no users"
             raise Refused("users-required", said, f"homing user add NAME --role administrator --data {config.data_directory}")
         charge = partial(self._broker.state.memory.charge, Kind.CONNECTIONS)
-        found = await listen("native", config.native, self._native(broker_id), self._certificate, charge)
+        beside = (self._certificate, charge, self._secret)
+        found = await listen("native", config.native, self._native(broker_id), *beside)
         if config.amqp is not None:
             make = self._amqp(config.amqp.product, config.amqp.version)
-            found |= await listen("amqp", config.amqp, make, self._certificate, charge, config.names("amqp"))
+            found |= await listen("amqp", config.amqp, make, *beside, config.names("amqp"))
         if config.stomp is not None:
-            found |= await listen("stomp", config.stomp, self._stomp(config.stomp), self._certificate, charge, config.names("stomp"))
+            found |= await listen("stomp", config.stomp, self._stomp(config.stomp), *beside, config.names("stomp"))
         return found
 
     def _transport_context(self, beats: int = 1) -> TransportContext:
@@ -242,15 +246,17 @@ async def listen(
     make: MakeProtocol,
     certificate: Certificate | None,
     charge: Callable[[int], object] = lambda size: None,
+    secret: bytes = b"",
     needed: bool = True,
 ) -> dict[str, asyncio.Server]:
     """The one protocol in the clear, and with TLS where there is a certificate. Raises Refused, which names the port.
 
-    ``needed``: somebody has asked for it; else a port that is taken is a line of the log, and nobody listens there.
+    ``secret``: who begins with it passes a connection on; without one nobody does. ``needed``: somebody has asked for it; else a port that
+    is taken is a line of the log, and nobody listens there.
     """
     found: dict[str, asyncio.Server] = {}
     try:
-        await _listen_to_both(found, name, section, make, certificate, charge)
+        await _listen_to_both(found, name, section, make, certificate, charge, secret)
     except Refused as refusal:
         if needed or refusal.code != "port-in-use":
             raise
@@ -265,16 +271,20 @@ async def _listen_to_both(
     make: MakeProtocol,
     certificate: Certificate | None,
     charge: Callable[[int], object],
+    secret: bytes,
 ) -> None:
+    def passed(make: MakeProtocol) -> MakeProtocol:
+        return (lambda: MaybePassed(make(), secret)) if secret else make
+
     if section.port is not None:
-        found[name] = await listen_at(name, "port", section.host, section.port, make)
+        found[name] = await listen_at(name, "port", section.host, section.port, passed(make))
         if name != "http" and not is_loopback(section.host):
             log.warning(
                 "insecure: %s listens on %s without TLS: passwords and messages cross the network in the clear", name, place(found[name])
             )
     if certificate is not None and section.tls_port is not None:
         secured = partial(_Secured, make, certificate, charge)
-        found[f"{name}-tls"] = await listen_at(name, "tls-port", section.tls_host, section.tls_port, secured)
+        found[f"{name}-tls"] = await listen_at(name, "tls-port", section.tls_host, section.tls_port, passed(secured))
 
 
 class _Secured(TlsTransport):
@@ -283,6 +293,11 @@ class _Secured(TlsTransport):
     def __init__(self, make: MakeProtocol, certificate: Certificate, charge: Callable[[int], object]) -> None:
         super().__init__(make(), certificate.context)
         self._charge = charge
+        self._peer: Peer | None = None
+
+    def came_from(self, peer: Peer) -> None:
+        self._peer = peer
+        cast(Resident, self._above).came_from(peer)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._charge(_TLS_BYTES)
@@ -296,7 +311,7 @@ class _Secured(TlsTransport):
         theirs = spoken(data)
         if theirs in (None, "tls"):
             return None
-        host, port = self.get_extra_info("peername")[:2]
+        host, port = self._peer or self.get_extra_info("peername")[:2]
         log.warning("wrong-protocol: %s", describe(f"{host}:{port}", theirs, "tls"))
         return answer(theirs, "tls")
 

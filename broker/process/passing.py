@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from asyncio import StreamReader, StreamWriter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from ..config.config import Config
+from ..protocols.codec_proxy import Peer, header
 from .listeners import listen_at, place
 
 log = logging.getLogger("homing")
 
 _CONNECT_S: Final = 3.0
-_CHUNK_BYTES: Final = 64 << 10
 _WILDCARDS: Final = ("0.0.0.0", "::")
 
 
@@ -40,19 +38,22 @@ def _ports(config: Config) -> list[tuple[str, str, int]]:
 class Passing:
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._secret = b""
         self._leader = ""
         self._addresses: dict[str, str] = {}
-        self._open = set[StreamWriter]()
+        self._open = set[_Client]()
         self._listening: dict[str, asyncio.Server] = {}
 
-    async def open(self, wanted: asyncio.Event, listens: Callable[[dict[str, str]], None]) -> None:
-        """Listens as soon as there is somebody to pass them on to. Raises Refused: see listeners.listen_at."""
+    async def open(self, wanted: asyncio.Event, secret: bytes, listens: Callable[[dict[str, str]], None]) -> None:
+        """Listens as soon as there is somebody to pass them on to. ``secret``: the leader knows by it whom to believe.
+
+        Raises Refused: see listeners.listen_at.
+        """
         await wanted.wait()
-        loop = asyncio.get_running_loop()
+        self._secret = secret
         for name, host, port in _ports(self._config):
             protocol, _, tls = name.partition("-")
-            pass_on = partial(self._pass, name)
-            make = lambda pass_on=pass_on: asyncio.StreamReaderProtocol(StreamReader(loop=loop), pass_on, loop)  # noqa: E731
+            make = partial(_Client, partial(self._pass, name), self._open)
             self._listening[name] = await listen_at(protocol, "tls-port" if tls else "port", host, port, make)
         listens({name: place(each) for name, each in self._listening.items()})
 
@@ -63,31 +64,23 @@ class Passing:
             self._cut()
         self._addresses = addresses
 
-    async def _pass(self, name: str, reader: StreamReader, writer: StreamWriter) -> None:
+    async def _pass(self, name: str, client: _Client) -> None:
         there = self._addresses.get(name)
-        self._open.add(writer)
+        if there is None or len(self._open) > self._config.limits.max_connections:
+            client.transport.close()
+            return
+        host, _, port = there.rpartition(":")
+        told = header(client.peer, client.here, self._secret)
         try:
-            if there is None or len(self._open) > self._config.limits.max_connections:
-                return
-            host, _, port = there.rpartition(":")
             async with asyncio.timeout(_CONNECT_S):
-                from_leader, to_leader = await asyncio.open_connection(host.strip("[]"), int(port))
-            try:
-                both = [asyncio.ensure_future(_pump(*ends)) for ends in ((reader, to_leader), (from_leader, writer))]
-                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-                for each in both:
-                    each.cancel()
-            finally:
-                to_leader.close()
+                await asyncio.get_running_loop().create_connection(lambda: _Leader(client, told), host.strip("[]"), int(port))
         except (OSError, TimeoutError) as error:
             log.warning("not-passed: a connection for %s was not passed on to %s: %s", name, there, str(error) or "no answer")
-        finally:
-            self._open.discard(writer)
-            writer.close()
+            client.transport.close()
 
     def _cut(self) -> None:
-        for writer in self._open:
-            writer.transport.abort()
+        for client in list(self._open):
+            client.transport.abort()
 
     def close(self) -> None:
         for each in self._listening.values():
@@ -95,8 +88,82 @@ class Passing:
         self._cut()
 
 
-async def _pump(reader: StreamReader, writer: StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(_CHUNK_BYTES):
-            writer.write(data)
-            await writer.drain()
+class _End(asyncio.Protocol):
+    """What comes from the one end is written to the other, and so is that nothing more comes."""
+
+    transport: asyncio.Transport
+    other: _End | None = None
+    _ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+
+    def data_received(self, data: bytes) -> None:
+        assert self.other is not None
+        self.other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        """Whether it stays open for what the other one says yet."""
+        self._ended = True
+        other = self.other
+        if other is None or other._ended or other.transport.is_closing():
+            return False
+        other.transport.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        assert self.other is not None
+        self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        assert self.other is not None
+        self.other.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self.other is not None:
+            self.other.transport.close()
+
+
+class _Client(_End):
+    """Not more than its first bytes is read before there is somebody to read it."""
+
+    def __init__(self, pass_on: Callable[[_Client], Coroutine[None, None, None]], those_open: set[_Client]) -> None:
+        self._pass_on = pass_on
+        self._those_open = those_open
+        self.first = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._those_open.add(self)
+        self.peer, self.here = (Peer(*transport.get_extra_info(name)[:2]) for name in ("peername", "sockname"))
+        self._passing = asyncio.get_running_loop().create_task(self._pass_on(self))
+
+    def data_received(self, data: bytes) -> None:
+        if self.other is None:
+            self.first += data
+            self.transport.pause_reading()
+        else:
+            super().data_received(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._those_open.discard(self)
+        self._passing.cancel()
+        super().connection_lost(error)
+
+
+class _Leader(_End):
+    """The other end of a client's. ``told``: of the client."""
+
+    def __init__(self, client: _Client, told: bytes) -> None:
+        self._client = self.other = client
+        self._told = told
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        client = self._client
+        if client.transport.is_closing():
+            self.transport.abort()
+            return
+        client.other = self
+        self.transport.write(self._told + client.first)
+        client.transport.resume_reading()

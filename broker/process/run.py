@@ -126,7 +126,8 @@ class _Process:
         clock = BrokerClock(recovered.clock_ms)
         if clock.behind_ms:
             log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
-        server = Server(config, journal, clock, self._log_writer, self.certificate, manager=self._manager)
+        secret = b"" if cluster is None else cluster.secret
+        server = Server(config, journal, clock, self._log_writer, self.certificate, manager=self._manager, secret=secret)
         server.held = None if leader is None else leader.in_doubt
         console = ConsoleChild(config.console, config.tls)
         try:

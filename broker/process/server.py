@@ -86,8 +86,9 @@ class Server:
         certificate: Certificate | None = None,
         rng: Random | None = None,
         manager: ServiceManager | None = None,
+        secret: bytes = b"",
     ) -> None:
-        """``log_writer``: what a reload gives the log's settings to; None where the log is somebody else's."""
+        """``log_writer``: what a reload gives the log's settings to; None where the log is somebody else's. ``secret``: see Listeners."""
         self.config = config
         self.manager = manager or ServiceManager()
         self._log_writer = log_writer
@@ -132,7 +133,7 @@ class Server:
         self._releasing: asyncio.Task[None] | None = None
         self._shared_cache = Owner(self.broker.memory, Kind.CACHES)
         self._calls = Calls(self.broker, self)
-        self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run, turns)
+        self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run, turns, secret)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 

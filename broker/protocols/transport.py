@@ -16,6 +16,7 @@ from typing import ClassVar, Final, Protocol, cast
 from ..errors import Refused
 from ..shares import Share
 from .codec_foreign import answer, describe
+from .codec_proxy import Peer
 from .codec_spoken import spoken
 from .codec_tls import why
 from .gathering import Gathering
@@ -133,12 +134,19 @@ class SocketTransport(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self._transport.set_write_buffer_limits(high=self._limits.max_unread_bytes)
-        name = transport.get_extra_info("peername")
-        if name:
-            self.peer = str(name[0])
-            self.place = f"{name[0]}:{name[1]}"
         self._connections.add(self)
         self.memory.hold(CONNECTION_BYTES)
+        self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
+        name = transport.get_extra_info("peername")
+        self._arrive(*(name or ("", ""))[:2])
+
+    def came_from(self, peer: Peer) -> None:
+        """Another node passes it on for that one, as whose it counts from here on."""
+        self._admission.leave(self)
+        self._arrive(*peer)
+
+    def _arrive(self, host: str, port: object) -> None:
+        self.peer, self.place = host, f"{host}:{port}" if host else ""
         self._admission.arrive(self)
         # With TLS that waits for the login: nothing can be said before the handshake.
         refusal = self._admission.refusal(self.peer) if self.refuses_at_once and self.tls is None else None
@@ -146,8 +154,6 @@ class SocketTransport(asyncio.Protocol):
             log.warning("connection-refused: %s was refused: %s", self.place, refusal)
             self._hurried = True
             self._any_session.end(refusal.code, refusal.message, refusal.fix)
-            return
-        self._deadline = self._loop.call_later(self._limits.login_timeout_ms / 1000, self._too_slow)
 
     def _refused_before_login(self, data: bytes) -> bool:
         """Whether what came before the login is of another protocol, or too much: its session has ended then."""

@@ -30,7 +30,7 @@ _TABLES: Final = 3
 _SCHEMA: Final = """\
 CREATE TABLE IF NOT EXISTS homing_cell (
     cell text PRIMARY KEY, format int NOT NULL, broker_id text NOT NULL, epoch bigint NOT NULL, last bigint NOT NULL, hash bytea NOT NULL,
-    leader text NOT NULL, since timestamptz NOT NULL, log int NOT NULL
+    leader text NOT NULL, since timestamptz NOT NULL, log int NOT NULL, secret bytea NOT NULL
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS homing_member (
     cell text, node text, process text NOT NULL, addresses text NOT NULL, reads int NOT NULL, applied bigint NOT NULL,
@@ -52,7 +52,11 @@ DO $$ BEGIN
         UPDATE homing_cell SET log = {following} WHERE cell = '{cell}';
     END IF;
 END $$"""
-_CELL: Final = "INSERT INTO homing_cell VALUES ('{cell}', {format}, '{broker_id}', 0, 0, '\\x{hash}', '', now(), 0);\n"
+#: 244 bits of the secret are chance.
+_CELL: Final = """\
+INSERT INTO homing_cell VALUES ('{cell}', {format}, '{broker_id}', 0, 0, '\\x{hash}', '', now(), 0,
+    sha256((gen_random_uuid()::text || gen_random_uuid()::text)::bytea));
+"""
 
 
 def schema(cell: str, broker_id: str) -> str:
@@ -300,6 +304,10 @@ class PostgresLog:
             if commit not in ("on", "remote_apply") or not standbys:
                 raise _unprotected(commit, standbys)
         return str(broker_id)
+
+    async def secret(self) -> bytes:
+        """Of the cell: by it nodes know each other."""
+        return bytes((await self._ask(self._looking, "SELECT secret FROM homing_cell WHERE cell = $1", self._cell))[0][0])
 
     async def describe(self) -> dict[str, Any]:
         """For people: the cell and its members, ages in seconds."""

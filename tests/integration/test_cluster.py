@@ -7,23 +7,28 @@ import contextlib
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import homing
 from homing.journal.errors import JournalError
 from homing.journal.replication import postgresql
 from homing.journal.replication.entry import Entry, Position, after, beginning
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from tests.certificates import Authority
 from tests.faults.kill_loop.failing_over import FAULTS, FailOvers
 from tests.faults.kill_loop.loop import Options
 from tests.postgresql import Postgres
-from tests.process import ROOT, free_port
+from tests.process import ROOT, Server, free_port
 
 #: Commits wait for a standby that is not there; and do not.
 _NO_STANDBY = ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
@@ -177,6 +182,61 @@ async def test_tables_take_turns_once_enough_nodes_have_their_entries_on_disk(po
         assert 1 < numbers[-1] <= 4
         await other.trim(0, 1)  # not of this epoch
         assert len(await log.read(numbers[-1] - 1)) == 9 - numbers[-1]
+
+
+@contextlib.contextmanager
+def two_nodes(postgres: Postgres, directory: Path, **more: object) -> Iterator[tuple[Server, Server]]:
+    """The first leads, the second stands by; of a database of their own."""
+    url = asyncio.run(postgres.database("two"))
+    certificate = str(Authority(directory).issue("broker"))
+    nodes = []
+    for node in ("a", "b"):
+        replication = {"url": url, "node": node, "storage-is-replicated": True, "fail-over-after": "20s", **more}
+        own: dict[str, Any] = {name: {"port": free_port(), "tls-port": free_port()} for name in ("native", "amqp", "stomp")}
+        own |= {"http": {"port": free_port()}, "tls": {"certificate": certificate, "key": certificate}}
+        nodes.append(Server(directory / node, {**own, "journal": {"replication": replication}}))
+    try:
+        asyncio.run(made(url))
+        for each in nodes:
+            each.start()
+        yield nodes[0], nodes[1]
+    finally:
+        for each in nodes:
+            each.close()
+
+
+async def made(url: str) -> None:
+    log = PostgresLog(Access(url, "main"), Member("", "", "{}"))
+    await log.make("broker")
+    log.cut()
+
+
+def connected(place: str, of: str, ca: Path | None = None) -> socket.socket:
+    host, _, port = place.rpartition(":")
+    plain = socket.create_connection((host, int(port)), 20, source_address=(of, 0))
+    return plain if ca is None else ssl.create_default_context(cafile=ca).wrap_socket(plain, server_hostname="localhost")
+
+
+def test_what_a_standby_does_for_clients(postgres: Postgres, tmp_path: Path) -> None:
+    with two_nodes(postgres, tmp_path) as (_, standby):
+        assert standby.ready["standby"] is True
+        # Limits per address, throttled logins and the audit see who connects, not the node between.
+        clients = [
+            connected(standby.ready["stomp"], "127.0.0.7"),
+            connected(standby.ready["stomp-tls"], "127.0.0.8", tmp_path / "authority.pem"),
+        ]
+        for each in clients:
+            each.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+            assert each.recv(9) == b"CONNECTED"
+        found = asyncio.run(called(standby.url, "connections"))
+        assert [each["peer"].partition(":")[0] for each in found] == ["127.0.0.7", "127.0.0.8", "127.0.0.1"]
+        for each in clients:
+            each.close()
+
+
+async def called(url: str, verb: str, **arguments: object) -> Any:
+    async with homing.connect(url) as connection:
+        return await connection.call(verb, **arguments)
 
 
 @pytest.mark.timeout(240)
