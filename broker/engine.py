@@ -13,9 +13,10 @@ from typing import Final
 from homing.journal.contract import Outcome
 from homing.journal.declarations import DeclarationRecord, UserContent
 
-from .auth.access import Who, queue_place
+from .auth.access import Who, WriteLine, no_audit, queue_place
 from .auth.users import USER, Users, contents
 from .connection import Connection
+from .core.amqp.account import NO_AMQP, AmqpAccount
 from .core.amqp.vhost import DEFAULT
 from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
@@ -23,16 +24,14 @@ from .core.high_watermarks import HighWatermarks
 from .core.memory import Memory
 from .core.message import MessageReference, Where
 from .core.queue import Queue
-from .core.reserved import EVENTS
 from .core.rights import Place, Right
-from .core.routing import Address, RoutingTypes
 from .core.settings.address_settings import AddressSettingsRepository
 from .delivery.by_hand import ByHand
 from .delivery.chosen import Chosen
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
 from .delivery.editing import Editing
-from .delivery.events import Events
+from .delivery.event_messages import EventMessages
 from .delivery.faults import Faults
 from .delivery.flow_control import FlowControl
 from .delivery.publish import Intake
@@ -45,6 +44,7 @@ from .delivery.settling import Settling
 from .delivery.transactions import Transactions
 from .entries.by_number import ByNumber
 from .entries.counting import Counting
+from .entries.disk_room import DiskRoom
 from .entries.room import Windows
 from .entries.state import BrokerState
 from .limits import BrokerLimits
@@ -80,46 +80,41 @@ class Engine:
         disk_low: Callable[[], bool] = lambda: False,
         name: str = "homing",
         turns: LoopTurns = WITHOUT_A_LOOP,
+        amqp: AmqpAccount = NO_AMQP,
+        audit: WriteLine = no_audit,
     ) -> None:
-        """``wake``: there is to be a turn."""
+        """``wake``: there is to be a turn. ``audit``: see Access."""
         self.limits = limits or BrokerLimits()
         self.now_ms = now_ms
         self.step_times = StepTimes()
         self.memory = Memory(self.limits.memory_bytes, lambda: journal.unwritten_bytes)
         self.journal = journal
         self.recorder = Recorder(journal, keep_all_history)
-        self.users = Users(self._keep_user, now_ms)
+        self.users = Users(self._keep_user, now_ms, self._check_room, audit)
         self.users.changed.append(self._users_changed)
         self.access = self.users.access
-        self.access.check_room = self._check_room
+        disk = DiskRoom(disk_low, self.limits.store_bytes, self.limits.temp_bytes)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
         self.configured = settings
         self.commanded = CommandedSettings(journal)
-        self.state = BrokerState(journal, self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, windows, self.memory)
+        self.state = BrokerState(
+            journal, self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, windows, self.memory, disk, name
+        )
         self.throttle, self.post_office, self.fault_groups = self.state.throttle, self.state.post_office, self.state.faults
         journal.on_commit = self.throttle.written
-        self.policies = Policies(self.state)
-        self.in_force = InForce(self.state)
-        self.resources = Resources(
-            self.access, self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
-        )
-        ignored = IgnoredArguments()
-        self.virtual_hosts = VirtualHosts(self.access, self.state, self.resources, self.policies, ignored)
-        self.declared_queues = DeclaredQueues(self.access, self.state, self.resources, ignored)
-        self.office = DeadLetterOffice(self.state, self.resources, DeadLetterExchanges(self.state, self.resources, self.virtual_hosts))
+        self._make_what_is_declared(amqp)
         self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
         self.settling = Settling(self.state, self._settling_failed)
         self.settlement = Settlement(self.state, self.office, self.settling)
         self.settled_reports = SettledReports(self.state, self.settlement)
-        self._make_what_goes_by_hand()
+        self._make_what_goes_by_hand(amqp)
         self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
-        self.flow = FlowControl(self.state, self.limits.store_bytes, self.limits.temp_bytes, disk_low)
-        self.state.references.may_keep = self.flow.may_keep
+        self.flow = FlowControl(self.state, disk)
         self._disk_low = disk_low
-        self.state.post_office.add_address(Address(EVENTS, RoutingTypes.MULTICAST, now_ms(), auto_created=False))
-        self._join_events(name)
+        self.events = self.state.events
+        self._event_messages = EventMessages(self.events, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, now_ms)
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.settling, self.limits)
         #: By name, and by client_id.
         self.connections: dict[str, Connection] = {}
@@ -138,22 +133,26 @@ class Engine:
         self.stopping = self._sweeps = False
         self._next_second_ms = self._next_parked_ms = 0
 
-    def _make_what_goes_by_hand(self) -> None:
+    def _make_what_is_declared(self, amqp: AmqpAccount) -> None:
+        self.policies = Policies(self.state)
+        self.in_force = InForce(self.state)
+        self.resources = Resources(
+            self.access, self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
+        )
+        ignored = IgnoredArguments()
+        self.virtual_hosts = VirtualHosts(self.access, self.state, self.resources, self.policies, ignored)
+        self.declared_queues = DeclaredQueues(self.access, self.state, self.resources, ignored)
+        exchanges = DeadLetterExchanges(self.state, self.resources, self.virtual_hosts, amqp)
+        self.office = DeadLetterOffice(self.state, self.resources, exchanges)
+
+    def _make_what_goes_by_hand(self, amqp: AmqpAccount) -> None:
         self.by_number = ByNumber(self.state)
         self.hand = ByHand(self.access, self.state, self.resources, self.by_number)
         self.redriving = Redriving(self.access, self.state, self.resources, self.hand)
-        self.editing = Editing(self.access, self.state, self.hand, self.limits.properties_bytes)
+        self.editing = Editing(self.access, self.state, self.hand, self.limits.properties_bytes, self.limits.message_bytes, amqp)
         self.chosen = Chosen(self.access, self.state, self.hand, self.limits.answer_bytes)
         self.retrying, self.counting = Retrying(self.access, self.state), Counting(self.state)
         self.faults = Faults(self.access, self.state)
-
-    def _join_events(self, name: str) -> None:
-        """Who makes them is told."""
-        self.events = Events(self.state, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, name)
-        self.office.dead_lettering, self.redriving.ended = self.events.dead_lettering, self.events.redrive_ended
-        self.office.parking.parked, self.office.parking.stays = self.events.parked, self.events.stays
-        self.intake.full = self.flow.full = self.events.queue_full
-        self.state.faults.report = self.events.fault
 
     def _kinds_of_long_work(self) -> dict[str, Long]:
         state, office, call = self.state, self.office, self.step_times.call
@@ -190,7 +189,7 @@ class Engine:
         if state.pager.held_back:
             state.pager.look_again()
         if self.events.waiting:
-            self.events.send()
+            self._event_messages.send()
         if state.ready and not self.stopping:
             if self.journal.ids_reserved:
                 self.dispatcher.ready(now_ms)
@@ -311,9 +310,9 @@ class Engine:
         self.flow.look(now_ms)
         self.users.look(now_ms)
         self.events.disk(self._disk_low())
-        self.office.notes.came_back(self.state.returns)
+        self.events.notes.came_back(self.state.returns)
         self.state.returns.clear()
-        self.office.notes.look(now_ms)
+        self.events.notes.look(now_ms)
 
     def _sweep(self) -> Steps[None]:
         """All consumers and transactions, for what took too long, and all queues and addresses."""

@@ -26,6 +26,8 @@ class BrokerLimits:
     selector_depth: int = 64
     max_queues: int = 20_000
     properties_bytes: int = 64 * 1024
+    #: Body and properties of a message that can be delivered.
+    message_bytes: int = 16 * 1024 * 1024
     #: See entries.Windows.
     window_messages: int = 32_000
     window_bytes: int = 32 * 1024 * 1024

@@ -21,11 +21,11 @@ from homing.broker.core.routing import Address
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.delivery.by_hand import ByHand
 from homing.broker.delivery.dead_lettering import DeadLetterOffice
-from homing.broker.delivery.events import Events
 from homing.broker.delivery.flow_control import FlowControl
 from homing.broker.delivery.publish import Intake
 from homing.broker.delivery.settlement import Settlement
 from homing.broker.delivery.transactions import Transactions
+from homing.broker.entries.events import Events
 from homing.broker.entries.fault_groups import FaultGroups
 from homing.broker.entries.going_round import GoingRound
 from homing.broker.entries.pager import Pager

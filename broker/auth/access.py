@@ -82,13 +82,25 @@ class Needs(NamedTuple):
     action: str = ""
 
 
+#: Raises Refused where whoever asks may make no more.
+CheckRoom = Callable[[Who, Sequence[Place]], None]
+
+
+def room_for_all(who: Who, places: Sequence[Place]) -> None:
+    """Nothing is bounded."""
+
+
+def no_audit(line: dict[str, Any]) -> None:
+    """Nothing is kept."""
+
+
 class Access:
-    def __init__(self, users: Known) -> None:
+    """``audit`` gets one map for each management action, login and refusal, where there are users."""
+
+    def __init__(self, users: Known, check_room: CheckRoom = room_for_all, audit: WriteLine = no_audit) -> None:
         self.users = users
-        #: Gets one map for each management action, login and refusal, where there are users.
-        self.audit: WriteLine = lambda line: None
-        #: Raises Refused where whoever asks may make no more.
-        self.check_room: Callable[[Who, Sequence[Place]], None] = lambda who, places: None
+        self._check_room = check_room
+        self._audit = audit
         #: What need not be asked again: see ``needs``.
         self.allowed: set[Hashable] = set()
 
@@ -111,7 +123,7 @@ class Access:
                 self.record(who, verb, places, "access-refused", right=str(right))
                 raise _refusal(f"{right} access", who, right, place)
         if right is Right.CREATE:
-            self.check_room(who, places)
+            self._check_room(who, places)
 
     def check_any(self, who: Who, *places: Place, verb: str) -> None:
         """Raises Refused, ``access-refused``, unless it has some right or other there; the audit has it."""
@@ -140,14 +152,14 @@ class Access:
         on = dict.fromkeys(name for place in places for name in place.names[:1])
         if self.users.hashes:
             line = {"action": action, "user": who.user, "from": who.peer, "on": list(on)[:_MOST_NAMES], "result": result}
-            self.audit({**line, **{name: _brief(value) for name, value in more.items()}})
+            self._audit({**line, **{name: _brief(value) for name, value in more.items()}})
 
     def record_login(self, name: str | None, peer: str, came: str | Refused, protocol: str) -> None:
         """``name``: as it was given; ``came``: as whom, or why not."""
         if self.users.hashes:
             result = came.code if isinstance(came, Refused) else "done"
             user = came if isinstance(came, str) else name and name[:_MOST_CHARACTERS]
-            self.audit({"action": "login", "user": user, "from": peer, "protocol": protocol, "result": result})
+            self._audit({"action": "login", "user": user, "from": peer, "protocol": protocol, "result": result})
 
 
 class _Owner(Protocol):

@@ -12,7 +12,7 @@ from ..answers.administration import Granted
 from ..answers.administration import User as Described
 from ..core.rights import Grant, GrantError, Place, Right, Rights, read_grant
 from ..errors import Refused
-from .access import Access, Who, everywhere, needs
+from .access import Access, CheckRoom, Who, WriteLine, everywhere, needs, no_audit, room_for_all
 from .passwords import check_hash, check_name
 
 log = logging.getLogger("homing")
@@ -58,10 +58,16 @@ def _named(_: object, __: Who, name: str, *___: object) -> tuple[Place]:
 
 
 class Users:
-    def __init__(self, keep: Callable[[str, UserContent | None], None], now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        keep: Callable[[str, UserContent | None], None],
+        now_ms: Callable[[], int],
+        check_room: CheckRoom = room_for_all,
+        audit: WriteLine = no_audit,
+    ) -> None:
         """``keep``: writes a user's content into the journal, or takes the user out of it (None)."""
         #: Who of them may do what: each verb asks.
-        self.access = Access(self)
+        self.access = Access(self, check_room, audit)
         self._keep = keep
         self._now_ms = now_ms
         #: When the next one ends.

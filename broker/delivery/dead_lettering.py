@@ -7,7 +7,7 @@ matches no queue or is full, the message is parked in its queue (parking.py).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
@@ -30,7 +30,6 @@ from ..steps import STEP
 from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute, too_many_hops
 from ..topology.explain import target_of, to_make
 from ..topology.resources import Resources, makes_room, over_length, takes_nothing
-from .notes import Notes
 from .parking import MOST_AT_AN_END, Parking
 
 log = logging.getLogger("homing")
@@ -54,8 +53,8 @@ class DeadLetterOffice:
     def __init__(self, state: BrokerState, resources: Resources, exchanges: DeadLetterExchanges) -> None:
         self._state = state
         self._resources = resources
+        self._notes = state.events.notes
         self.exchanges = exchanges
-        self.notes = Notes(state.now_ms)
         self.parking = Parking(state, self.dead_letter)
         resources.queue_gone.append(self.parking.gone)
         #: Where dead letters of a queue go that died for a reason, as bindings and settings stood then.
@@ -63,8 +62,6 @@ class DeadLetterOffice:
         self._ways_stand: tuple[int, Standing] | None = None
         #: Queues of which more is to go than was for one step.
         self.untrimmed: dict[Queue, None] = {}
-        #: Called with a queue of which so many are about to join these, and why.
-        self.dead_lettering: Callable[[Queue, list[Queue], int, str], None] = lambda queue, targets, number, reason: None
 
     def dead_letter(self, reference: MessageReference, reason: str) -> None:
         """Ends a queue entry: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
@@ -99,7 +96,7 @@ class DeadLetterOffice:
             number = self._expected(moved[:most] if waits else moved, queues)
             left = [reference for reference, _ in moved[number:]]
             if address and left:
-                self.notes.no_way(queue, f"address {address}, which a rule names, has no queue with room; dead letters go where others go")
+                self._notes.no_way(queue, f"address {address}, which a rule names, has no queue with room; dead letters go where others go")
                 self.dead_letter_all(queue, left, reason, now_ms)
             elif left:
                 if passing := [each for each in left if not each.durable]:
@@ -108,14 +105,14 @@ class DeadLetterOffice:
                 if waits:
                     self.parking.try_in_turn()
                 elif fresh:
-                    self.parking.parked(queue, fresh, kept_for or self._why_parked(queue, reason, queues))
+                    state.events.parked(queue, fresh, kept_for or self._why_parked(queue, reason, queues))
             if number:
                 self._move_together(queue, queues, moved[:number], reason, now_ms)
 
     def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: str, now_ms: int) -> None:
         """From one queue into these, which expect them."""
         state = self._state
-        self.dead_lettering(queue, queues, len(going), reason)
+        state.events.dead_lettering(queue, queues, len(going), reason)
         outcome: Outcome = "expired" if reason == EXPIRED else "dead-lettered"
         arrived = state.references.move(queue, queues, going, outcome, now_ms, reason)
         queue.dead_lettering += 1
@@ -163,7 +160,7 @@ class DeadLetterOffice:
         for reference in references:
             queue.withdraw(reference, GONE)
         self._state.references.leave_all(queue, references, "dropped", self._state.now_ms(), rule)
-        self.notes.removed(queue, len(references), f"rule {rule}")
+        self._notes.removed(queue, len(references), f"rule {rule}")
 
     def _routes(
         self, queue: Queue, references: Sequence[MessageReference], reason: str, now_ms: int, address: str | None
@@ -314,21 +311,21 @@ class DeadLetterOffice:
             try:
                 self._resources.make_queue_for(name, name, ANYCAST)
             except Refused as refusal:
-                self.notes.no_way(queue, f"address {address}, which a rule names, cannot be made ({refusal.message}): {refusal.fix}")
+                self._notes.no_way(queue, f"address {address}, which a rule names, cannot be made ({refusal.message}): {refusal.fix}")
         return Target(name, None, queue.address)
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
         state, queue = self._state, reference.queue
         state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", state.now_ms(), reason)
         if reason not in (EXPIRED, MAX_LENGTH):
-            self.notes.removed(queue, 1, f"{why} ({reason})")
+            self._notes.removed(queue, 1, f"{why} ({reason})")
 
     def _willing(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         try:
             return self._queues(target, reference, hops, asked)
         except Refused as refusal:
             # The names are made of others, which may have been as long as they can be; the message is kept where it is.
-            self.notes.no_way(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
+            self._notes.no_way(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
             return []
 
     def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:

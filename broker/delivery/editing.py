@@ -5,12 +5,13 @@ The one comes and the other goes in one commit. A message itself never changes: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from homing.journal.contract import EditRecord, ReferenceRecord
 
 from ..auth.access import Access, Who, at_queue, needs, place_named
+from ..core.amqp.account import AmqpAccount
 from ..core.edit import Edit, Edits
 from ..core.letter_filter import Filter
 from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, PropertyValue
@@ -33,18 +34,15 @@ def _edited(done: dict[int, int | Refused]) -> int:
 
 
 class Editing:
-    """``most_properties``: bytes that properties may take."""
+    """``most_properties``: bytes that properties may take; ``largest``: body and properties of a message that can be delivered."""
 
-    def __init__(self, access: Access, state: BrokerState, hand: ByHand, most_properties: int) -> None:
+    def __init__(self, access: Access, state: BrokerState, hand: ByHand, most_properties: int, largest: int, amqp: AmqpAccount) -> None:
         self.access = access
         self._state = state
         self._hand = hand
         self._most_properties = most_properties
-        #: Body and properties of a message that can be delivered (set by the server).
-        self.largest = 16 * 1024 * 1024
-        #: Gives AMQP's own account of a message the same changes (set by the server), names without a value being gone; and whether it
-        #: keeps its expiration.
-        self.rewrite: Callable[[bytes, Mapping[str, PropertyValue], bool], bytes] = lambda origin, changes, expires: origin
+        self._largest = largest
+        self._amqp = amqp
 
     @needs((Right.CONSUME, at_queue), (Right.SEND, places.edited_to), audited=True, counts=_edited)
     def edit(self, who: Who, queue: Queue, edits: Edits) -> Steps[dict[int, int | Refused]]:
@@ -109,7 +107,7 @@ class Editing:
             properties.pop(name, None)
         origin = properties.get(AMQP_ORIGIN)
         if isinstance(origin, bytes):
-            properties[AMQP_ORIGIN] = self.rewrite(origin, changes, expires)
+            properties[AMQP_ORIGIN] = self._amqp.rewritten(origin, changes, expires)
         size, extra = measured(properties)
         if size > max(self._most_properties, original.properties_size):
             raise Refused("properties-too-large", f"the properties would hold {size} bytes", "put large data into the body")
@@ -117,7 +115,7 @@ class Editing:
         kept, producer = properties or None, original.producer
         copy = Message(0, original.address, body, kept, priority, durable, now_ms, producer=producer, properties_size=size, extra=extra)
         copy.kept = original.kept
-        if copy.size > max(self.largest, original.size):
-            why = f"it would take {copy.size} bytes, the largest that can be delivered has {self.largest}"
+        if copy.size > max(self._largest, original.size):
+            why = f"it would take {copy.size} bytes, the largest that can be delivered has {self._largest}"
             raise Refused("message-too-large", why, "change less, or raise limits.max-frame-bytes and limits.max-message-bytes")
         return copy

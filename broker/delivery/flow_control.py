@@ -5,15 +5,14 @@ always read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from ..core.counts import HeldBack, Level
 from ..core.memory import Kind
 from ..core.message import REFERENCE_BYTES
 from ..core.producer import Bound, Producer, Wait, limit_in
-from ..core.queue import Queue
 from ..core.settings.units import counted
+from ..entries.disk_room import DiskRoom
 from ..entries.state import BrokerState
 
 log = logging.getLogger("homing")
@@ -39,18 +38,12 @@ class FlowControl:
     def __init__(
         self,
         state: BrokerState,
-        store_limit: int | None,
-        temp_limit: Callable[[], int] | None,
-        disk_low: Callable[[], bool],
+        disk: DiskRoom,
     ) -> None:
         self._state = state
         self._memory = state.memory
         self._most_unwritten = min(MOST_UNWRITTEN_BYTES, max(state.memory.limit // 4, WINDOW_BYTES))
-        self._store_limit = store_limit
-        self._temp_limit = temp_limit
-        self._disk_low = disk_low
-        #: Called with a queue that has producers wait.
-        self.full: Callable[[Queue], None] = lambda queue: None
+        self._disk = disk
         self.producers: dict[Producer, None] = {}
         self.waiting: dict[Producer, None] = {}
         #: Limits that hold producers back: since when, and when that was seen last.
@@ -130,17 +123,13 @@ class FlowControl:
         since = {limit: began_ms for limit, (began_ms, _) in self._in_force.items()}
         return [HeldBack(name, why[name], sum(each.limit == name for each in waits), since.get(name)) for name in why]
 
-    def may_keep(self) -> bool:
-        """Whether there is room on disk for more that nobody waits for."""
-        return not self._disk_low() and self._of_kind(1.0, lasting=True) is None
-
     def levels(self) -> dict[str, Level]:
         """Of each limit of the whole broker, by its name."""
         references, used = self._state.references, self._memory.charged + self._state.journal.unwritten_bytes
         return {
             "memory-limit": Level(used, self._memory.limit),
-            "store-limit": Level(references.stored_bytes, self._store_limit),
-            "temp-limit": Level(references.spilled_bytes, self._temp_limit and self._temp_limit()),
+            "store-limit": Level(references.stored_bytes, self._disk.store_limit),
+            "temp-limit": Level(references.spilled_bytes, self._disk.temp_limit and self._disk.temp_limit()),
         }
 
     def _charge(self, share: Bound, size: int) -> None:
@@ -214,16 +203,16 @@ class FlowControl:
     def _of_kind(self, part: float, lasting: bool = False, passing: bool = False) -> str | None:
         """The limit of durable messages holds back nobody who sends others, nor the other way round."""
         references = self._state.references
-        if lasting and self._store_limit is not None and references.stored_bytes >= self._store_limit * part:
-            return f"store-limit: {references.stored_bytes} of {self._store_limit} bytes of durable messages are kept"
-        if passing and self._temp_limit is not None and references.spilled_bytes >= (most := self._temp_limit()) * part:
+        if lasting and self._disk.store_limit is not None and references.stored_bytes >= self._disk.store_limit * part:
+            return f"store-limit: {references.stored_bytes} of {self._disk.store_limit} bytes of durable messages are kept"
+        if passing and self._disk.temp_limit is not None and references.spilled_bytes >= (most := self._disk.temp_limit()) * part:
             return f"temp-limit: {references.spilled_bytes} of {most} bytes of messages that are not durable are on disk"
         return None
 
     def _reason_for_all(self, resuming: bool) -> str | None:
         """Why nobody may send now; None when everybody may. Resuming wants a little more room than going on."""
         part, state = _HYSTERESIS if resuming else 1.0, self._state
-        if self._disk_low():
+        if self._disk.low():
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
         unwritten = state.journal.unwritten_bytes
         if unwritten >= (self._most_unwritten // 2 if resuming else self._most_unwritten):
@@ -249,7 +238,7 @@ class FlowControl:
             if settings.max_length_bytes is not None:
                 room = min(room, (settings.max_length_bytes - queue.ready_bytes) // REFERENCE_BYTES)
             if room <= 0:
-                self.full(queue)
+                self._state.events.queue_full(queue)
                 return (
                     f"queue-full: {queue.name} holds {counted(queue.ready, 'message')}; producers wait until consumers have taken some",
                     0,

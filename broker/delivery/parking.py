@@ -37,10 +37,6 @@ class Parking:
         self._again = False
         #: Queues whose end has come, and that stay for what is parked in them; how their messages end.
         self.staying: dict[Queue, Outcome] = {}
-        #: Called with a queue of which so many were parked, and why.
-        self.parked: Callable[[Queue, int, str], None] = lambda queue, number, why: None
-        #: Called with a queue that stays beyond its end.
-        self.stays: Callable[[Queue], None] = lambda queue: None
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -144,7 +140,7 @@ class Parking:
     def stay(self, queue: Queue, outcome: Outcome, more: bool) -> None:
         """Its end has come, and something parked is still there; ``more``: only because it is too much to move at once."""
         if queue not in self.staying and not more:
-            self.stays(queue)
+            self._state.events.stays(queue)
         self.staying[queue] = outcome
 
     def gone(self, queue: Queue) -> None:

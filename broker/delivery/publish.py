@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from ..core.dead_letter import MAX_LENGTH
@@ -33,8 +33,6 @@ class Intake:
         self._seen: dict[str, OrderedDict[str, bool]] = {}
         #: Those that are remembered, and their characters.
         self.duplicate_ids = self.duplicate_characters = 0
-        #: Called with a queue that refuses what is sent to it.
-        self.full: Callable[[Queue], None] = lambda queue: None
         resources.address_gone.append(self._forget)
 
     # -- duplicates --------------------------------------------------------------------------------------------------
@@ -139,7 +137,7 @@ class Intake:
             return
         if makes_room(queue):
             return
-        self.full(queue)
+        self._state.events.queue_full(queue)
         if message is not None and settings.overflow == "reject-publish-dlx":
             self._reject_to_dead_letters(queue, message)
         raise Refused(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -60,9 +60,6 @@ class Redriving:
         self._resources = resources
         self._hand = hand
         self._tally = state.redrives
-        self._tally.changed = state.wake
-        #: Called with a job that is done or has stopped, and that nobody waits for.
-        self.ended: Callable[[RedriveJob], None] = lambda job: None
         #: Pages that jobs wait for.
         self._reading: dict[int, Asked] = {}
         #: What jobs' queues have in memory alone.
@@ -126,7 +123,7 @@ class Redriving:
         job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
         self._tally.note(job)
         if job.job_id not in self._awaited:
-            self.ended(job)
+            self._state.events.redrive_ended(job)
 
     def _forget(self, job: RedriveJob) -> None:
         job.waits_for = ""

@@ -65,11 +65,14 @@ class FaultGroups:
         now_ms: Callable[[], int],
         memory: Memory,
         bounced: Callable[[MessageReference], None] = lambda reference: None,
+        report: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None,
     ) -> None:
-        """``bounced``: called with a message that a redrive job sent, when it fails as it had before."""
+        """``bounced``: called with a message that a redrive job sent, when it fails as it had before. ``report``: with an event, and of
+        a group that has grown how many failures came within this hour (core/event.py)."""
         self._journal = journal
         self._now_ms = now_ms
         self._bounced = bounced
+        self._report = report
         self._owner = Owner(memory, Kind.FAULTS)
         self._most_bytes = memory.limit // _SHARE
         self.by_id: dict[int, FaultGroup] = {}
@@ -84,8 +87,6 @@ class FaultGroups:
         self._later = FaultChanges()
         #: Groups of which something was seen that is not on record, and since when: the longest first.
         self._unrecorded: dict[int, int] = {}
-        #: Called with an event, and of a group that has grown how many failures came within this hour (core/event.py).
-        self.report: Callable[[str, FaultGroup, int], None] = lambda name, group, failures: None
 
     def restore(self, records: Iterable[RecoveredFault]) -> None:
         """Those on record, the least recent first."""
@@ -140,9 +141,9 @@ class FaultGroups:
         new = (fault[0], queue) not in self._groups
         group = self._met(queue, fault, client, references[-1].message.message_id, now_ms)
         if new:
-            self.report(FAULT_NEW, group, 1)
+            self._report(FAULT_NEW, group, 1)
         if grown := group.grown(len(references), now_ms):
-            self.report(FAULT_GROWING, group, grown)
+            self._report(FAULT_GROWING, group, grown)
         fault_id = group.fault_id
         counts = self._counts(fault_id << 4, not later and any(reference.durable for reference in references), now_ms)
         counts[FaultStat.FAILURES] += len(references)
@@ -336,7 +337,7 @@ class FaultGroups:
                 self._charge(group)
         if group.fixed_in is not None and group.is_back(version):
             group.regressed_ms, note = now_ms, True
-            self.report(FAULT_REGRESSED, group, 1)
+            self._report(FAULT_REGRESSED, group, 1)
         group.message_ids.append(message_id)
         if len(group.message_ids) > _SAMPLES:
             del group.message_ids[0]

@@ -21,14 +21,12 @@ _KEPT: Final = 100
 
 
 class RedriveTally:
-    """``changed`` is called when a job's numbers did."""
-
-    def __init__(self, journal: JournalPort) -> None:
+    def __init__(self, journal: JournalPort, wake: Callable[[], None]) -> None:
+        self._wake = wake
         self._journal = journal
         self.jobs: dict[int, RedriveJob] = {}
         #: Of these, the ones that have not ended.
         self.active: dict[int, RedriveJob] = {}
-        self.changed: Callable[[], None] = lambda: None
 
     def restore(self, declarations: Iterable[DeclarationRecord]) -> None:
         """What the journal kept, in the order of their numbers."""
@@ -109,7 +107,7 @@ class RedriveTally:
     def _noted(self, job: RedriveJob) -> None:
         self.note(job)
         if job.ended_ms is None:
-            self.changed()
+            self._wake()
 
 
 def content_of(job: RedriveJob) -> RedriveContent:

@@ -23,6 +23,7 @@ from ..core.settings.address_settings import AddressSettings
 from ..recording.journal_port import JournalPort
 from ..recording.mapping import message_key, message_of, message_record
 from ..recording.recorder import Recorder
+from .disk_room import DiskRoom
 from .fault_groups import FaultGroups
 from .redrive_tally import RedriveTally
 
@@ -51,9 +52,11 @@ class References:
         memory: Memory,
         made_room: Callable[[Queue], None],
         key_of_death: Callable[[MessageReference], str | None],
+        disk: DiskRoom,
     ) -> None:
         """``made_room``: called with a queue that something left other than by success."""
         self._made_room = made_room
+        self._disk = disk
         self._key_of_death = key_of_death
         self._journal = journal
         self._recorder = recorder
@@ -67,8 +70,6 @@ class References:
         self.dead_lettered = dict.fromkeys((DELIVERY_LIMIT, POISON, NOT_RETRYABLE, REJECTED, MAX_LENGTH), 0)
         #: Those that expire.
         self.expiries = Expiries()
-        #: Whether there is room on disk for what fails and is not durable (set by the broker).
-        self.may_keep: Callable[[], bool] = lambda: True
         #: Messages for which there was none at their first failure.
         self.failed_not_kept = 0
         #: Bodies and properties as they are sent plus REFERENCE_BYTES for each reference, as store-limit counts the durable ones.
@@ -289,7 +290,7 @@ class References:
         Where there is no room on disk they stay as they are.
         """
         passing = [each for each in references if not each.durable and each.queue.settings.keep_failed]
-        if passing and not self.may_keep():
+        if passing and not self._disk.may_keep(self.stored_bytes):
             self.failed_not_kept += sum([not each.cause for each in passing])
             return
         for reference in passing:

@@ -19,6 +19,8 @@ from ..recording.journal_port import JournalPort
 from ..recording.mapping import key_in
 from ..recording.recorder import Recorder
 from .declared import Declared
+from .disk_room import DiskRoom
+from .events import Events
 from .fault_groups import FaultGroups
 from .going_round import GoingRound
 from .redrive_tally import RedriveTally
@@ -37,20 +39,24 @@ class SharedState:
         wake: Callable[[], None],
         max_hops: int,
         memory: Memory,
+        disk: DiskRoom,
+        name: str,
     ) -> None:
         self.journal = journal
+        self.post_office = PostOffice()
+        #: What is told of what happens: with the next commit, to queues, and in the log.
+        self.events = Events(journal, self.post_office, lambda: self.settings, now_ms, wake, name)
         self.recorder = recorder
-        self.redrives = RedriveTally(journal)
-        self.faults = FaultGroups(journal, now_ms, memory, self.redrives.bounced)
+        self.redrives = RedriveTally(journal, wake)
+        self.faults = FaultGroups(journal, now_ms, memory, self.redrives.bounced, self.events.fault)
         self.settings = settings
         self.now_ms = now_ms
         self.rng = rng
         self.max_hops = max_hops
-        self.post_office = PostOffice()
         self.schedule = Schedule()
         self.memory = memory
         self.declared = Declared(memory)
-        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.made_room, self.key_of_death)
+        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.made_room, self.key_of_death, disk)
         self.going_round = GoingRound(self.references, recorder)
         #: Full queues, and what is parked elsewhere until there is room in them; those that have some now.
         self.awaited: dict[Queue, dict[MessageReference, None]] = {}

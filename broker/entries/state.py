@@ -21,6 +21,7 @@ from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.journal_port import JournalPort
 from ..recording.recorder import Recorder
+from .disk_room import DiskRoom
 from .pager import Pager
 from .references import expires_at, kinds
 from .room import Windows
@@ -41,8 +42,11 @@ class BrokerState(SharedState):
         max_hops: int,
         windows: Windows,
         memory: Memory,
+        disk: DiskRoom,
+        name: str,
     ) -> None:
-        super().__init__(journal, recorder, settings, now_ms, rng, wake, max_hops, memory)
+        """``name``: of the broker."""
+        super().__init__(journal, recorder, settings, now_ms, rng, wake, max_hops, memory, disk, name)
         #: Of what had a due time: how long after it that was ready to go.
         self.lateness_ms = Histogram(LATENESS_MS)
         self.pager = Pager(self, journal, windows, self.place)

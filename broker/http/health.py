@@ -19,9 +19,12 @@ class Health:
         #: Of a node: who leads, and how many entries it is behind; None: there is no cluster.
         self.cluster: dict[str, Any] | None = None
         self.log_away = False
-        self.disk_degraded: Callable[[], bool] = lambda: False
-        #: See management.statistics.waiting.
-        self.producers_wait: Callable[[], list[Waiting]] = list
+        self._broker: tuple[Callable[[], bool], Callable[[], list[Waiting]]] | None = None
+
+    def serves(self, disk_degraded: Callable[[], bool], producers_wait: Callable[[], list[Waiting]]) -> None:
+        """The broker is ready. ``producers_wait``: see management.statistics.waiting."""
+        self._broker = disk_degraded, producers_wait
+        self.state = "ready"
 
     @property
     def ready(self) -> bool:
@@ -29,8 +32,9 @@ class Health:
         return self.state in ("ready", "standby") and not self.log_away
 
     def describe(self) -> dict[str, Any]:
-        degraded = ["disk"] if self.ready and self.disk_degraded() else []
-        waits = self.producers_wait() if self.ready else []
+        disk_degraded, producers_wait = self._broker if self.ready and self._broker is not None else (bool, list)
+        degraded = ["disk"] if disk_degraded() else []
+        waits = producers_wait()
         # Whoever asks has not logged in, and is told no names of queues and users.
         told = [{**each, "why": each["why"] if each["limit"] in WHOLE else None} for each in waits]
         state = "log-away" if self.log_away and self.state in ("recovering", "standby", "ready") else self.state

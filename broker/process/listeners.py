@@ -19,7 +19,6 @@ from ..config.models import Listener, ShareSection, StompSection, is_loopback
 from ..core.memory import Kind
 from ..errors import Refused
 from ..logs.writer import visible
-from ..protocols.amqp091.message_mapping import headers_seen, rewritten
 from ..protocols.amqp091.options import AmqpOptions, counts_sent_deaths
 from ..protocols.amqp091.session import AmqpSession
 from ..protocols.amqp091.transport import AmqpTransport
@@ -29,7 +28,6 @@ from ..protocols.codec_spoken import spoken
 from ..protocols.codec_tls import TlsTransport
 from ..protocols.gathering import Gathering
 from ..protocols.handshakes import Admission, AdmissionLimits
-from ..protocols.native.fields import largest_message
 from ..protocols.native.session import Call, NativeOptions, NativeSession
 from ..protocols.native.transport import NativeTransport
 from ..protocols.passed import MaybePassed, Resident
@@ -65,10 +63,6 @@ class Listeners:
     ) -> None:
         self._config = config
         self._broker = broker
-        broker.editing.rewrite = rewritten
-        self._goes_on = config.amqp is None or counts_sent_deaths(config.amqp.version)
-        broker.office.exchanges.headers_seen = partial(headers_seen, self._goes_on)
-        broker.editing.largest = min(config.limits.max_message_bytes, largest_message(config.limits.max_frame_bytes))
         self._logins = logins
         self._certificate = certificate
         self._run_call = run_call
@@ -143,7 +137,7 @@ class Listeners:
         options = AmqpOptions(
             product,
             version,
-            self._goes_on,
+            counts_sent_deaths(version),
             broker_version=__version__,
             cluster_name=self._config.broker.name,
             max_message_bytes=limits.max_message_bytes,

@@ -142,9 +142,7 @@ class _Process:
             log.info("ready: %s", " ".join(f"{name}={each}" for name, each in places.items()))
             if self.http is not None:
                 server.show_metrics(self.http)
-            health.disk_degraded = lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S
-            health.producers_wait = lambda: waiting(server.broker.figures())
-            health.state = "ready"
+            health.serves(lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S, lambda: waiting(server.broker.figures()))
             self._say_ready(places, server.kept)
             if cluster is None:
                 self._manager.feed_watchdog(loop)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
@@ -30,6 +31,7 @@ from ..broker import Broker
 from ..clock import BrokerClock
 from ..config.changes import Change, changes
 from ..config.config import Config
+from ..core.amqp.account import AmqpAccount
 from ..core.counts import Histogram
 from ..core.memory import Kind, Owner
 from ..errors import Refused
@@ -40,6 +42,9 @@ from ..logs.writer import LogWriter
 from ..management.calls import Calls
 from ..management.host import Past, in_turns
 from ..protocols.amqp091.codec_cache import SHARED
+from ..protocols.amqp091.message_mapping import headers_seen, rewritten
+from ..protocols.amqp091.options import counts_sent_deaths
+from ..protocols.native.fields import largest_message
 from ..protocols.transport import SocketTransport
 from ..protocols.turns import Turns
 from ..tls.certificate import Certificate
@@ -125,8 +130,9 @@ class Server:
             disk_low=lambda: journal.space_low,
             name=config.broker.name,
             turns=self._turns,
+            amqp=AmqpAccount(rewritten, partial(headers_seen, config.amqp is None or counts_sent_deaths(config.amqp.version))),
+            audit=audit.write,
         )
-        self.broker.access.audit = audit.write
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
         self.exports = Exports(config.data_directory, _EXPORT_CHILD, clock.now_ms, lambda: journal.space_low)
         self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time, self._release_memory)
@@ -467,6 +473,7 @@ def _limits(config: Config, journal: Journal) -> BrokerLimits:
         selector_depth=limits.max_selector_depth,
         max_queues=limits.max_queues,
         properties_bytes=limits.max_properties_bytes,
+        message_bytes=min(limits.max_message_bytes, largest_message(limits.max_frame_bytes)),
         window_messages=limits.window_messages,
         window_bytes=limits.window_bytes,
         window_scheduled=limits.window_scheduled,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from homing.broker.broker import Broker
 from homing.broker.connection import Connection
+from homing.broker.core.amqp.account import AmqpAccount
 from homing.broker.core.consumer import Consumer
 from homing.broker.core.memory import Kind
 from homing.broker.core.message import HOP_BYTES, REFERENCE_BYTES, Message, MessageReference, Where
@@ -24,7 +25,7 @@ from homing.broker.errors import Refused
 from homing.broker.limits import BrokerLimits
 from homing.broker.management.arguments import taken
 from homing.broker.process.recovery import recover
-from homing.broker.protocols.amqp091.message_mapping import headers_seen
+from homing.broker.protocols.amqp091.message_mapping import headers_seen, rewritten
 from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import DEATH_BITS, ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
@@ -330,14 +331,14 @@ class World:
         self.rng = Random(seed)
         self.limits = limits or BrokerLimits()
         self.journal = DictJournal()
+        self.disk_low = False
         #: The broker wants another turn.
         self.woken = False
         self.broker = self._broker()
 
     def _broker(self) -> Broker:
-        broker = Broker(self.journal, AddressSettingsRepository(self.layers), self.now_ms, self.rng, self._wake, self.limits)
-        inside.office(broker).exchanges.headers_seen = partial(headers_seen, True)
-        return broker
+        settings, amqp = AddressSettingsRepository(self.layers), AmqpAccount(rewritten, partial(headers_seen, True))
+        return Broker(self.journal, settings, self.now_ms, self.rng, self._wake, self.limits, disk_low=lambda: self.disk_low, amqp=amqp)
 
     def _wake(self) -> None:
         self.woken = True

@@ -190,9 +190,7 @@ async def test_growth_that_was_reported_is_not_again_after_a_restart(tmp_path: P
     reported: list[tuple[str, int]] = []
 
     def groups_of(journal: Any, now_ms: int) -> FaultGroups:
-        groups = FaultGroups(journal, lambda: now_ms, Memory(1 << 30))
-        groups.report = lambda event, _, failures: reported.append((event, failures))
-        return groups
+        return FaultGroups(journal, lambda: now_ms, Memory(1 << 30), report=lambda event, _, failures: reported.append((event, failures)))
 
     async with opened(tmp_path) as (journal, _):
         groups = groups_of(journal, NOW_MS)

@@ -166,11 +166,11 @@ def test_what_is_put_back_is_written_once_it_stands_still_or_with_a_report() -> 
 
 def test_no_failure_waits_for_a_full_disk() -> None:
     full = Round()
-    inside.flow(full.world.broker)._disk_low = lambda: True
+    full.world.disk_low = True
     full.put_back(4)
     full.put_back(report={"error_type": "KeyError"})
     assert (full.reference.failed, full.on_disk) == (5, None)
-    inside.flow(full.world.broker)._disk_low = lambda: False
+    full.world.disk_low = False
     full.put_back()
     assert full.on_disk == 6
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...core import dead_letter
+from ...core.amqp.account import AmqpAccount
 from ...core.amqp.exchange import Compared, LateHeaders
 from ...core.amqp.origin import Way, last_way
 from ...core.amqp.vhost import split
 from ...core.amqp.x_death import bounded, is_cycle, through_exchange
-from ...core.message import Hop, Message, MessageReference
+from ...core.message import Message, MessageReference
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
 from ...entries.references import Moved
@@ -33,12 +34,11 @@ class DeadLetterRoute(NamedTuple):
 
 
 class DeadLetterExchanges:
-    def __init__(self, state: BrokerState, resources: Resources, virtual_hosts: VirtualHosts) -> None:
+    def __init__(self, state: BrokerState, resources: Resources, virtual_hosts: VirtualHosts, amqp: AmqpAccount) -> None:
         self._state = state
         self._resources = resources
         self._virtual_hosts = virtual_hosts
-        #: What a headers exchange sees of a message with these hops (set by the server).
-        self.headers_seen: Callable[[Message, list[Hop]], Compared] = lambda message, hops: {}
+        self._amqp = amqp
 
     def routes(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute] | None:
         """What the queue's dead-letter exchange makes of them; None for a queue without one: its address's settings hold."""
@@ -94,7 +94,7 @@ class DeadLetterExchanges:
         moved = [(reference, hops)]
         if len(hops) > self._state.max_hops:
             return DeadLetterRoute(moved, [], kept_for=too_many_hops(self._state.max_hops)), False
-        headers = LateHeaders(lambda: self.headers_seen(reference.message, hops))
+        headers = LateHeaders(lambda: self._amqp.headers_seen(reference.message, hops))
         queues = self._queues(reference.queue, to, headers)
         willing = [queue for queue in queues if not is_cycle(queue.name, hops)]
         # Nobody rejected it on its way round.

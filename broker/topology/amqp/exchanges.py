@@ -83,7 +83,7 @@ class Exchanges:
         self._binding_kind = _BINDING + self.prefix
         self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
         if virtual_host == DEFAULT:
-            self.exchanges[EVENTS] = Exchange(EVENTS, TOPIC, internal=True)
+            self.exchanges[EVENTS] = state.events.exchange
         self._routes: Cache[tuple[str, str], Route] = Cache(state.memory, _ROUTES_BYTES)
         #: Of the names that no exchange has: falls with each new one.
         self._absence_stands = Standing()

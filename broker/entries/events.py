@@ -6,13 +6,12 @@ Of each kind a few are made of one queue in ten minutes (core/event.py), none of
 
 from __future__ import annotations
 
-import json
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ..core.amqp.exchange import Destination, Exchange
-from ..core.amqp.origin import packed
+from ..core.amqp.exchange import TOPIC, Destination, Exchange
 from ..core.dead_letter import EXPIRED, MAX_LENGTH, targets_named
 from ..core.event import (
     DEAD_REMOVED,
@@ -32,36 +31,44 @@ from ..core.event import (
     describe,
 )
 from ..core.fault import FaultGroup
-from ..core.message import AMQP_ORIGIN, DEFAULT_PRIORITY, Message, Properties, lookup
 from ..core.queue import Queue
 from ..core.redrive_job import DONE, STOPPED, RedriveJob
 from ..core.reserved import EVENTS
+from ..core.routing import Address, PostOffice, RoutingTypes
 from ..core.seldom import APART
-from ..core.settings.address_settings import AddressSettings
-from ..entries.state import BrokerState
-from ..properties import measured
-from ..topology.amqp.exchanges import Exchanges
-from ..topology.resources import makes_room, over_length
-from .dead_lettering import DeadLetterOffice
-from .publish import Intake
+from ..core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from ..recording.journal_port import JournalPort
+from .notes import Notes
 
 log = logging.getLogger("homing")
 
 #: Queues that a line of the log names.
 _MOST_NAMES: Final = 5
-#: AMQP's content properties: content-type application/json, delivery-mode 2.
-_JSON: Final = b"\x90\x00\x10application/json\x02"
 
 
 class Events:
-    def __init__(self, state: BrokerState, exchanges: Exchanges, office: DeadLetterOffice, intake: Intake, broker: str) -> None:
-        """``exchanges``: of the virtual host ``/``; ``broker``: its name."""
-        self._state = state
-        self._exchanges = exchanges
-        self._office = office
-        self._intake = intake
+    def __init__(
+        self,
+        journal: JournalPort,
+        post_office: PostOffice,
+        settings: Callable[[], AddressSettingsRepository],
+        now_ms: Callable[[], int],
+        wake: Callable[[], None],
+        broker: str,
+    ) -> None:
+        """``settings``: in force; ``broker``: its name."""
+        self._journal = journal
+        self._post_office = post_office
+        self._settings = settings
+        self._now_ms = now_ms
+        self._wake = wake
         self._broker = broker
-        self._notes = office.notes
+        #: Who takes them: queues bound to the address, or to the exchange of that name in the virtual host ``/``.
+        self.address = Address(EVENTS, RoutingTypes.MULTICAST, now_ms(), auto_created=False)
+        self.exchange = Exchange(EVENTS, TOPIC, internal=True)
+        post_office.add_address(self.address)
+        #: What the log says of queues.
+        self.notes = Notes(now_ms)
         self._rates = Rates()
         self._disk_low = False
         #: Name and content of those to be sent in this turn, or the next.
@@ -89,7 +96,7 @@ class Events:
 
     def dead_lettering(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
         """So many of a queue's messages are about to join these."""
-        self._notes.dead_letters(
+        self.notes.dead_letters(
             source, number, f"{', '.join(each.name for each in targets[:_MOST_NAMES])} ({reason})", reason not in (EXPIRED, MAX_LENGTH)
         )
         for target in targets:
@@ -100,11 +107,11 @@ class Events:
                 self._report(MANY_DEAD, source.name, source.name, {"dead_in": target.name, "number": before + number})
 
     def parked(self, queue: Queue, number: int, why: str) -> None:
-        self._notes.parked(queue, number, why)
+        self.notes.parked(queue, number, why)
         self._report(PARKED, queue.name, queue.name, {"number": number, "why": why})
 
     def stays(self, queue: Queue) -> None:
-        self._notes.stays(queue)
+        self.notes.stays(queue)
         self._report(QUEUE_STAYS, queue.name, queue.name, {"number": len(queue.parked)})
 
     def removed(self, source: str, dead_in: str, number: int, why: str) -> None:
@@ -114,7 +121,7 @@ class Events:
         """Of one that somebody cancelled there is no event."""
         if name := {DONE: REDRIVE_DONE, STOPPED: REDRIVE_STOPPED}.get(job.state):
             # A dead-letter queue that made itself has no settings of its own; whose it is, those of the address that it is named after say.
-            source = next((each.source for each in targets_named(job.queue, self._state.settings)), job.queue)
+            source = next((each.source for each in targets_named(job.queue, self._settings())), job.queue)
             self._report(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why}, whose=source)
         why = f": {job.why}" if job.why else ""
         log.info("redrive-ended: redrive %d of queue %s is %s, %d sent%s", job.job_id, job.queue, job.state, job.sent, why, extra=APART)
@@ -133,7 +140,7 @@ class Events:
         """Whether there are not too many. ``whose``: the queue whose owner is named with it, if that is another one."""
         if self._takes_events(queue):
             return False
-        if not self._rates.allow(name, queue, self._state.now_ms()):
+        if not self._rates.allow(name, queue, self._now_ms()):
             self.left_out[name] += 1
             return False
         self.made[name] += 1
@@ -141,61 +148,27 @@ class Events:
             fields["queue"] = queue
             settings = self._settings_of(whose or queue)
             fields |= {key: value for key, value in (("owner", settings.owner), ("runbook", settings.runbook)) if value}
-        now_ms = self._state.now_ms()
+        now_ms = self._now_ms()
         time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
         content = {"event": name, "time": time, "broker": self._broker, "subject": subject, **describe(name, fields), **fields}
-        found = self._state.post_office.queues.get(queue)
-        self._state.journal.batch.event(name, now_ms, queue, queue if found is None else found.address, content)
+        found = self._post_office.queues.get(queue)
+        self._journal.batch.event(name, now_ms, queue, queue if found is None else found.address, content)
         if self._bound:
             self.waiting.append((name, content))
-            self._state.wake()
+            self._wake()
         return True
 
     def _settings_of(self, name: str) -> AddressSettings:
-        found = self._state.post_office.queues.get(name)
-        return self._state.settings.resolve(name) if found is None else found.settings
-
-    @property
-    def _exchange(self) -> Exchange:
-        return self._exchanges.exchanges[EVENTS]
+        found = self._post_office.queues.get(name)
+        return self._settings().resolve(name) if found is None else found.settings
 
     @property
     def _bound(self) -> bool:
-        return bool(self._state.post_office.addresses[EVENTS].queues or self._exchange.bindings)
+        return bool(self.address.queues or self.exchange.bindings)
 
     def _takes_events(self, name: str) -> bool:
-        queue = self._state.post_office.queues.get(name)
-        return queue is not None and (queue.address == EVENTS or bool(self._exchange.bindings_to(Destination(name, is_queue=True))))
-
-    # -- sent --------------------------------------------------------------------------------------------------------
-
-    def send(self) -> None:
-        """Once a turn in which some wait."""
-        waiting, self.waiting = self.waiting, []
-        for name, content in waiting:
-            message = self._message(name, content)
-            address = self._state.post_office.addresses[EVENTS]
-            bound = [*address.route(lambda sent=message: lookup(sent)), *self._exchanges.route(EVENTS, name, {}).queues]  # type: ignore[misc]
-            queues = [queue for queue in dict.fromkeys(bound) if self._makes_room(queue)]
-            if queues:
-                self._intake.store(message, queues)
-
-    def _message(self, name: str, content: dict[str, Any]) -> Message:
-        properties: Properties = {key: value for key, value in content.items() if key in ("event", "subject", "queue", "fault")}
-        properties[AMQP_ORIGIN] = packed(EVENTS, name, [], _JSON)
-        body = json.dumps(content, ensure_ascii=False).encode()
-        now_ms, (size, extra) = self._state.now_ms(), measured(properties)
-        return Message(0, EVENTS, body, properties, DEFAULT_PRIORITY, True, now_ms, producer="homing", properties_size=size, extra=extra)
-
-    def _makes_room(self, queue: Queue) -> bool:
-        """The oldest event of a queue that is full goes; where that is no event, this one does not come."""
-        if not over_length(queue, 1) or makes_room(queue):
-            return True
-        oldest = queue.pending.oldest_of_lowest_priority()
-        if oldest is None or oldest.message.address != EVENTS:
-            return False
-        self._office.dead_letter(oldest, MAX_LENGTH)
-        return True
+        queue = self._post_office.queues.get(name)
+        return queue is not None and (queue.address == EVENTS or bool(self.exchange.bindings_to(Destination(name, is_queue=True))))
 
 
 def _log_fault(name: str, group: FaultGroup, failures: int) -> None:

@@ -1,0 +1,19 @@
+"""How much disk messages may take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class DiskRoom(NamedTuple):
+    """``low``: whether free space is down to the reserve. ``store_limit``, in bytes: of durable messages, and of those that are not
+    durable (asked each time, for it may follow the disk); None: no limit."""
+
+    low: Callable[[], bool]
+    store_limit: int | None
+    temp_limit: Callable[[], int] | None
+
+    def may_keep(self, stored_bytes: int) -> bool:
+        """Whether there is room for more that nobody waits for, where so much is stored."""
+        return not self.low() and (self.store_limit is None or stored_bytes < self.store_limit)
