@@ -17,9 +17,14 @@ from .settings import load_config
 if TYPE_CHECKING:
     from homing.journal.replication.postgresql import PostgresLog
 
+    from ..process.handing_over import Change
+
 app = typer.Typer(help="A journal that several machines have.", no_args_is_help=True)
 
 _AGAIN: Final = "see to it, and to journal.replication.url"
+
+#: A node that lacks something for less time has only not said so yet.
+_BEHIND_MS: Final = 3_000
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="The configuration file.", show_default="broker.yaml")]
 
@@ -54,11 +59,48 @@ def status(config: ConfigFile = None, as_json: Json = False) -> None:
         print_json(found)
         return
     led = f"{found['leader']} leads" if found["leader"] else "nobody leads"
-    stdout.print(f"{escape(led)}, epoch {found['epoch']} for {_age(found['since_ms'])}, entry {found['entries']:,}")
+    since = "" if found["since_ms"] is None else f" for {_age(found['since_ms'])}"
+    stdout.print(f"{escape(led)}, epoch {found['epoch']}{since}, entry {found['entries']:,}")
+    if found["last_change"] is not None:
+        stdout.print(f"  {_changed(found['last_change'])}", highlight=False)
     for each in found["nodes"]:
-        stdout.print(
-            f"  {escape(each['node'])}  {each['state']}, has entry {each['applied']:,}, seen {_age(each['seen_ms'])} ago", highlight=False
-        )
+        lag = f", {each['behind']:,} entries and {_age(each['behind_ms'])} behind" if each["behind_ms"] >= _BEHIND_MS else ""
+        said = f"{each['state']}, has entry {each['applied']:,}{lag}, seen {_age(each['seen_ms'])} ago, Homing {each['version']}"
+        stdout.print(f"  {escape(each['node'])}  {escape(said)}", highlight=False)
+
+
+@app.command("switch-over")
+def switch_over(
+    to: Annotated[str, typer.Option("--to", help="The node that is to lead.", show_default="the one that has most")] = "",
+    origin: Annotated[str, typer.Option("--from", help="Only where this node leads; else nothing is done.", show_default=False)] = "",
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Have another node lead. The leader answers what it was asked for, keeps what an orderly stop keeps, and stands by. Nothing is lost;
+    programs connect again. Returns when both nodes are there.
+    """
+    from ..process import handing_over
+
+    _show(_ask(config, lambda log: handing_over.switch_over(log, to, origin)), as_json)
+
+
+def _show(change: Change, as_json: bool) -> None:
+    if as_json:
+        print_json(change)
+        return
+    leader, before = change["leader"], change["before"]
+    if change["gap_ms"] is None:
+        stdout.print(f"{escape(leader or 'nobody')} leads, and nothing was changed")
+        return
+    instead = "" if before is None else f", in place of {escape(before)}"
+    stdout.print(f"{escape(leader or 'nobody')} leads{instead}; nobody was served for {format_duration_ms(change['gap_ms'] or 0)}")
+    if before is not None:
+        stdout.print(f"{escape(before)} {'stands by' if change['stands_by'] else 'does not run: start it again'}")
+
+
+def _changed(change: dict[str, Any]) -> str:
+    gap = "" if change["gap_ms"] is None else f"; nobody was served for {format_duration_ms(change['gap_ms'])}"
+    return f"before it {escape(change['before'])} led, and {change['why']}{gap}"
 
 
 def _age(age_ms: int) -> str:

@@ -11,6 +11,11 @@ EXAMPLES: Final = {
     "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
     "cluster init": ["homing cluster init", "homing cluster init --print | psql --username postgres homing"],
     "cluster status": ["homing cluster status", "homing cluster status --config /etc/homing/broker.yaml --json | jq .leader"],
+    "cluster switch-over": [
+        "homing cluster switch-over",
+        "homing cluster switch-over --to b",
+        'homing cluster switch-over --from "$HOSTNAME"',
+    ],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
     "console": [
         "homing console",

@@ -21,6 +21,7 @@ from homing.journal.replication.leadership import Watch, follow_until_leading
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 
+from .. import __version__
 from ..clock import BrokerClock
 from ..config.config import Config
 from ..config.models import ReplicationSection
@@ -42,6 +43,23 @@ def log_of(section: ReplicationSection, directory: Path, member: Member, on_away
     return PostgresLog(Access(section.url, section.cell, *beside), member, on_away)
 
 
+class Lag:
+    """For how long a node has lacked something that it saw. Times in seconds, of one clock."""
+
+    def __init__(self, now_s: float) -> None:
+        self._last, self._seen_s, self._whole_s = 0, now_s, now_s
+
+    def saw(self, last: int, applied: int, now_s: float) -> None:
+        if applied >= self._last:
+            self._whole_s = self._seen_s
+            self._last, self._seen_s = last, now_s
+        if applied >= last:
+            self._whole_s = now_s
+
+    def ms(self, now_s: float) -> int:
+        return round(1000 * (now_s - self._whole_s))
+
+
 class Cluster:
     """This node of it, from its start to its end."""
 
@@ -52,10 +70,11 @@ class Cluster:
         process = secrets.token_hex(8)
         #: As the log names it where it leads.
         self._me = f"{section.node} {process}"
-        member = Member(section.node, process, json.dumps({**places(config), **section.advertise}))
+        member = Member(section.node, process, json.dumps({**places(config), **section.advertise}), __version__)
         self._log = log_of(section, config.directory, member, self._away)
         self._passing = Passing(config)
         self._began_s = time.monotonic()
+        self._lag = Lag(self._began_s)
         self._other = asyncio.Event()
         self._attending: asyncio.Task[None] | None = None
         #: By it the leader knows who passes connections on.
@@ -79,7 +98,7 @@ class Cluster:
     async def _follow(self, options: JournalOptions, stands_by: Callable[[dict[str, str]], None]) -> Leader:
         broker_id = await self._begin()
         follower = await Follower.open(self._config.data_directory, options, BrokerClock().now_ms, broker_id)
-        watch = Watch(self._section.fail_over_after_ms / 1000)
+        watch = Watch(self._section.node, self._section.fail_over_after_ms / 1000)
         leading = asyncio.create_task(follow_until_leading(self._log, follower, self._me, watch, time.monotonic))
         attending = asyncio.create_task(self._attend(lambda: (follower.at.number, follower.durable)))
         passing = asyncio.create_task(self._passing.open(self._other, self.secret, stands_by))
@@ -122,6 +141,12 @@ class Cluster:
 
         self._attending = asyncio.create_task(attend())
 
+    async def serves(self) -> None:
+        """From here on this node serves, and so says."""
+        assert self.leader is not None
+        with suppress(LogAway):
+            await self._log.serves(self.leader.epoch)
+
     async def _attend(self, far: Callable[[], tuple[int, int]], leader: Leader | None = None) -> None:
         """``far``: up to which entries this node has applied, and has on disk."""
         while True:
@@ -132,11 +157,18 @@ class Cluster:
                 else:
                     await self._log.trim(leader.epoch, self._section.copies)
                     self._health.cluster = {"leader": self._section.node, "behind": 0}
+                    self._lag.saw(0, 0, time.monotonic())
+                    await self._hand_over_to(leader, await self._log.look())
             await asyncio.sleep(_REPORT_S)
+
+    async def _hand_over_to(self, leader: Leader, seen: Standing) -> None:
+        if seen.epoch == leader.epoch and seen.successor:
+            log.info("handing-over: node %s is to lead: nothing more is handed out, what was asked for is answered", seen.successor)
+            leader.hand_over()
 
     async def _report(self, far: tuple[int, int]) -> None:
         try:
-            await self._log.report(*far)
+            await self._log.report(*far, self._lag.ms(time.monotonic()))
         except JournalError:
             # Whoever had the name before this start was killed a moment ago, or is there still.
             if time.monotonic() > self._began_s + _FREED_S:
@@ -144,6 +176,7 @@ class Cluster:
 
     async def _see(self, seen: Standing, applied: int) -> None:
         node, _, process = seen.leader.rpartition(" ")
+        self._lag.saw(seen.last, applied, time.monotonic())
         self._health.cluster = {"leader": node or None, "behind": seen.last - applied}
         self._health.state = "standby"
         # Whoever had this node's name before this start is gone, and connections are not passed on to itself.
@@ -168,13 +201,17 @@ class Cluster:
 
 
 def describe(found: dict[str, Any]) -> dict[str, Any]:
-    """What PostgresLog.describe told, for people: who leads, and how far each member is."""
+    """What PostgresLog.describe told, for people: who leads, and how far each member is. ``since_ms``: for how long it has served; None: it
+    does not yet. ``last_change``: who led before, why no longer, and for how long nobody was served."""
     leader, _, process = str(found["leader"]).rpartition(" ")
     members = [
         {
             "node": each["node"],
             "state": _state(each, process),
+            "version": each["version"],
             "applied": each["applied"],
+            "behind": max(0, found["last"] - each["applied"]),
+            "behind_ms": each["behind_ms"],
             "on_disk": each["durable"],
             "seen_ms": round(each["seen_s"] * 1000),
             "addresses": json.loads(each["addresses"]),
@@ -185,10 +222,16 @@ def describe(found: dict[str, Any]) -> dict[str, Any]:
         "broker_id": found["broker_id"],
         "leader": leader or None,
         "epoch": found["epoch"],
-        "since_ms": round(found["led_s"] * 1000),
+        "since_ms": _ms(found["led_s"]),
+        "successor": found["successor"] or None,
+        "last_change": {"before": found["before"], "why": found["why"], "gap_ms": _ms(found["gap_s"])} if found["why"] else None,
         "entries": found["last"],
         "nodes": members,
     }
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
 
 
 def _state(member: dict[str, Any], leads: str) -> str:

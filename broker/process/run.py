@@ -45,6 +45,8 @@ log = logging.getLogger("homing")
 #: The writer's thread must win the interpreter's lock back often: the default of 5 ms starves it beside a busy loop
 #: (docs/performance-budget.md).
 _SWITCH_INTERVAL_S: Final = 0.00001
+#: No exit code: this process handed over, and begins anew as a standby.
+STAND_BY: Final = -1
 #: Collections of a generation before one of the next.
 _NEVER: Final = 1 << 30
 #: A disk that has not answered for this long is named by the probes.
@@ -52,7 +54,7 @@ _DISK_HANGS_S: Final = 5.0
 
 
 async def serve(config: Config, json_ready: bool, log_writer: LogWriter) -> int:
-    """Runs until SIGTERM or SIGINT (0) or until the journal fails (its exit code)."""
+    """Runs until SIGTERM or SIGINT (0), until the journal fails (its exit code), or until another node is to lead (STAND_BY)."""
     process = _Process(config, json_ready, log_writer)
     if config.http is None:
         return await process.run()
@@ -101,7 +103,8 @@ class _Process:
             try:
                 self._manager.feed_watchdog(loop)
                 await cluster.follow(journal_options(config), self._stop, self._stand_by)
-                return 0 if cluster.leader is None else await self._lead(cluster)
+                exit_code = 0 if cluster.leader is None else await self._lead(cluster)
+                return STAND_BY if exit_code == 0 and not self._stop.is_set() else exit_code
             finally:
                 await cluster.close()
         finally:
@@ -153,7 +156,10 @@ class _Process:
                 server.look_for_damage()
             if old_deaths:
                 server.name_old_deaths()
-            exit_code = await until_stopped(server, journal, list(listening.values()), self._stop, health)
+            if cluster is not None:
+                await cluster.serves()
+            hands_over = asyncio.Event() if leader is None else leader.hands_over
+            exit_code = await until_stopped(server, journal, list(listening.values()), self._stop, health, hands_over)
         finally:
             await console.close()
             await server.exports.discard()
@@ -200,6 +206,7 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     """The process: logging to stderr, uvloop, and the exit code. Raises JournalError or Refused when it cannot start."""
     import uvloop
 
+    began_in = dict(os.environ)
     with opened(config) as writer:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         preload.raise_file_limit(config)
@@ -209,8 +216,13 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
         gc.set_threshold(10_000, _NEVER, _NEVER)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
-                return runner.run(serve(config, json_ready, writer))
+                exit_code = runner.run(serve(config, json_ready, writer))
             except (JournalError, Refused) as error:
                 if config.log_file is not None:  # else it stands there anyway
                     log.critical("not-started: %s %s", error.message, error.fix)
                 raise
+    if exit_code == STAND_BY:
+        # The same process, with nothing left of the broker that it was; whoever started it need not start another.
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], began_in)
+    return exit_code

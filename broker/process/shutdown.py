@@ -40,16 +40,21 @@ class Serving(Protocol):
     def sockets(self) -> Collection[object]: ...
 
 
-async def until_stopped(server: Serving, journal: Journal, listeners: list[asyncio.Server], stop: asyncio.Event, health: Health) -> int:
-    """Waits for ``stop``, or for the journal to fail, and drains; returns the exit code."""
-    stopping: asyncio.Future[Any] = asyncio.get_running_loop().create_task(stop.wait())
-    await asyncio.wait({stopping, journal.failed}, return_when=asyncio.FIRST_COMPLETED)
+async def until_stopped(
+    server: Serving, journal: Journal, listeners: list[asyncio.Server], stop: asyncio.Event, health: Health, hands_over: asyncio.Event
+) -> int:
+    """Waits for ``stop``, or for ``hands_over``, which does not end the process, or for the journal to fail, and drains; returns the exit
+    code."""
+    asked: list[asyncio.Future[Any]] = [asyncio.get_running_loop().create_task(each.wait()) for each in (stop, hands_over)]
+    await asyncio.wait({*asked, journal.failed}, return_when=asyncio.FIRST_COMPLETED)
+    for each in asked:
+        each.cancel()
     health.state = "failed" if journal.failed.done() else "stopping"
-    server.manager.stopping(health.state)
+    if journal.failed.done() or stop.is_set():
+        server.manager.stopping(health.state)
     for listener in listeners:
         listener.close()
     if journal.failed.done():
-        stopping.cancel()
         error = journal.failed.exception()
         log.critical("stopped: %s", error, exc_info=None if isinstance(error, JournalError) else error)
         # Answer nobody: sockets are cut, not closed in order, so that nobody takes silence for an answer.

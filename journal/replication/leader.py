@@ -31,8 +31,11 @@ class Leader:
         self.on_end: Callable[[JournalError], None] = lambda error: None
         self._log = log
         self._pause = pause
+        #: Set where this node is to lead no longer, and another one is named.
+        self.hands_over = asyncio.Event()
         self._one = asyncio.Lock()
         self._heard_s = time.monotonic()
+        self._ended_s: float | None = None
         self._beating: asyncio.Task[None] | None = None
 
     async def append(self, batch: bytes) -> Position:
@@ -83,14 +86,21 @@ class Leader:
                 self.on_end(error)
                 return
 
+    def hand_over(self) -> None:
+        """From here on nobody else is served; ``close`` lets the one that is named take the lead."""
+        if not self.hands_over.is_set():
+            self._ended_s = time.monotonic()
+            self.hands_over.set()
+
     async def close(self) -> None:
         """Somebody else may lead at once. Where the log does not answer others find out by themselves."""
         if self._beating is not None:
             self._beating.cancel()
             with suppress(asyncio.CancelledError):
                 await self._beating
+        now_s = time.monotonic()
         with suppress(LogAway):
-            await self._log.release(self.epoch)
+            await self._log.release(self.epoch, now_s - (self._ended_s or now_s))
 
 
 async def ask(look: Callable[[], Awaitable[Standing]], pause: Pause) -> Standing:

@@ -32,9 +32,11 @@ class Copy(Protocol):
 
 
 class Watch:
-    """Whether a leader is to be taken for gone: nothing moved for so long, by looks that were answered."""
+    """Whether ``node`` is to take the lead: nobody has it, or nothing moved for so long, by looks that were answered. Where another node is
+    named that one has as much time before."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, node: str, patience_s: float) -> None:
+        self._node = node
         self._patience_s = patience_s
         self._seen: Standing | None = None
         self._since_s = 0.0
@@ -44,7 +46,12 @@ class Watch:
         if seen != self._seen:
             self._seen, self._since_s, self._looks = seen, now_s, 0
         self._looks += 1
-        return not seen.leader or (self._looks >= _LOOKS and now_s - self._since_s >= self._patience_s)
+        free = not seen.leader and seen.successor in ("", self._node)
+        return free or (self._looks >= _LOOKS and self.silent_s(now_s) >= self._patience_s)
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long nothing moved."""
+        return now_s - self._since_s
 
     def forget(self) -> None:
         """The log was away: nobody could have moved it."""
@@ -62,7 +69,7 @@ async def follow_until_leading(
         try:
             seen = await log.look()
             await _catch_up(log, copy, seen)
-            if watch.saw(seen, now_s()) and await _take(log, seen, me):
+            if watch.saw(seen, now_s()) and await _take(log, seen, me, watch.silent_s(now_s())):
                 leader = Leader(log, seen.epoch + 1, copy.at, pause)
                 await leader.append(copy.opening())
                 while copy.at.number < leader.at.number:
@@ -89,9 +96,9 @@ async def _catch_up(log: ReplicatedLog, copy: Copy, seen: Standing) -> None:
         raise log_lost(seen, copy.at)
 
 
-async def _take(log: ReplicatedLog, seen: Standing, me: str) -> bool:
+async def _take(log: ReplicatedLog, seen: Standing, me: str, silent_s: float) -> bool:
     try:
-        return await log.fence(seen, me)
+        return await log.fence(seen, me, silent_s)
     except LogAway:
         # It may have been taken and the answer lost: in that epoch nobody else writes, and by the next look it can be seen.
         now = await log.look()

@@ -17,12 +17,13 @@ class LogAway(Exception):
 
 
 class Standing(NamedTuple):
-    """The row. ``leader``: who took the lead in this epoch; "": nobody has it."""
+    """The row. ``leader``: who took the lead in this epoch; "": nobody has it. ``successor``: the node that is to lead next; "": anyone."""
 
     epoch: int
     last: int
     hash: bytes
     leader: str
+    successor: str = ""
 
     def ends_at(self, position: Position) -> bool:
         return (self.last, self.hash) == (position.number, position.hash)
@@ -40,14 +41,15 @@ class ReplicatedLog(Protocol):
     async def read(self, after: int) -> list[bytes]:
         """Entries from the one behind number ``after`` on, some of them; none where that is the last."""
 
-    async def fence(self, seen: Standing, leader: str) -> bool:
-        """Begins the next epoch, in which ``leader`` leads, unless epoch or last entry are others than were seen."""
+    async def fence(self, seen: Standing, leader: str, silent_s: float = 0.0) -> bool:
+        """Begins the next epoch, in which ``leader`` leads and nobody is named to succeed it, unless epoch or last entry are others than
+        were seen. ``silent_s``: for how long nothing was seen of the one before."""
 
     async def trim(self, epoch: int, copies: int) -> None:
         """Entries that so many nodes have on disk may go."""
 
-    async def release(self, epoch: int) -> None:
-        """Nobody leads any more, where that epoch is still the last."""
+    async def release(self, epoch: int, ended_s: float = 0.0) -> None:
+        """Nobody leads any more, where that epoch is still the last. ``ended_s``: since when nobody was served."""
 
 
 def fenced(seen: Standing) -> JournalError:

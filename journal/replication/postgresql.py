@@ -30,11 +30,12 @@ _TABLES: Final = 3
 _SCHEMA: Final = """\
 CREATE TABLE IF NOT EXISTS homing_cell (
     cell text PRIMARY KEY, format int NOT NULL, broker_id text NOT NULL, epoch bigint NOT NULL, last bigint NOT NULL, hash bytea NOT NULL,
-    leader text NOT NULL, since timestamptz NOT NULL, log int NOT NULL, secret bytea NOT NULL
+    leader text NOT NULL, since timestamptz, log int NOT NULL, secret bytea NOT NULL, successor text NOT NULL DEFAULT '',
+    before text NOT NULL DEFAULT '', why text NOT NULL DEFAULT '', ended timestamptz
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS homing_member (
     cell text, node text, process text NOT NULL, addresses text NOT NULL, reads int NOT NULL, applied bigint NOT NULL,
-    durable bigint NOT NULL, seen timestamptz NOT NULL, PRIMARY KEY (cell, node)
+    durable bigint NOT NULL, seen timestamptz NOT NULL, behind_ms bigint NOT NULL, version text NOT NULL, PRIMARY KEY (cell, node)
 ) WITH (fillfactor = 50);
 """
 _LOG: Final = """\
@@ -54,9 +55,15 @@ DO $$ BEGIN
 END $$"""
 #: 244 bits of the secret are chance.
 _CELL: Final = """\
-INSERT INTO homing_cell VALUES ('{cell}', {format}, '{broker_id}', 0, 0, '\\x{hash}', '', now(), 0,
+INSERT INTO homing_cell (cell, format, broker_id, epoch, last, hash, leader, log, secret)
+VALUES ('{cell}', {format}, '{broker_id}', 0, 0, '\\x{hash}', '', 0,
     sha256((gen_random_uuid()::text || gen_random_uuid()::text)::bytea));
 """
+#: That a member is there, and may lead.
+_SEEN: Final = "(process <> '' AND seen > clock_timestamp() - interval '5 seconds')"
+_LEADS: Final = "split_part(leader, ' ', 1)"
+#: Who lacks something for longer is no successor.
+_REACH_MS: Final = 5_000
 
 
 def schema(cell: str, broker_id: str) -> str:
@@ -77,11 +84,13 @@ class Access(NamedTuple):
 
 
 class Member(NamedTuple):
-    """``node``: its name; ``process``: what no other process of that name has. ``addresses``: of its listeners, by protocol."""
+    """``node``: its name; ``process``: what no other process of that name has. ``addresses``: of its listeners, by protocol; ``version``:
+    of Homing."""
 
     node: str
     process: str
     addresses: str
+    version: str = ""
 
 
 class _Line:
@@ -217,7 +226,7 @@ class PostgresLog:
             self._on_away(away)
 
     async def look(self) -> Standing:
-        rows = await self._ask(self._looking, "SELECT epoch, last, hash, leader FROM homing_cell WHERE cell = $1", self._cell)
+        rows = await self._ask(self._looking, "SELECT epoch, last, hash, leader, successor FROM homing_cell WHERE cell = $1", self._cell)
         if not rows:
             raise no_cell(self._cell)
         return Standing(*rows[0])
@@ -230,18 +239,43 @@ class PostgresLog:
     async def read(self, after: int) -> list[bytes]:
         return [entry for (entry,) in await self._ask(self._looking, self._read_sql, after)]
 
-    async def fence(self, seen: Standing, leader: str) -> bool:
+    async def fence(self, seen: Standing, leader: str, silent_s: float = 0.0) -> bool:
+        ended = {"before": _LEADS, "why": "'died'", "ended": "clock_timestamp() - make_interval(secs => $6)"}
+        unless_told = ", ".join(f"{name} = CASE WHEN leader = '' THEN {name} ELSE {now} END" for name, now in ended.items())
         sql = (
-            "UPDATE homing_cell SET epoch = epoch + 1, leader = $1, since = clock_timestamp()"
+            f"UPDATE homing_cell SET epoch = epoch + 1, leader = $1, successor = '', since = NULL, {unless_told}"
             " WHERE cell = $2 AND epoch = $3 AND last = $4 AND hash = $5 RETURNING log"
         )
-        rows = await self._ask(self._writing, sql, leader, self._cell, seen.epoch, seen.last, seen.hash)
+        rows = await self._ask(self._writing, sql, leader, self._cell, seen.epoch, seen.last, seen.hash, silent_s)
         for (table,) in rows:
             self._table = table
         return bool(rows)
 
-    async def release(self, epoch: int) -> None:
-        await self._ask(self._writing, "UPDATE homing_cell SET leader = '' WHERE cell = $1 AND epoch = $2", self._cell, epoch)
+    async def serves(self, epoch: int) -> None:
+        """Whoever leads in this epoch serves by now."""
+        sql = "UPDATE homing_cell SET since = clock_timestamp() WHERE cell = $1 AND epoch = $2"
+        await self._ask(self._looking, sql, self._cell, epoch)
+
+    async def release(self, epoch: int, ended_s: float = 0.0) -> None:
+        sql = (
+            f"UPDATE homing_cell SET leader = '', before = {_LEADS}, why = CASE WHEN successor = '' THEN 'stopped' ELSE 'handed over' END,"
+            " ended = clock_timestamp() - make_interval(secs => $3) WHERE cell = $1 AND epoch = $2 AND leader <> ''"
+        )
+        await self._ask(self._writing, sql, self._cell, epoch, ended_s)
+
+    async def name_successor(self, epoch: int, node: str = "") -> str:
+        """That node is to lead next, or the best there is: whoever leads in this epoch hands over when it sees it. Returns its name; "":
+        it is not there, or far behind, or leads, or the epoch is another."""
+        best = (
+            f"SELECT m.node FROM homing_member m JOIN homing_cell c USING (cell) WHERE cell = $1 AND {_SEEN} AND m.node <> {_LEADS}"
+            f" AND behind_ms < {_REACH_MS} AND ($3 = '' OR m.node = $3) ORDER BY applied DESC LIMIT 1"
+        )
+        sql = (
+            f"UPDATE homing_cell SET successor = best.node FROM ({best}) AS best"
+            " WHERE cell = $1 AND epoch = $2 AND leader <> '' RETURNING successor"
+        )
+        rows = await self._ask(self._writing, sql, self._cell, epoch, node)
+        return rows[0][0] if rows else ""
 
     async def trim(self, epoch: int, copies: int) -> None:
         """Begins the next table, of which nothing is needed any more: so many nodes have all of it on disk. Else it is left for later."""
@@ -255,17 +289,29 @@ class PostgresLog:
         ((self._table,),) = await self._ask(self._looking, "SELECT log FROM homing_cell WHERE cell = $1", self._cell)
         self._bytes = 0
 
-    async def report(self, applied: int, durable: int) -> None:
-        """This node's row. Raises JournalError ``log-node-taken``: another process has the name, and was there a moment ago."""
+    async def report(self, applied: int, durable: int, behind_ms: int = 0) -> None:
+        """This node's row. ``behind_ms``: for how long it has lacked something. Raises JournalError ``log-node-taken``: another process has
+        the name, and was there a moment ago."""
+        member = self._member
+        row = {
+            "cell": self._cell,
+            "node": member.node,
+            "process": member.process,
+            "addresses": member.addresses,
+            "reads": VERSION,
+            "applied": applied,
+            "durable": durable,
+            "behind_ms": behind_ms,
+            "version": member.version,
+        }
+        columns, places = ", ".join(row), ", ".join(f"${place}" for place in range(1, len(row) + 1))
+        changed = ", ".join(f"{name} = excluded.{name}" for name in [*row, "seen"][2:])
         sql = (
-            "INSERT INTO homing_member VALUES ($1, $2, $3, $4, $5, $6, $7, clock_timestamp()) ON CONFLICT (cell, node) DO UPDATE SET"
-            " process = excluded.process, addresses = excluded.addresses, reads = excluded.reads, applied = excluded.applied,"
-            " durable = excluded.durable, seen = excluded.seen WHERE homing_member.process = excluded.process"
+            f"INSERT INTO homing_member ({columns}, seen) VALUES ({places}, clock_timestamp()) ON CONFLICT (cell, node) DO UPDATE SET"
+            f" {changed} WHERE homing_member.process = excluded.process"
             " OR homing_member.process = '' OR homing_member.seen < clock_timestamp() - interval '5 seconds' RETURNING 1"
         )
-        member = self._member
-        values = (self._cell, member.node, member.process, member.addresses, VERSION, applied, durable)
-        if not await self._ask(self._looking, sql, *values):
+        if not await self._ask(self._looking, sql, *row.values()):
             raise JournalError(
                 "log-node-taken",
                 f"Another process is node {member.node} of the cell {self._cell}.",
@@ -312,12 +358,12 @@ class PostgresLog:
     async def describe(self) -> dict[str, Any]:
         """For people: the cell and its members, ages in seconds."""
         cell = (
-            "SELECT epoch, last, leader, extract(epoch FROM clock_timestamp() - since)::float8 AS led_s, broker_id FROM homing_cell"
-            " WHERE cell = $1"
+            "SELECT epoch, last, leader, successor, extract(epoch FROM clock_timestamp() - since)::float8 AS led_s, before, why,"
+            " extract(epoch FROM since - ended)::float8 AS gap_s, broker_id FROM homing_cell WHERE cell = $1"
         )
         members = (
-            "SELECT node, process, addresses, reads, applied, durable, extract(epoch FROM clock_timestamp() - seen)::float8 AS seen_s"
-            " FROM homing_member WHERE cell = $1 ORDER BY node"
+            "SELECT node, process, addresses, version, applied, durable, behind_ms,"
+            " extract(epoch FROM clock_timestamp() - seen)::float8 AS seen_s FROM homing_member WHERE cell = $1 ORDER BY node"
         )
         rows = await self._ask(self._looking, cell, self._cell)
         if not rows:

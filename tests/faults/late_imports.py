@@ -22,7 +22,7 @@ def _load_and_note(config: Config) -> None:
 
 
 async def _stopped_and_shown(*arguments: object) -> int:
-    (stop,) = [each for each in arguments if isinstance(each, asyncio.Event)]
+    stop, *_ = [each for each in arguments if isinstance(each, asyncio.Event)]
     await stop.wait()
     print("loaded late:", *sorted(sys.modules.keys() - _before), file=sys.stderr)
     return await _until_stopped(*arguments)  # type: ignore[arg-type]

@@ -245,7 +245,7 @@ def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tm
     page = (ROOT / "docs" / "cluster.md").read_text()
     script = "set -eo pipefail\n" + "".join(re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
     script = script.replace(
-        "postgresql://homing@127.0.0.1:5432/homing", f"{asyncio.run(postgres.database('page'))}\n    fail-over-after: 8s"
+        "postgresql://homing@127.0.0.1:5432/homing", f"{asyncio.run(postgres.database('page'))}\n    fail-over-after: 5s"
     )
     for port in ("7171", "7172", "7181", "7182"):
         script = script.replace(port, str(free_port()))
@@ -262,7 +262,9 @@ def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tm
     print(said, (tmp_path / "log").read_text())
     assert shell.returncode == 0
     assert re.search(r"a leads, epoch 1 .*\n +a  leading,.*\n +b  standby,", said)
-    assert re.search(r"b leads, epoch 2 .*\n +a  standby,.*\n +b  leading,", said)
+    assert re.search(r"b leads, epoch 2 .*\n +before it a led, and died; .*\n +a  standby,.*\n +b  leading,", said)
+    assert re.search(r"^a leads, in place of b; nobody was served for \d+ms\nb stands by$", said, re.MULTILINE)
+    assert re.search(r"a leads, epoch 3 .*\n +before it b led, and handed over; .*\n +a  leading,.*\n +b  standby,", said)
     bodies = re.findall(r'"body": "(\w+)"', said)
     assert bodies == ["first", "second"]
 

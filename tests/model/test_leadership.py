@@ -1,4 +1,4 @@
-"""Nodes that follow, lead, stop and go on at any moment, over a log that loses answers and fails over.
+"""Nodes that follow, lead, hand over, stop and go on at any moment, over a log that loses answers and fails over.
 
 What was confirmed is at whoever leads next, once.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -15,9 +16,12 @@ from homing.journal.errors import JournalError
 from homing.journal.replication.entry import Position, after, follow
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.leadership import Watch, follow_until_leading
-from homing.journal.replication.log import ReplicatedLog, Standing
+from homing.journal.replication.log import LogAway, ReplicatedLog, Standing
 from tests.model.log_in_memory import NOWHERE, LogInMemory
 
+#: How long a leader is watched before it is taken for gone, in turns.
+PATIENCE = 12
+TURNS_A_SECOND = 4
 ROUNDS = int(os.environ.get("HOMING_LIVES", 100))
 
 
@@ -44,6 +48,7 @@ class Cluster:
     def __init__(self, seed: int, log: LogInMemory) -> None:
         self.rng, self.log = Random(seed), log
         self.turn = 0
+        log.turn = lambda: self.turn
         self.number = 0
         self.confirmed: list[bytes] = []
         self.nodes = [Node() for _ in range(3)]
@@ -61,9 +66,10 @@ class Cluster:
         """Until the test is over: a process that follows, leads, is fenced and begins again, from what its disk has."""
         node = self.nodes[name]
         for life in range(1000):
-            me, watch = f"{name}-{life}", Watch(3.0)
+            me, watch = f"{name} {life}", Watch(str(name), PATIENCE / TURNS_A_SECOND)
             try:
-                leader = await follow_until_leading(self.log, node, me, watch, lambda: self.turn / 4, lambda _: self.pause(name))
+                now_s = lambda: self.turn / TURNS_A_SECOND  # noqa: E731
+                leader = await follow_until_leading(self.log, node, me, watch, now_s, lambda _: self.pause(name))
                 await self.lead(leader, node, name)
             except JournalError as error:
                 if error.code == "journal-log-lost" and self.log.failed_over:
@@ -72,19 +78,28 @@ class Cluster:
                     raise
 
     async def lead(self, leader: Leader, node: Node, name: int) -> None:
-        missing = [batch for batch in self.confirmed if batch not in set(node.has)]
-        assert not missing, f"{name} leads and lacks {missing}"
-        assert len(node.has) == len(set(node.has)), "something is there twice"
-        assert leader.epoch > max(self.led, default=0), "no epoch begins twice, or after a later one"
-        self.led.append(leader.epoch)
+        first = True
         while True:
             self.number += 1
             batch = b"%d by %d" % (self.number, name)
             at = await leader.append(batch)
             assert self.log.standing.epoch >= leader.epoch
+            if first:  # before it answers anybody
+                missing = set(self.confirmed) - set(node.has)
+                assert not missing, f"{name} leads and lacks {missing}"
+                assert len(node.has) == len(set(node.has)), "something is there twice"
+                assert leader.epoch > max(self.led, default=0), "no epoch begins twice, or after a later one"
+                self.led.append(leader.epoch)
+                first = False
             node.has.append(batch)
             node.at = at
             self.confirmed.append(batch)
+            with suppress(LogAway):
+                seen = await self.log.look()
+                if seen.epoch == leader.epoch and seen.successor:
+                    leader.hand_over()
+                    await leader.close()
+                    return
             await self.pause(name)
 
     async def play(self, moves: int, fails_over: bool) -> None:
@@ -92,8 +107,10 @@ class Cluster:
         for _ in range(moves):
             for _ in range(self.rng.randrange(60)):
                 await asyncio.sleep(0)
-            name = self.rng.randrange(3 + fails_over)
+            name = self.rng.randrange(4 + fails_over)
             if name == 3:
+                self.log.name_successor(str(self.rng.randrange(3)))
+            elif name == 4:
                 self.log.fail_over()
             elif name in self.stopped:
                 self.stopped.discard(name)
@@ -121,7 +138,7 @@ async def play_all(log: type[LogInMemory], fails_over: bool) -> list[Cluster]:
     clusters = [Cluster(seed, log(Random(seed), trouble=0.2)) for seed in range(ROUNDS)]
     for seed, cluster in enumerate(clusters):
         try:
-            await cluster.play(25, fails_over)
+            await cluster.play(30, fails_over)
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
@@ -134,13 +151,21 @@ async def test_what_was_confirmed_is_at_every_later_leader() -> None:
     print(f"{led} leaders, {confirmed} confirmed")
     assert led > 2 * ROUNDS
     assert confirmed > 10 * ROUNDS
+    taken = [each for cluster in clusters for each in cluster.log.taken]
+    named = [(seen.successor, me.partition(" ")[0], turns) for seen, me, turns in taken if seen.successor and not seen.leader]
+    others = [turns for successor, node, turns in named if node != successor]
+    print(f"{len(named)} handed over, {len(others)} of them to another node than was named")
+    assert len(named) - len(others) > ROUNDS / 4
+    assert others, "nobody waited for a node that did not come"
+    assert min(others) >= PATIENCE
 
 
 class FencesBlindly(LogInMemory):
-    """Takes the lead from somebody who moved on since."""
+    """Begins the epoch behind the one that was seen, whatever stands there by now."""
 
-    async def fence(self, seen: Standing, leader: str) -> bool:
-        self.standing = self.standing._replace(epoch=self.standing.epoch + 1, leader=leader)
+    async def fence(self, seen: Standing, leader: str, silent_s: float = 0.0) -> bool:
+        await self._turns()
+        self.standing = self.standing._replace(epoch=seen.epoch + 1, leader=leader, successor="")
         return True
 
 
@@ -171,4 +196,4 @@ async def test_a_log_with_another_past_is_refused() -> None:
     node.at = at
     ours: ReplicatedLog = log
     with pytest.raises(JournalError, match="journal-log-lost"):
-        await follow_until_leading(ours, node, "a", Watch(3), lambda: 0)
+        await follow_until_leading(ours, node, "a", Watch("a", 3), lambda: 0)

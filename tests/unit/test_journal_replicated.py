@@ -201,7 +201,7 @@ async def test_who_follows_leads_with_what_the_leader_had_and_all_others_have_th
 
     async def lead(name: str) -> Journal:
         copy = await follower(name)
-        leader = await follow_until_leading(log, copy, name, Watch(3), lambda: 0.0, without_beats)
+        leader = await follow_until_leading(log, copy, name, Watch(name, 3), lambda: 0.0, without_beats)
         await copy.close()
         journal, recovered = await Journal.open(tmp_path / name, options, NOW_MS, leader)
         assert recovered.broker_id == "cell"
