@@ -104,34 +104,40 @@ class Cluster:
 
     async def play(self, moves: int, fails_over: bool) -> None:
         tasks = {name: asyncio.create_task(self.life(name)) for name in range(3)}
-        for _ in range(moves):
-            for _ in range(self.rng.randrange(60)):
-                await asyncio.sleep(0)
-            name = self.rng.randrange(4 + fails_over)
-            if name == 3:
-                self.log.name_successor(str(self.rng.randrange(3)))
-            elif name == 4:
-                self.log.fail_over()
-            elif name in self.stopped:
-                self.stopped.discard(name)
-            elif self.rng.random() < 0.5:
-                self.stopped.add(name)
-            else:  # killed, in the middle of whatever it does
-                tasks[name].cancel()
-                await asyncio.gather(tasks[name], return_exceptions=True)
-                tasks[name] = asyncio.create_task(self.life(name))
+        try:
+            for _ in range(moves):
+                await self._move(tasks, fails_over)
+        finally:
             for task in tasks.values():
-                if task.done():
-                    task.result()
-        for task in tasks.values():
-            task.cancel()
-        for ended in await asyncio.gather(*tasks.values(), *self.log.late, return_exceptions=True):
+                task.cancel()
+            all_ended = await asyncio.gather(*tasks.values(), *self.log.late, return_exceptions=True)
+        for ended in all_ended:
             if isinstance(ended, Exception):
                 raise ended
         last = Node()
         await last.apply(self.log.entries)
         assert set(self.confirmed) <= set(last.has)
         assert len(last.has) == len(set(last.has))
+
+    async def _move(self, tasks: dict[int, asyncio.Task[None]], fails_over: bool) -> None:
+        for _ in range(self.rng.randrange(60)):
+            await asyncio.sleep(0)
+        name = self.rng.randrange(4 + fails_over)
+        if name == 3:
+            self.log.name_successor(str(self.rng.randrange(3)))
+        elif name == 4:
+            self.log.fail_over()
+        elif name in self.stopped:
+            self.stopped.discard(name)
+        elif self.rng.random() < 0.5:
+            self.stopped.add(name)
+        else:  # killed, in the middle of whatever it does
+            tasks[name].cancel()
+            await asyncio.gather(tasks[name], return_exceptions=True)
+            tasks[name] = asyncio.create_task(self.life(name))
+        for task in tasks.values():
+            if task.done():
+                task.result()
 
 
 async def play_all(log: type[LogInMemory], fails_over: bool) -> list[Cluster]:
