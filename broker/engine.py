@@ -16,6 +16,7 @@ from homing.journal.declarations import DeclarationRecord, UserContent
 from .auth.access import Who, WriteLine, no_audit, queue_place
 from .auth.users import USER, Users, contents
 from .connection import Connection
+from .core import slow_consumer
 from .core.amqp.account import NO_AMQP, AmqpAccount
 from .core.amqp.vhost import DEFAULT
 from .core.consumer import Consumer
@@ -321,12 +322,19 @@ class Engine:
             for consumer in (*connection.consumers.values(), *connection.retired.values()):
                 if late := self.settlement.time_out(consumer, self.now_ms()):
                     connection.front_end.not_held(consumer, [each.tag for each in late])
+                if why := slow_consumer.look(consumer, self.now_ms()):
+                    self._is_slow(connection, consumer, why)
                 looks += 1 + len(late) * (LOOK_STEP // STEP)
                 if looks >= LOOK_STEP:
                     looks = 0
                     yield
             self.transactions.time_out(connection, self.now_ms())
         yield from self.resources.sweep()
+
+    def _is_slow(self, connection: Connection, consumer: Consumer, why: str) -> None:
+        self.events.slow(consumer, why)
+        if connection.open and consumer.queue.settings.slow_consumer_policy == "kill":
+            self._end(connection, "connection-closed", f"its consumer of queue {consumer.queue.name} is slow: {why}")
 
     def _swept(self, _: None) -> None:
         self._sweeps = False

@@ -85,7 +85,7 @@ def sentence(reason: Reason, now_ms: int) -> str:
             return f"consumer {who} does not want it: {reason['selector']}"
         case "window-full":
             full = f"consumer {who} holds {reason['unsettled']:,} of {reason['prefetch']:,} it may hold"
-            return f"{full}, and settles nothing" if reason["slow"] else full
+            return f"{full}, and is slow" if reason["slow"] else full
         case "holds-others":
             return f"consumer {who} holds {counted(reason['unsettled'], 'other message')}"
         case "next":

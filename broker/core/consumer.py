@@ -38,6 +38,17 @@ class Sink(Protocol):
     def deliver(self, consumer: Consumer, references: list[MessageReference]) -> None: ...
 
 
+class Pace(NamedTuple):
+    """How fast a consumer is, where its queue's settings ask (slow_consumer.py): how many it had settled when a check period began, whether
+    there was enough to do for it then, why it was slow in the one before (empty: it was not); and whether it is slow now."""
+
+    at_ms: int
+    settled: int
+    busy: bool
+    by_rate: str
+    slow: bool = False
+
+
 class SharedWindow:
     """What several consumers may hold unsettled together (a channel's prefetch in AMQP). ``limit`` 0: no limit.
 
@@ -135,6 +146,7 @@ class Consumer:
         "number",
         "oldest_delivered_ms",
         "open",
+        "pace",
         "policy",
         "prefetch",
         "priority",
@@ -202,10 +214,10 @@ class Consumer:
         self.ignored: tuple[str, ...] = ()
         #: How many of its failures came with a report.
         self.reports = 0
-        self.extension = 0
-        self.pulls = 0
+        self.extension = self.pulls = 0
         #: Messages that were not handed to it, because its client takes none of their size.
         self.too_large = 0
+        self.pace: Pace | None = None
         self.next_tag = 1
         #: Every tag up to this one has been delivered to the application.
         self.delivered_to = 0
@@ -269,9 +281,14 @@ class Consumer:
         return 0 if self.selector is None else self.selector.cost(reference.message.properties_size)
 
     @property
+    def too_slow(self) -> bool:
+        """By the settings of its queue."""
+        return self.pace is not None and self.pace.slow
+
+    @property
     def slow(self) -> bool:
-        """Its window is full and everything in it was delivered: the application is what others wait for."""
-        return self.prefetch > 0 and not self.returning and self.credit <= 0 and self.delivered_to >= self.next_tag - 1
+        """It is too slow for its queue, or its window is full and everything in it was delivered: others wait for the application."""
+        return self.too_slow or (self.prefetch > 0 and not self.returning and self.credit <= 0 and self.delivered_to >= self.next_tag - 1)
 
     @property
     def holds_since_ms(self) -> int | None:

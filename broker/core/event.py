@@ -26,6 +26,7 @@ QUEUE_STAYS: Final = "queue.stays"
 REDRIVE_DONE: Final = "redrive.done"
 REDRIVE_STOPPED: Final = "redrive.stopped"
 QUEUE_FULL: Final = "queue.full"
+CONSUMER_SLOW: Final = "consumer.slow"
 DISK_LOW: Final = "disk.low"
 
 _SHOW: Final = "homing faults show {fault}"
@@ -90,6 +91,12 @@ KINDS: Final = {
         "what is sent to a queue is refused, or its producers wait, for it is full",
         "queue {queue} is full, with {number} ready: what is sent is refused, or producers wait",
         "homing consumers {queue}",
+    ),
+    CONSUMER_SLOW: Kind(
+        "a consumer is slow by `slow-consumer-threshold` or `slow-consumer-age`",
+        "consumer {consumer} of queue {queue} is slow: {why}",
+        "homing consumers {queue}",
+        10,
     ),
     DISK_LOW: Kind(
         "free disk space is down to the reserve",

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ..core.amqp.exchange import TOPIC, Destination, Exchange
+from ..core.consumer import Consumer
 from ..core.dead_letter import EXPIRED, MAX_LENGTH, targets_named
 from ..core.event import (
+    CONSUMER_SLOW,
     DEAD_REMOVED,
     DISK_LOW,
     FAULT_GROWING,
@@ -129,6 +131,12 @@ class Events:
     def queue_full(self, queue: Queue) -> None:
         if self._report(QUEUE_FULL, queue.name, queue.name, {"number": queue.ready}):
             log.warning("queue-full: queue %s is full with %d ready: what is sent is refused, or producers wait", queue.name, queue.ready)
+
+    def slow(self, consumer: Consumer, why: str) -> None:
+        queue = consumer.queue
+        fields = {"consumer": consumer.name, "client": consumer.client, "unsettled": len(consumer.unsettled), "why": why}
+        if self._report(CONSUMER_SLOW, consumer.name, queue.name, fields):
+            log.warning("consumer-slow: consumer %s of queue %s is slow: %s", consumer.name, queue.name, why, extra=APART)
 
     def disk(self, low: bool) -> None:
         """Called about every second."""

@@ -22,7 +22,10 @@ VERSIONS = {"1.0": stomp.StompConnection10, "1.1": stomp.StompConnection11, "1.2
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("stomp"), {**STOMP, **AMQP})
+    server = Server(
+        tmp_path_factory.mktemp("stomp"),
+        {**STOMP, **AMQP, "address-settings": {"hasty": {"slow-consumer-age": 200, "slow-consumer-policy": "kill"}}},
+    )
     server.start()
     yield server
     server.close()
@@ -168,6 +171,20 @@ def test_doctor_says_what_a_stomp_program_would_do(broker: Server, tmp_path: Pat
     assert "(ack:client-individual)" in auto["advice"][0]
     assert ["each NACK" in client["advice"][0], "persistent:true" in client["advice"][1]] == [True, True]
     link.close()
+
+
+def test_whoever_is_too_slow_is_told_of_and_ended(broker: Server, homing: HomingCommand) -> None:
+    link = Link(broker)
+    link.sure("SUBSCRIBE", id="s", destination="/queue/hasty", ack="client-individual")
+    link.sure("SEND", b"x", destination="/queue/hasty")
+    with pytest.raises(StompRefused, match="its consumer of queue hasty is slow: it has message"):
+        [*iter(link.next, None)]
+    link.close()
+    with blocking.connect(broker.url) as inspector:
+        (event,) = [each for each in inspector.listing("events") if each["event"] == "consumer.slow"]
+        (message,) = inspector.call("peek", queue="hasty")["messages"]
+    assert (event["queue"], event["unsettled"], event["command"]) == ("hasty", 1, "homing consumers hasty")
+    assert (message["state"], message["failed"]) == ("ready", 0)
 
 
 def test_whoever_is_killed_is_blamed_and_whoever_is_silent_is_given_up(broker: Server) -> None:

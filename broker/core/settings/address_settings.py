@@ -120,6 +120,10 @@ class AddressSettings:
     consumer_timeout_ms: int = _setting(30 * 60_000, low=1)
     suspect_timeout_ms: int = _setting(5_000, low=1)
     consumer_prefetch: int = _setting(1000, low=0, high=100_000)
+    slow_consumer_threshold: float | None = _setting(None, above=0.0)
+    slow_consumer_check_period_ms: int = _setting(5_000, low=1_000)
+    slow_consumer_age_ms: int | None = _setting(None, low=1)
+    slow_consumer_policy: str = _setting("notify", choices=("notify", "kill"))
 
     # Not set by anybody, but said by who set the others.
     #: A delay was named for just this address or queue: by its declaration, an AMQP policy, or a pattern other than ``#``.
