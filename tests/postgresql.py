@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own, on a free port of loopback: started from nothing, ended by its own pid."""
+"""A PostgreSQL of the tests' own, on a free port of loopback: started from nothing, ended by its own pid. By itself, or with standbys."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tests.process import free_port, wait_until
 #: A server that runs as root refuses; tests that do run it as somebody else.
 _USER = "nobody" if os.getuid() == 0 else None
 #: Nothing is to survive the machine, but for a test that says so.
-_QUICK = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=16MB", "wal_level=replica", "max_wal_senders=4")
+_QUICK = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=16MB", "wal_level=replica", "max_wal_senders=6")
 
 
 def programs() -> Path:
@@ -30,18 +31,22 @@ def programs() -> Path:
 
 
 class Postgres:
-    """Whoever connects from this machine is the user ``homing``, who owns everything."""
+    """Whoever connects from this machine is the user ``homing``, who owns everything. ``synchronous``: what its commits wait for."""
 
-    def __init__(self) -> None:
+    def __init__(self, synchronous: str = "") -> None:
         self._programs = programs()
         # Not below pytest's directory, into which nobody else may look.
         self.directory = Path(tempfile.mkdtemp(prefix="homing-postgresql-"))
         self.port = free_port()
+        self._said = [*_QUICK, f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories="]
+        self._said += [f"synchronous_standby_names={synchronous}"] if synchronous else []
         if _USER is not None:
             shutil.chown(self.directory, _USER)
-        made = ["--auth=trust", "--username=homing", "--no-sync", "--encoding=UTF8", "--locale=C", f"--pgdata={self.directory / 'data'}"]
-        subprocess.run([str(self._programs / "initdb"), *made], user=_USER, check=True, capture_output=True, cwd="/", timeout=60)
         self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
 
     @property
     def url(self) -> str:
@@ -52,23 +57,51 @@ class Postgres:
         await self.sql(f"CREATE DATABASE {name}")
         return self.url.replace("/postgres", f"/{name}")
 
+    def make(self) -> None:
+        made = ["--auth=trust", "--username=homing", "--no-sync", "--encoding=UTF8", "--locale=C", f"--pgdata={self._data}"]
+        self._run("initdb", *made)
+
+    def copy(self, primary: Postgres, name: str) -> None:
+        """A standby of it, that calls itself ``name``, in place of what was there."""
+        shutil.rmtree(self._data, ignore_errors=True)
+        origin = f"host=127.0.0.1 port={primary.port} user=homing application_name={name}"
+        said = (f"--pgdata={self._data}", "--checkpoint=fast", "--no-sync", "--write-recovery-conf", f"--dbname={origin}")
+        self._run("pg_basebackup", *said)
+
     def start(self) -> Postgres:
-        said = (*_QUICK, f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories=")
-        command = [str(self._programs / "postgres"), "-D", str(self.directory / "data"), *(f"--{each}" for each in said)]
+        if not self._data.exists():
+            self.make()
+        command = [str(self._programs / "postgres"), "-D", str(self._data), *(f"--{each}" for each in self._said)]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(command, user=_USER, stdout=log, stderr=log, cwd="/")
         wait_until("PostgreSQL answers", self._answers)
         return self
 
+    def _run(self, program: str, *words: str) -> None:
+        command = [str(self._programs / program), *words]
+        subprocess.run(command, user=_USER, check=True, capture_output=True, cwd="/", timeout=60)
+
     def _answers(self) -> bool:
         asked = [str(self._programs / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self.port}"]
         return subprocess.run(asked, check=False).returncode == 0
 
+    def kill(self) -> None:
+        """At once, as a power cut does."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait(30)
+        self.process = None
+
+    def pids(self) -> list[int]:
+        """Of all its processes."""
+        assert self.process is not None
+        own = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [self.process.pid, *map(int, own)]
+
     def stop(self) -> None:
-        """At once, as after a power cut, and nothing is left of it."""
+        """At once, and nothing is left of it."""
         if self.process is not None:
-            self.process.send_signal(signal.SIGQUIT)
-            self.process.wait(30)
+            self.kill()
         shutil.rmtree(self.directory)
 
     async def ask(self, sql: str, *values: object) -> list[Any]:
@@ -85,3 +118,61 @@ class Postgres:
                 await connection.execute(each)
         finally:
             await connection.close()
+
+
+class Standbys:
+    """A primary and two standbys of which one has each commit before it is answered. All keep their ports; who is primary changes."""
+
+    def __init__(self) -> None:
+        names = [f"db{number}" for number in range(3)]
+        self.servers = {name: Postgres(f"ANY 1 ({', '.join(names)})") for name in names}
+        self._primary = names[0]
+
+    @property
+    def primary(self) -> Postgres:
+        return self.servers[self._primary]
+
+    @property
+    def others(self) -> list[Postgres]:
+        return [server for name, server in self.servers.items() if name != self._primary]
+
+    @property
+    def url(self) -> str:
+        return url_of(server.port for server in self.servers.values())
+
+    def start(self) -> Standbys:
+        self.primary.start()
+        for name in self.servers:
+            self._copy(name)
+        return self
+
+    def _copy(self, name: str) -> None:
+        if name != self._primary:
+            self.servers[name].copy(self.primary, name)
+            self.servers[name].start()
+
+    def kill_primary(self) -> None:
+        self.primary.kill()
+
+    async def promote(self) -> None:
+        """Whoever has most; the other follows it, and who was killed comes back as a standby."""
+        killed = self._primary
+        received = {}
+        for name, server in self.servers.items():
+            if name != killed:
+                ((received[name],),) = await server.ask("SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')")
+        self._primary = max(received, key=lambda name: received[name])
+        await self.primary.ask("SELECT pg_promote()")
+        for name in received.keys() - {self._primary}:
+            origin = f"host=127.0.0.1 port={self.primary.port} user=homing application_name={name}"
+            await self.servers[name].sql(f"ALTER SYSTEM SET primary_conninfo = '{origin}'", "SELECT pg_reload_conf()")
+        self._copy(killed)
+
+    def stop(self) -> None:
+        for server in self.servers.values():
+            server.stop()
+
+
+def url_of(ports: Iterable[int]) -> str:
+    """Servers on this machine, of which one is the primary."""
+    return f"postgresql://homing@{','.join(f'127.0.0.1:{port}' for port in ports)}/postgres"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import JournalError
 from .entry import VERSION, Position, beginning
@@ -122,14 +123,12 @@ class _Line:
             return rows
 
     async def _ask(self, sql: str, arguments: tuple[object, ...]) -> list[Any]:
-        import asyncpg
-
         self._warned = ""
         try:
             if self._connection is None:
                 self._connection = await self._connect()
             rows: list[Any] = await self._connection.fetch(sql, *arguments)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except _troubles() as error:
             self.cut()
             raise LogAway(str(error) or type(error).__name__) from error
         if self._warned:
@@ -138,20 +137,39 @@ class _Line:
         return rows
 
     async def _connect(self) -> Any:
+        """To whichever host can be written to. All are tried at once: a machine that is gone does not even refuse."""
+        tries = [asyncio.ensure_future(self._reach(url)) for url in _each_host(self._access.url)]
+        connection, refused = None, Exception("the URL names no host")
+        try:
+            for ended in asyncio.as_completed(tries):
+                try:
+                    connection = await ended
+                    break
+                except _troubles() as error:
+                    refused = error
+        finally:
+            for each in tries:
+                each.cancel()
+            for found in await asyncio.gather(*tries, return_exceptions=True):
+                if found is not connection and not isinstance(found, BaseException):
+                    found.terminate()
+        if connection is None:
+            raise refused
+        connection.add_log_listener(self._listen)
+        return connection
+
+    async def _reach(self, url: str) -> Any:
         import asyncpg
 
         access = self._access
-        password = None if access.password_file is None else access.password_file.read_text().rstrip("\n")
-        connection = await asyncpg.connect(
-            access.url,
-            password=password,
+        return await asyncpg.connect(
+            url,
+            password=None if access.password_file is None else access.password_file.read_text().rstrip("\n"),
             ssl=_context(access),
             timeout=_PATIENCE_S,
             server_settings={"application_name": self._program},
             target_session_attrs="read-write",
         )
-        connection.add_log_listener(self._listen)
-        return connection
 
     def _listen(self, _: object, message: Any) -> None:
         if message.severity_en == "WARNING":
@@ -164,6 +182,19 @@ class _Line:
             self._connection = None
         elif asking is not None:
             asking.cancel()
+
+
+def _troubles() -> tuple[type[Exception], ...]:
+    """What says that nobody knows what became of a question, or that a server was not reached."""
+    import asyncpg
+
+    return asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError
+
+
+def _each_host(url: str) -> list[str]:
+    scheme, netloc, *rest = urlsplit(url)
+    user, at, hosts = netloc.rpartition("@")
+    return [urlunsplit((scheme, f"{user}{at}{host}", *rest)) for host in hosts.split(",")]
 
 
 def _context(access: Access) -> ssl.SSLContext | None:

@@ -25,7 +25,7 @@ from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from tests.certificates import Authority
-from tests.faults.kill_loop.failing_over import FAULTS, FailOvers
+from tests.faults.kill_loop.failing_over import PLAIN, FailOvers
 from tests.faults.kill_loop.loop import Options
 from tests.postgresql import Postgres
 from tests.process import ROOT, Server, free_port
@@ -84,6 +84,16 @@ async def test_entries_join_in_their_epoch_behind_the_one_they_name_and_are_read
         assert (await log.look()).leader == "b 1"
         await log.release(2)
         assert await log.look() == Standing(2, 600, at.hash, "")
+
+
+async def test_a_host_that_is_gone_does_not_keep_from_one_that_is_there(postgres: Postgres) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://homing@127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{postgres.port}/postgres"
+        log = PostgresLog(Access(url, "hosts"), Member("a", "1", "{}"))
+        try:
+            await begun(log)
+        finally:
+            log.cut()
 
 
 async def test_what_is_no_log_of_this_cell_is_refused_in_words(postgres: Postgres) -> None:
@@ -273,8 +283,9 @@ def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tm
 @pytest.mark.timeout(240)
 def test_leaders_are_killed_paused_and_stopped_under_working_clients_and_every_promise_is_kept(postgres: Postgres, tmp_path: Path) -> None:
     """``scripts/check-fail-over`` does the same at length. Others wait longer for a leader here: the machine may be busy."""
-    loop = FailOvers(tmp_path, Options(rounds=len(FAULTS), seed=5), asyncio.run(postgres.database("nodes")), 2, 4.0)
+    database = asyncio.run(postgres.database("nodes"))
+    loop = FailOvers(tmp_path, Options(rounds=len(PLAIN), seed=5), [*PLAIN], database, nodes=2, fail_over_after_s=4.0)
     result = loop.run()
     print(result.figures, loop.gaps_ms)
     assert not result.violations, "\n".join(map(str, result.violations[:20]))
-    assert result.figures["sends confirmed"] > 20 * len(FAULTS)
+    assert result.figures["sends confirmed"] > 20 * len(PLAIN)

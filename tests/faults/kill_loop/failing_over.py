@@ -1,86 +1,230 @@
-"""``scripts/check-fail-over [--rounds 20] [--seed N] [--nodes 3]``: the kill loop over a cluster: its leaders end.
+"""``scripts/check-fail-over [--rounds 20] [--seed N] [--nodes 3] [--faults a,b]``: the kill loop over a cluster: leaders and databases end.
 
-PostgreSQL is one server without a standby, and stays: what is tried is what the nodes do. Exit code 1: a promise was broken.
+Its PostgreSQL has two synchronous standbys, and is reached over wires that fail. Exit code 1: a promise was broken.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import secrets
 import shutil
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any, Final
 
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from tests.faults.kill_loop.checker import Kind, Violation
 from tests.faults.kill_loop.events import OK, now_ms
 from tests.faults.kill_loop.loop import KillLoop, Options, Result
-from tests.faults.kill_loop.nodes import DEPOSED, Node, Nodes
-from tests.faults.kill_loop.snapshots import take_snapshot
-from tests.postgresql import Postgres
+from tests.faults.kill_loop.nodes import DEPOSED, Nodes
+from tests.faults.kill_loop.replaying import Replay
+from tests.faults.kill_loop.wires import Trouble, Wires
+from tests.postgresql import Standbys
 
 _MOST_SHOWN: Final = 40
-#: How much longer a leader is paused than it takes the next one to lead.
-_PAUSED_S: Final = 3.0
+#: How long a leader is paused, or its wires fail: others lead meanwhile.
+_AWAY_S: Final = 6.0
 #: What was on its way at a fault is no sign of a new leader.
 _ON_ITS_WAY_MS: Final = 200.0
-FAULTS: Final = ("kill", "pause", "stop")
+_CONFIRMED_S: Final = 60.0
+_LED_S: Final = 60.0
+#: Until somebody promotes a standby of a primary that is gone.
+_PROMOTED_S: Final = (0.2, 4.0)
 
 
 class FailOvers(KillLoop):
-    """``gaps_ms``: from each fault to the first confirm behind it."""
+    """``nodes`` of them. With ``standbys`` the database fails, too, and wires to it; else it is one server that stays, at ``database``.
 
-    def __init__(self, directory: Path, options: Options, database: str, nodes: int, fail_over_after_s: float = 3.0) -> None:
-        self._database, self._number, self._fail_over_after_s = database, nodes, fail_over_after_s
-        self._at_ms: list[tuple[str, float]] = []
+    ``gaps_ms``: by fault, how long each time nothing was confirmed; ``begun``: by fault, how often another leader began.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        options: Options,
+        faults: list[str],
+        database: str,
+        standbys: Standbys | None = None,
+        nodes: int = 3,
+        fail_over_after_s: float = 3.0,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        names = list("abcdefgh"[:nodes])
+        self._faults, self._database, self._standbys, self._say = faults, database, standbys, say
+        servers = [] if standbys is None else [server.port for server in standbys.servers.values()]
+        self._wires = Wires(names, servers, options.seed)
+        own = {"fail-over-after": f"{fail_over_after_s:g}s", "storage-is-replicated": standbys is None}
+        self._sections = {name: {"url": database if standbys is None else self._wires.url(name), **own} for name in names}
         super().__init__(directory, options)
-        self.gaps_ms: dict[str, list[float]] = {fault: [] for fault in FAULTS}
+        self._replay = Replay(directory / "replay", database, self.rules.ours)
         self._chance = Random(options.seed)
+        self._read: dict[Path, int] = {}
+        self._confirms: list[float] = []
+        self.gaps_ms: dict[str, list[float]] = defaultdict(list)
+        self.begun: dict[str, int] = defaultdict(int)
 
     def _make_broker(self, directory: Path, config: dict[str, Any]) -> Nodes:
         asyncio.run(_make_cell(self._database))
-        return Nodes(directory, config, self.options.module, self._database, self._number, f"{self._fail_over_after_s:g}s")
+        return Nodes(directory, config, self.options.module, self._database, self._sections)
+
+    @property
+    def _nodes(self) -> Nodes:
+        nodes: Nodes = self._broker
+        return nodes
+
+    def run(self) -> Result:
+        try:
+            return super().run()
+        finally:
+            self._wires.close()
 
     def _round(self, number: int) -> None:
-        nodes: Nodes = self._broker
+        nodes = self._nodes
         nodes.spawn()
         self._wait_until_ready()
-        time.sleep(self._chance.uniform(self.options.least_ms, self.options.most_ms) / 1000)
+        self._snapshots += self._replay.go_on(f"before {number}")
+        self._chance_to_work()
         nodes.check_alive()
-        fault = FAULTS[(number - 1) % len(FAULTS)]
-        self._at_ms.append((fault, now_ms()))
-        self._down_since_ms = now_ms()
-        paused: Node | None = None
-        if fault == "pause":
-            paused = nodes.pause()
-        elif fault == "kill":
-            nodes.kill()
-        elif code := nodes.stop_leader():
-            self._stuck(f"a leader stopped with exit code {code}: {nodes.log_tail()}")
-        # As long as nobody else leads this is all that was confirmed.
-        data = nodes.copy(self._directory / f"copy-{number}")
-        snapshot = take_snapshot(data, f"{fault} {number}", ours=self.rules.ours, orderly=fault == "stop")
-        nodes.follow()
-        assert nodes.leads_still(), "another node led before the journal was read: the machine is too busy"
-        self._snapshots.append(snapshot)
+        fault = self._faults[(number - 1) % len(self._faults)]
+        led = nodes.leader
+        at_ms = self._down_since_ms = now_ms()
+        FAULTS[fault](self)
         self._wait_until_ready()
-        if paused is not None:
-            time.sleep(_PAUSED_S)
-            if (code := paused.go_on()) != DEPOSED:
-                self._stuck(f"a leader that was paused ended with exit code {code}: {nodes.log_tail()}")
+        gap_ms = self._until_confirmed(at_ms) - at_ms
+        found = self._replay.go_on(f"{fault} {number}", orderly=fault == "stop")
+        self._snapshots += found
+        self.gaps_ms[fault].append(gap_ms)
+        self.begun[fault] += len(found)
+        self._say(f"round {number}: {fault} of {led}, {nodes.leader} leads; no confirm for {gap_ms:.0f} ms")
+
+    def _chance_to_work(self) -> None:
+        time.sleep(self._chance.uniform(self.options.least_ms, self.options.most_ms) / 1000)
+
+    def _until_confirmed(self, after_ms: float) -> float:
+        """When something was confirmed that was sent to who leads now."""
+        end = time.monotonic() + _CONFIRMED_S
+        while True:
+            self._flush()
+            self._confirms += self._new_confirms()
+            if first := next((t for t in sorted(self._confirms) if t > after_ms + _ON_ITS_WAY_MS), None):
+                return first
+            if time.monotonic() > end:
+                self._stuck(f"nothing was confirmed for {_CONFIRMED_S:.0f} s (see the nodes' logs)")
+                return now_ms()
+            time.sleep(0.1)
+
+    def _new_confirms(self) -> Iterator[float]:
+        for path in self._directory.glob("clients*.jsonl"):
+            with path.open() as lines:
+                lines.seek(self._read.get(path, 0))
+                for event in map(json.loads, lines.readlines()):
+                    if event["e"] == "sent" and event["outcome"] == OK:
+                        yield event["t"]
+                self._read[path] = lines.tell()
+
+    # -- faults
+
+    def kill(self) -> None:
+        self._nodes.kill()
+
+    def stop(self) -> None:
+        if code := self._nodes.stop_leader():
+            self._stuck(f"a leader stopped with exit code {code}: {self._nodes.log_tail()}")
+
+    def pause(self) -> None:
+        led = self._nodes.led_by()
+        paused = self._nodes.pause()
+        time.sleep(_AWAY_S)
+        self._until_led_by_another(led)
+        if (code := paused.go_on()) != DEPOSED:
+            self._stuck(f"a leader that was paused ended with exit code {code}: {self._nodes.log_tail()}")
+
+    def replaying(self) -> None:
+        """The next leader dies before it serves anybody."""
+        led = self._nodes.led_by()
+        self._nodes.kill()
+        self._nodes.kill_while_replaying(self._until_led_by_another(led))
+
+    def _until_led_by_another(self, led: tuple[int, str]) -> str:
+        end = time.monotonic() + _LED_S
+        while (now := self._nodes.led_by()) == led:
+            assert time.monotonic() < end, f"nobody else leads: {self._nodes.log_tail()}"
+        return now[1]
+
+    def mute(self) -> None:
+        """PostgreSQL's answers do not come to the leader."""
+        self._trouble([self._nodes.leader], Trouble.MUTE)
+
+    def cut(self) -> None:
+        """The leader is cut off from PostgreSQL."""
+        self._trouble([self._nodes.leader], Trouble.CUT)
+
+    def cut_all(self) -> None:
+        """All are cut off from PostgreSQL, so nobody else leads."""
+        self._trouble(self._nodes.names, self._chance.choice([Trouble.CUT, Trouble.MUTE]))
+
+    def lossy(self) -> None:
+        self._trouble(self._nodes.names, Trouble.LOSSY)
+
+    def _trouble(self, nodes: list[str], trouble: Trouble) -> None:
+        self._wires.set(nodes, trouble)
+        time.sleep(_AWAY_S)
+        self._wires.set(nodes, Trouble.NONE)
+
+    def primary(self) -> None:
+        """The server dies; or its machine does, which does not refuse connections then."""
+        standbys = self._standbys
+        assert standbys is not None
+        port = standbys.primary.port
+        vanishes = self._chance.random() < 0.5
+        if vanishes:
+            self._wires.vanish(port)
+        standbys.kill_primary()
+        time.sleep(self._chance.uniform(*_PROMOTED_S))
+        asyncio.run(standbys.promote())
+        if vanishes:
+            self._until_confirmed(now_ms())
+            self._wires.come_back(port)
+
+    def both(self) -> None:
+        self._nodes.kill()
+        self.primary()
 
     def _result(self, account_: Any) -> Result:
         # What an export's moment is, check-faults judges. Here tools have seen ids of what its leader took along, unconfirmed.
         self._taken = None
-        confirms = sorted(send.ok_t for send in self._history().sends.values() if send.outcome == OK)
-        for fault, at_ms in self._at_ms:
-            self.gaps_ms[fault].append(next((t for t in confirms if t > at_ms + _ON_ITS_WAY_MS), at_ms) - at_ms)
-        return super()._result(account_)
+        if account_ is not None:
+            self._replay.go_on("the end")
+            self._violations += [Violation(Kind.JOURNAL, f"replay: {text}") for text in self._replay.compare(self._nodes.journals)]
+        result = super()._result(account_)
+        result.figures["entries replayed"] = self._replay.entries
+        return result
+
+
+#: Those of one server that stays; and those of wires and a database that fails.
+PLAIN: Final = ("kill", "pause", "stop")
+FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
+    "kill": FailOvers.kill,
+    "pause": FailOvers.pause,
+    "primary": FailOvers.primary,
+    "both": FailOvers.both,
+    "mute": FailOvers.mute,
+    "cut": FailOvers.cut,
+    "replaying": FailOvers.replaying,
+    "lossy": FailOvers.lossy,
+    "cut_all": FailOvers.cut_all,
+    "stop": FailOvers.stop,
+}
+#: Those that another node is to lead after, PostgreSQL being there.
+_OF_NODES: Final = ("kill", "pause", "mute", "cut", "replaying", "stop")
 
 
 async def _make_cell(database: str) -> None:
@@ -91,33 +235,41 @@ async def _make_cell(database: str) -> None:
         log.cut()
 
 
-def main() -> int:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/check-fail-over", description="End leaders under working clients and see what the next ones have."
     )
-    parser.add_argument("--rounds", type=int, default=20, help="how many leaders end (20)")
+    parser.add_argument("--rounds", type=int, default=20, help="how many faults there are (20)")
     parser.add_argument("--seed", type=int, default=None, help="repeats the same decisions (processes keep their own time, though)")
     parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--faults", type=lambda text: text.split(","), default=list(FAULTS), help=f"in turn (all: {','.join(FAULTS)})")
     parser.add_argument("--keep", type=Path, default=None, help="keep logs, journals and exports in this directory; it must not exist")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = _arguments()
     options = Options(rounds=arguments.rounds, seed=secrets.randbits(32) if arguments.seed is None else arguments.seed)
     directory = arguments.keep or Path(tempfile.mkdtemp(prefix="homing-fail-over-"))
     directory.mkdir(parents=True, exist_ok=arguments.keep is None)
     print(f"seed {options.seed}, {options.rounds} rounds, {arguments.nodes} nodes, in {directory}", flush=True)
-    postgres = Postgres()
+    standbys = Standbys()
     try:
-        loop = FailOvers(directory, options, postgres.start().url, arguments.nodes)
+        url = standbys.start().url
+        loop = FailOvers(directory, options, arguments.faults, url, standbys, arguments.nodes, say=lambda line: print(line, flush=True))
         result = loop.run()
     finally:
-        postgres.stop()
+        standbys.stop()
     for name, value in result.figures.items():
         print(f"  {name}: {value}")
     for fault, gaps_ms in loop.gaps_ms.items():
-        if gaps_ms:
-            print(f"{len(gaps_ms)} × {fault}: without a confirm {median(gaps_ms):.0f} ms (half), {max(gaps_ms):.0f} ms (worst)")
+        gaps = f"without a confirm {median(gaps_ms):.0f} ms (half), {max(gaps_ms):.0f} ms (worst)"
+        print(f"{len(gaps_ms)} × {fault}: {loop.begun[fault]} fail-overs, {gaps}")
+    if alone := [gap for fault in _OF_NODES for gap in loop.gaps_ms[fault]]:
+        print(f"PostgreSQL alive: without a confirm {median(alone):.0f} ms (half), {max(alone):.0f} ms (worst)")
     for violation in result.violations[:_MOST_SHOWN]:
         print(f"  {violation}")
-    print(f"{len(result.violations)} promises were broken")
+    print(f"{sum(loop.begun.values())} fail-overs, {len(result.violations)} promises were broken")
     if not result.violations and arguments.keep is None:
         shutil.rmtree(directory)
     return 1 if result.violations else 0

@@ -247,12 +247,16 @@ class KillLoop:
         finally:
             self._beside.end()
 
-    def _found(self, kind: Kind) -> bool:
-        """What the snapshots and the logs so far tell."""
+    def _flush(self) -> None:
+        """The clients' logs, so far."""
         for crew in self._crews:
             crew.tell("flush")
         for crew in self._crews:
             assert crew.wait_for("flushed", self.options.settle_s), crew.errors()
+
+    def _found(self, kind: Kind) -> bool:
+        """What the snapshots and the logs so far tell."""
+        self._flush()
         return any(violation.kind is kind for violation in check(self._history(), self._snapshots, self.rules))
 
     # -- the end

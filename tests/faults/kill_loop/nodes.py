@@ -6,16 +6,12 @@ import asyncio
 import json
 import os
 import select
-import shutil
 import signal
 import time
 from pathlib import Path
 from typing import Any, Final
 
-import asyncpg
-
-from homing.journal.follower import Follower
-from homing.journal.options import JournalOptions
+from homing.journal.replication.leader import ask
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from tests.faults.kill_loop.processes import Broker
 from tests.process import free_port
@@ -25,10 +21,6 @@ _START_S: Final = 60.0
 DEPOSED: Final = 72
 #: What a node that was paused, and found that another one leads, has to say of it.
 _MEANT: Final = ("journal-fenced", "log-away")
-_UNDER_WAY: Final = (
-    "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND datname = current_database() AND pid <> pg_backend_pid()"
-    " AND query LIKE '%INSERT INTO homing_log%'"
-)
 
 
 class Node(Broker):
@@ -68,14 +60,14 @@ class Node(Broker):
 
 
 class Nodes:
-    """See processes.Broker."""
+    """See processes.Broker. ``nodes``: each one's journal.replication."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], module: str, database: str, number: int, fail_over_after: str) -> None:
+    def __init__(self, directory: Path, config: dict[str, Any], module: str, database: str, nodes: dict[str, dict[str, Any]]) -> None:
         self._database = database
-        amqp_ports = [config["amqp"]["port"], *(free_port() for _ in range(number - 1))]
+        amqp_ports = [config["amqp"]["port"], *(free_port() for _ in range(len(nodes) - 1))]
         self._nodes = []
-        for name, amqp_port in zip("abcdefgh"[:number], amqp_ports, strict=True):
-            replication = {"url": database, "node": name, "fail-over-after": fail_over_after, "storage-is-replicated": True}
+        for (name, replication), amqp_port in zip(nodes.items(), amqp_ports, strict=True):
+            replication = {**replication, "node": name}
             own = {**config, "amqp": {"port": amqp_port}, "journal": {**config["journal"], "replication": replication}}
             self._nodes.append(Node(directory / name, own, free_port(), module))
         self._leader, self._begun = self._nodes[0], False
@@ -101,13 +93,17 @@ class Nodes:
                 node.spawn()
 
     def wait_until_ready(self) -> None:
-        """Until somebody leads."""
+        """Until the node that leads by the database says so, too."""
         end = time.monotonic() + _START_S
-        while not any(node.leads for node in self._nodes):
-            assert time.monotonic() < end, f"nobody leads:\n{self.log_tail()}"
+        while True:
             self._look()
+            _, name = self.led_by()
+            leader = next((node for node in self._nodes if node.directory.name == name and node.leads), None)
+            if leader is not None:
+                break
+            assert time.monotonic() < end, f"nobody leads:\n{self.log_tail()}"
             time.sleep(0.02)
-        self._leader, self._begun = next(node for node in self._nodes if node.leads), True
+        self._leader, self._begun = leader, True
 
     def _look(self) -> None:
         for node in self._nodes:
@@ -117,8 +113,20 @@ class Nodes:
 
     def check_alive(self) -> None:
         """Whoever leads by now: a busy machine may have taken the lead from one to another."""
-        self._look()
         self.wait_until_ready()
+
+    @property
+    def names(self) -> list[str]:
+        return [node.directory.name for node in self._nodes]
+
+    @property
+    def leader(self) -> str:
+        """Who leads, or led last."""
+        return self._leader.directory.name
+
+    @property
+    def journals(self) -> list[Path]:
+        return [node.data for node in self._nodes]
 
     def kill(self) -> None:
         self._leader.kill()
@@ -131,17 +139,18 @@ class Nodes:
         return self._leader
 
     def stop_leader(self) -> int:
-        """In order, and before ``follow`` nobody leads after it; returns its exit code."""
+        """In order; returns its exit code."""
         self._leader.leads = False
-        for node in self._nodes:
-            if node.runs and node is not self._leader:
-                os.kill(node.pid, signal.SIGSTOP)
         return self._leader.stop()
 
-    def follow(self) -> None:
-        for node in self._nodes:
-            if node.runs and node is not self._leader:
-                os.kill(node.pid, signal.SIGCONT)
+    def kill_while_replaying(self, name: str) -> bool:
+        """Who has taken the lead and has not said so yet; False: it has."""
+        node = next(each for each in self._nodes if each.directory.name == name)
+        node.look()
+        if node.leads:
+            return False
+        node.kill()
+        return True
 
     def stop(self) -> int:
         """All of them, the leader last."""
@@ -160,38 +169,15 @@ class Nodes:
     def complaints(self) -> list[str]:
         return [line for node in self._nodes for line in node.complaints()]
 
-    def copy(self, directory: Path) -> Path:
-        """What is there of the journal of who led last, who writes no more: its own file, and behind that the log."""
-        return asyncio.run(_copy(self._database, self._leader.data, directory))
-
-    def leads_still(self) -> bool:
-        """Whether nobody else has taken the lead from whoever led last."""
-        ((leader,),) = asyncio.run(_ask(self._database, "SELECT leader FROM homing_cell"))
-        return str(leader).partition(" ")[0] in ("", self._leader.directory.name)
+    def led_by(self) -> tuple[int, str]:
+        """The epoch and the node that leads in it, "" where nobody does, as the database says, which is waited for."""
+        return asyncio.run(_led_by(self._database))
 
 
-async def _ask(database: str, sql: str) -> list[Any]:
-    connection = await asyncpg.connect(database)
-    try:
-        return list(await connection.fetch(sql))
-    finally:
-        await connection.close()
-
-
-async def _copy(database: str, data: Path, directory: Path) -> Path:
-    shutil.copytree(data, directory, ignore=shutil.ignore_patterns("*-shm", "*.lock", "backups"))
-    # What was sent before a process ended is taken yet.
-    while await _ask(database, _UNDER_WAY):  # noqa: ASYNC110 - another process does it
-        await asyncio.sleep(0.01)
+async def _led_by(database: str) -> tuple[int, str]:
     log = PostgresLog(Access(database, "main"), Member("", "", "{}"))
     try:
-        options = JournalOptions(disk_reserve_bytes=1 << 20)
-        follower = await Follower.open(directory, options, lambda: round(time.time() * 1000), await log.begin(True))
-        try:
-            while entries := await log.read(follower.at.number):
-                await follower.apply(entries)
-        finally:
-            await follower.close()
+        seen = await ask(log.look, asyncio.sleep)
+        return seen.epoch, seen.leader.partition(" ")[0]
     finally:
         log.cut()
-    return directory
