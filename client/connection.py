@@ -274,22 +274,39 @@ class Connection(Operations):
                 raise
 
     async def _dial(self) -> None:
-        """One attempt at each host in turn, until one lets us in or says no; raises ConnectError."""
+        """One attempt: at each host in turn, until one lets us in or says no; raises ConnectError.
+
+        One of several that does not answer at once may be gone, and another be there; where none lets us in, it is given more time.
+        """
+        longest_ms = float(self.options.connect_timeout_ms)
+        patience_ms = longest_ms if len(self.url.hosts) == 1 else min(_AMONG_HOSTS_MS, longest_ms)
+        while errors := await self._dial_each(patience_ms):
+            codes = {error.code for error in errors}
+            if patience_ms == longest_ms or not self._passing or "connect-timeout" not in codes or "no-leader" in codes:
+                raise (
+                    errors[0]
+                    if len(errors) == 1
+                    else ConnectError(errors[-1].code, "; ".join(error.message for error in errors), errors[-1].fix)
+                )
+            patience_ms = min(2 * patience_ms, longest_ms)
+
+    async def _dial_each(self, patience_ms: float) -> list[ConnectError]:
+        """What each host said, none where one let us in."""
         errors: list[ConnectError] = []
         for _ in self.url.hosts:
             host, port = self.url.hosts[self._next_host]
             self._next_host = (self._next_host + 1) % len(self.url.hosts)
             try:
-                return await self._dial_one(host, port)
+                await self._dial_one(host, port, patience_ms)
             except ConnectError as error:
                 errors.append(error)
                 if not self._passing:
                     break
-        if len(errors) == 1:
-            raise errors[0]
-        raise ConnectError(errors[-1].code, "; ".join(error.message for error in errors), errors[-1].fix)
+            else:
+                return []
+        return errors
 
-    async def _dial_one(self, host: str, port: int) -> None:
+    async def _dial_one(self, host: str, port: int, patience_ms: float) -> None:
         """Up to WELCOME; raises ConnectError."""
         self._passing = True
         wire = Wire(self.loop, self._link, self._on_lost)
@@ -298,7 +315,7 @@ class Connection(Operations):
         self._dialling = wire
         where = place(host, port)
         try:
-            async with asyncio.timeout(self.options.connect_timeout_ms / 1000):
+            async with asyncio.timeout(patience_ms / 1000):
                 await self.loop.create_connection(lambda: on_socket, host, port)
                 wire.write(*self._hello())
                 wire.flush()

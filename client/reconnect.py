@@ -12,7 +12,7 @@ from .errors import UsageError
 PASSING_ERRORS: Final = frozenset(
     {
         *("broker-stopping", "connection-closed", "handshake-gave-way", "heartbeat-missed", "internal-error", "login-failed"),
-        *("login-held-back", "login-timeout", "too-many-connections"),
+        *("login-held-back", "login-timeout", "no-leader", "too-many-connections"),
     }
 )
 #: A connection that lived shorter than this does not end the outage: the back-off goes on where it stood.

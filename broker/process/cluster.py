@@ -26,6 +26,7 @@ from ..clock import BrokerClock
 from ..config.config import Config
 from ..config.models import ReplicationSection
 from ..http.health import Health
+from ..tls.certificate import Certificate
 from .passing import Passing, places
 
 log = logging.getLogger("homing")
@@ -63,7 +64,7 @@ class Lag:
 class Cluster:
     """This node of it, from its start to its end."""
 
-    def __init__(self, config: Config, section: ReplicationSection, health: Health) -> None:
+    def __init__(self, config: Config, section: ReplicationSection, health: Health, certificate: Certificate | None) -> None:
         self._config = config
         self._section = section
         self._health = health
@@ -72,7 +73,7 @@ class Cluster:
         self._me = f"{section.node} {process}"
         member = Member(section.node, process, json.dumps({**places(config), **section.advertise}), __version__)
         self._log = log_of(section, config.directory, member, self._away)
-        self._passing = Passing(config)
+        self._passing = Passing(config, certificate)
         self._began_s = time.monotonic()
         self._lag = Lag(self._began_s)
         self._other = asyncio.Event()

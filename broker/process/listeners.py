@@ -19,7 +19,7 @@ from ..config.models import Listener, ShareSection, StompSection, is_loopback
 from ..core.memory import Kind
 from ..errors import Refused
 from ..logs.writer import visible
-from ..protocols.amqp091.options import AmqpOptions, counts_sent_deaths
+from ..protocols.amqp091.options import HEARTBEAT_S, AmqpOptions, counts_sent_deaths
 from ..protocols.amqp091.session import AmqpSession
 from ..protocols.amqp091.transport import AmqpTransport
 from ..protocols.codec_foreign import answer, describe
@@ -51,6 +51,8 @@ _TLS_BYTES: Final = 17 * 1024
 
 #: What a node of a cluster agrees to instead of a longer heartbeat.
 _BEAT_OF_A_NODE_MS: Final = 1_000
+#: And what it offers clients of AMQP.
+_AMQP_BEAT_OF_A_NODE_S: Final = 5
 
 MakeProtocol = Callable[[], asyncio.Protocol]
 
@@ -133,11 +135,14 @@ class Listeners:
         return lambda: NativeTransport(session, context)
 
     def _amqp(self, product: str, version: str) -> MakeProtocol:
-        limits, context = self._config.limits, self._transport_context()
+        limits = self._config.limits
+        offered_s = _AMQP_BEAT_OF_A_NODE_S if self._of_several else HEARTBEAT_S
+        context = self._transport_context(HEARTBEAT_S // offered_s)
         options = AmqpOptions(
             product,
             version,
             counts_sent_deaths(version),
+            heartbeat_s=offered_s,
             broker_version=__version__,
             cluster_name=self._config.broker.name,
             max_message_bytes=limits.max_message_bytes,

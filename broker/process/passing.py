@@ -10,12 +10,18 @@ from functools import partial
 from typing import Final, cast
 
 from ..config.config import Config
+from ..errors import Refused
+from ..protocols.amqp091.options import AmqpOptions
 from ..protocols.codec_proxy import Peer, header
+from ..protocols.codec_tls import TlsTransport
+from ..protocols.refusing import Refusing
+from ..tls.certificate import Certificate
 from .listeners import listen_at, place
 
 log = logging.getLogger("homing")
 
 _CONNECT_S: Final = 3.0
+_NO_LEADER: Final = Refused("no-leader", "this node stands by, and no other leads at the moment", "connect again in a moment")
 _WILDCARDS: Final = ("0.0.0.0", "::")
 
 
@@ -36,12 +42,15 @@ def _ports(config: Config) -> list[tuple[str, str, int]]:
 
 
 class Passing:
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, certificate: Certificate | None) -> None:
+        """``certificate``: by which those are refused that speak TLS; what is passed on is the leader's."""
         self._config = config
+        self._certificate = certificate
+        self._amqp = AmqpOptions(*(("", "") if config.amqp is None else (config.amqp.product, config.amqp.version)))
         self._secret = b""
         self._leader = ""
         self._addresses: dict[str, str] = {}
-        self._open = set[_Client]()
+        self._open = set[asyncio.Transport]()
         self._listening: dict[str, asyncio.Server] = {}
 
     async def open(self, wanted: asyncio.Event, secret: bytes, listens: Callable[[dict[str, str]], None]) -> None:
@@ -65,22 +74,32 @@ class Passing:
         self._addresses = addresses
 
     async def _pass(self, name: str, client: _Client) -> None:
-        there = self._addresses.get(name)
-        if there is None or len(self._open) > self._config.limits.max_connections:
-            client.transport.close()
-            return
-        host, _, port = there.rpartition(":")
-        told = header(client.peer, client.here, self._secret)
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                await asyncio.get_running_loop().create_connection(lambda: _Leader(client, told), host.strip("[]"), int(port))
-        except (OSError, TimeoutError) as error:
-            log.warning("not-passed: a connection for %s was not passed on to %s: %s", name, there, str(error) or "no answer")
-            client.transport.close()
+        there, most = self._addresses.get(name), self._config.limits.max_connections
+        if len(self._open) > most:
+            said = f"the node has {most} connections, as many as it may"
+            self._refuse(name, client, Refused("too-many-connections", said, "close some, or raise limits.max-connections"))
+        elif there is None:
+            self._refuse(name, client, _NO_LEADER)
+        else:
+            host, _, port = there.rpartition(":")
+            told = header(client.peer, client.here, self._secret)
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    await asyncio.get_running_loop().create_connection(lambda: _Leader(client, told), host.strip("[]"), int(port))
+            except (OSError, TimeoutError) as error:
+                log.warning("not-passed: a connection for %s was not passed on to %s: %s", name, there, str(error) or "no answer")
+                self._refuse(name, client, _NO_LEADER)
+
+    def _refuse(self, name: str, client: _Client, refusal: Refused) -> None:
+        protocol, _, tls = name.partition("-")
+        refusing: asyncio.Protocol = Refusing(protocol, refusal, self._amqp)
+        if tls and self._certificate is not None:
+            refusing = TlsTransport(refusing, self._certificate.context)
+        client.become(refusing)
 
     def _cut(self) -> None:
-        for client in list(self._open):
-            client.transport.abort()
+        for transport in list(self._open):
+            transport.abort()
 
     def close(self) -> None:
         for each in self._listening.values():
@@ -127,27 +146,40 @@ class _End(asyncio.Protocol):
 class _Client(_End):
     """Not more than its first bytes is read before there is somebody to read it."""
 
-    def __init__(self, pass_on: Callable[[_Client], Coroutine[None, None, None]], those_open: set[_Client]) -> None:
+    def __init__(self, pass_on: Callable[[_Client], Coroutine[None, None, None]], those_open: set[asyncio.Transport]) -> None:
         self._pass_on = pass_on
         self._those_open = those_open
         self.first = b""
+        self._refusing: asyncio.Protocol | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._those_open.add(self)
+        self._those_open.add(self.transport)
         self.peer, self.here = (Peer(*transport.get_extra_info(name)[:2]) for name in ("peername", "sockname"))
         self._passing = asyncio.get_running_loop().create_task(self._pass_on(self))
 
     def data_received(self, data: bytes) -> None:
-        if self.other is None:
+        if self._refusing is not None:
+            self._refusing.data_received(data)
+        elif self.other is None:
             self.first += data
             self.transport.pause_reading()
         else:
             super().data_received(data)
 
+    def become(self, refusing: asyncio.Protocol) -> None:
+        """Nobody else will read it."""
+        self._refusing = refusing
+        refusing.connection_made(self.transport)
+        if self.first:
+            refusing.data_received(self.first)
+        self.transport.resume_reading()
+
     def connection_lost(self, error: Exception | None) -> None:
-        self._those_open.discard(self)
+        self._those_open.discard(self.transport)
         self._passing.cancel()
+        if self._refusing is not None:
+            self._refusing.connection_lost(error)
         super().connection_lost(error)
 
 

@@ -99,7 +99,7 @@ class _Process:
             # Its driver is an extra.
             from .cluster import Cluster
 
-            cluster = Cluster(config, config.journal.replication, self.health)
+            cluster = Cluster(config, config.journal.replication, self.health, self.certificate)
             try:
                 self._manager.feed_watchdog(loop)
                 await cluster.follow(journal_options(config), self._stop, self._stand_by)

@@ -15,7 +15,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
+from pika.exceptions import AMQPConnectionError
 
 import homing
 from homing.journal.errors import JournalError
@@ -24,6 +26,7 @@ from homing.journal.replication.entry import Entry, Position, after, beginning
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from tests.amqp_wire import Wire
 from tests.certificates import Authority
 from tests.faults.kill_loop.failing_over import PLAIN, FailOvers
 from tests.faults.kill_loop.loop import Options
@@ -33,6 +36,7 @@ from tests.process import ROOT, Server, free_port
 #: Commits wait for a standby that is not there; and do not.
 _NO_STANDBY = ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
 _NO_WAIT = ("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+_CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
 
 
 @pytest.fixture(scope="module")
@@ -228,20 +232,36 @@ def connected(place: str, of: str, ca: Path | None = None) -> socket.socket:
 
 
 def test_what_a_standby_does_for_clients(postgres: Postgres, tmp_path: Path) -> None:
-    with two_nodes(postgres, tmp_path) as (_, standby):
+    authority = tmp_path / "authority.pem"
+    with two_nodes(postgres, tmp_path) as (leader, standby):
         assert standby.ready["standby"] is True
         # Limits per address, throttled logins and the audit see who connects, not the node between.
-        clients = [
-            connected(standby.ready["stomp"], "127.0.0.7"),
-            connected(standby.ready["stomp-tls"], "127.0.0.8", tmp_path / "authority.pem"),
-        ]
+        clients = [connected(standby.ready["stomp"], "127.0.0.7"), connected(standby.ready["stomp-tls"], "127.0.0.8", authority)]
         for each in clients:
-            each.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
+            each.sendall(_CONNECT)
             assert each.recv(9) == b"CONNECTED"
         found = asyncio.run(called(standby.url, "connections"))
         assert [each["peer"].partition(":")[0] for each in found] == ["127.0.0.7", "127.0.0.8", "127.0.0.1"]
         for each in clients:
             each.close()
+        amqp = Wire(int(standby.ready["amqp"].rpartition(":")[2]))
+        assert amqp.tune.heartbeat == 5, "that its machine is gone is noticed soon"
+        amqp.socket.close()
+        leader.kill()
+        nobody_leads(standby, authority)
+
+
+def nobody_leads(standby: Server, authority: Path) -> None:
+    """Whoever connects is to come again, and is told so in his protocol, with TLS, too."""
+    for place, ca in ((standby.ready["stomp"], None), (standby.ready["stomp-tls"], authority)):
+        with connected(place, "127.0.0.1", ca) as stomp:
+            stomp.sendall(_CONNECT)
+            assert stomp.recv(1000).startswith(b"ERROR\nmessage:this node stands by, and no other leads")
+    with pytest.raises(homing.ConnectError) as refused:
+        asyncio.run(called(standby.url, "connections"))
+    assert refused.value.code == "no-leader"
+    with pytest.raises(AMQPConnectionError, match=r"\(320\) 'CONNECTION_FORCED - this node stands by, and no other leads"):
+        pika.BlockingConnection(pika.URLParameters(f"amqp://{standby.ready['amqp']}/"))
 
 
 async def called(url: str, verb: str, **arguments: object) -> Any:

@@ -97,6 +97,25 @@ async def test_silence_at_login_times_out() -> None:
         assert caught.value.code == "connect-timeout"
 
 
+@pytest.mark.plain
+@on_both_loops
+async def test_of_several_hosts_none_is_waited_for_long_and_each_longer_where_all_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.client.connection._AMONG_HOSTS_MS", 20.0)
+    async with fake_broker() as paused, fake_broker() as slow:
+        paused.silent(Op.HELLO)
+        slow.handlers[Op.HELLO] = lambda peer, frame: slow.on_hello(peer, frame) if len(slow.of(Op.HELLO)) > 2 else None
+        several = f"{paused.url},127.0.0.1:{slow.port}"
+        async with homing.connect(several) as connection:
+            assert connection.state is ConnectionState.CONNECTED
+        assert len(paused.peers) >= len(slow.peers) >= 3
+        before = len(paused.peers)
+        slow.handlers[Op.HELLO] = lambda peer, frame: peer.send([Op.ERROR, "no-leader", "no other leads", "come again"])
+        with pytest.raises(ConnectError) as caught:
+            await homing.connect(several)
+        assert caught.value.code == "no-leader"
+        assert len(paused.peers) == before + 1
+
+
 @on_both_loops
 @pytest.mark.parametrize("turns", [1, 2])
 async def test_connecting_that_is_given_up_leaves_nothing_to_complain_of(turns: int) -> None:

@@ -21,6 +21,8 @@ _REPLIES: Final = {
     "properties-too-large": (406, "PRECONDITION_FAILED"),
     "queue-exclusive": (ACCESS_REFUSED, "ACCESS_REFUSED"),
     "too-many-consumers": (ACCESS_REFUSED, "ACCESS_REFUSED"),
+    # Clients are to come again.
+    "no-leader": (320, "CONNECTION_FORCED"),
     "command-invalid": (503, "COMMAND_INVALID"),
     "not-implemented": (540, "NOT_IMPLEMENTED"),
     "login-refused": (ACCESS_REFUSED, "ACCESS_REFUSED"),

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+#: What RabbitMQ proposes.
+HEARTBEAT_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +22,8 @@ class AmqpOptions:
     cluster_name: str = "homing"
     channel_max: int = 2047
     frame_max: int = 131_072
-    #: What RabbitMQ proposes; the client decides.
-    heartbeat_s: int = 60
+    #: What is proposed; the client decides.
+    heartbeat_s: int = HEARTBEAT_S
     max_message_bytes: int = 16 * 1024 * 1024
     #: Of messages that are half sent, on one connection.
     max_gathered_bytes: int = 64 * 1024 * 1024
