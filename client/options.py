@@ -57,12 +57,14 @@ class ConnectionOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """``prefetch`` 0 pulls one message at a time. ``check_expiry``: a message that expired while it waited here is not handed out."""
+    """``prefetch`` 0 pulls one message at a time. ``check_expiry``: a message that expired while it waited here is not handed out.
+    ``consumer_priority``: of those of a queue that want messages the higher ones are served first."""
 
     prefetch: int = 1000
     optimize_acknowledge: bool = False
     check_expiry: bool = True
     selector: str | None = None
+    consumer_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ _KINDS: Final[dict[str, _Option]] = {
     "optimize_acknowledge": _Option(bool),
     "check_expiry": _Option(bool),
     "selector": _Option(str, 0, 4096),
+    "consumer_priority": _Option(int, -(1 << 31), (1 << 31) - 1),
     "max_unconfirmed": _Option(int, 1, 10_000_000),
     "priority": _Option(int, 0, 9),
     "ttl_ms": _Option(int, 0, MAX_DURATION_MS),
@@ -179,6 +182,7 @@ def _canonical(written: str, known: Iterable[str]) -> str:
     name = name.removeprefix("jms.")
     if name.startswith(f"{CONSUMER}."):
         name, known = name.removeprefix(f"{CONSUMER}."), names_of(CONSUMER).intersection(known)
+        name = "consumer_priority" if name == "priority" else name
     name = "prefetch" if name in _PREFETCH else name
     head, dot, field = name.partition(".")
     if dot and head == _POLICY:

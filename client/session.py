@@ -98,6 +98,7 @@ class Session:
         redelivery_policy: RedeliveryPolicy | None = None,
         optimize_acknowledge: bool | None = None,
         check_expiry: bool | None = None,
+        consumer_priority: int | None = None,
     ) -> Consumer:
         """A consumer of a queue, an address, or ``address::queue``; options may follow a ``?``. ``prefetch`` 0 pulls."""
         self._raise_if_closed()
@@ -109,6 +110,7 @@ class Session:
             redelivery_policy=redelivery_policy,
             optimize_acknowledge=optimize_acknowledge,
             check_expiry=check_expiry,
+            consumer_priority=consumer_priority,
         )
         options = consumer_options((*self._layers, layer, near))
         if options.prefetch == 0 and options.optimize_acknowledge and self.mode is AckMode.AUTO:
@@ -134,6 +136,7 @@ class Session:
         redelivery_policy: RedeliveryPolicy | None = None,
         optimize_acknowledge: bool | None = None,
         check_expiry: bool | None = None,
+        consumer_priority: int | None = None,
     ) -> Listener:
         """Call ``handler(message)`` for every message of ``source``; returns once subscribed, with a handle: ``stop()``, ``wait()``.
 
@@ -151,6 +154,7 @@ class Session:
             redelivery_policy=redelivery_policy,
             optimize_acknowledge=optimize_acknowledge,
             check_expiry=check_expiry,
+            consumer_priority=consumer_priority,
         )
         try:
             return await consumer.listen(handler, concurrency)

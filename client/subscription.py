@@ -228,6 +228,8 @@ class Subscription:
         options: dict[str, Any] = {"prefetch": self.prefetch}
         if self.options.selector is not None:
             options["selector"] = self.options.selector
+        if self.options.consumer_priority:
+            options["priority"] = self.options.consumer_priority
         if self._policy is not None:
             options["redelivery_policy"] = self._policy.to_wire()
         if self._transaction is not None:

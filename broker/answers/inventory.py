@@ -87,6 +87,7 @@ class Consumer(Client):
     queue: str
     prefetch: int
     credit: int
+    priority: Annotated[int, Said("Of the consumers of its queue that want messages the higher ones are served first.")]
     sends: Annotated[Literal["persistent", "transient", "both"] | None, Said("What is sent to its queue.")]
     queue_keeps: Annotated[Literal["all", "persistent", "none"], Said("What is on disk before it fails.")]
     settled_when_given: bool

@@ -138,7 +138,13 @@ def consumers(
 def _consumers(found: list[Consumer]) -> RenderableType:
     found = sorted(found, key=lambda each: each["queue"])
     named: list[_Shown] = [("consumer", 0, _consumer), ("queue", 0, partial(_text, "queue")), ("tag", 2, partial(_text, "consumer_tag"))]
-    more: list[_Shown] = [("blocked", 1, partial(_text, "blocked")), ("selector", 4, partial(_text, "selector")), ("policy", 4, _policy)]
+    priority: _Shown = ("priority", 4, lambda each: str(each.get("priority") or ""))
+    more: list[_Shown] = [
+        ("blocked", 1, partial(_text, "blocked")),
+        priority,
+        ("selector", 4, partial(_text, "selector")),
+        ("policy", 4, _policy),
+    ]
     columns, cells = _texts(found, [*named, *_CLIENT, *more])
     numbers = {"prefetch": 3, "credit": 4, "unsettled": 0, "given": 4, "memory": 3}
     columns += [Column(heading, rank, number=True) for heading, rank in numbers.items()]

@@ -164,6 +164,7 @@ def _describe_consumer(
         "queue": consumer.queue.name,
         "prefetch": consumer.window,
         "credit": consumer.credit,
+        "priority": consumer.priority,
         "sends": _SENDS[consumer.queue.sends],
         "queue_keeps": "all" if consumer.queue.keeps_all else "persistent" if consumer.queue.durable else "none",
         "settled_when_given": consumer.holds_nothing,

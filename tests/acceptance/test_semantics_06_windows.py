@@ -288,6 +288,18 @@ async def test_only_what_was_given_times_out_and_only_that_message_returns(conne
     assert [counts(each) for each in await settled(connection, address, 3)] == [(1, 1), (0, 0), (0, 0)]
 
 
+async def test_consumers_of_a_higher_priority_are_served_first(connection: Connection) -> None:
+    address = name()
+    async with (
+        consuming(connection, address, prefetch=3) as low,
+        consuming(connection, f"{address}?consumer.priority=10", prefetch=3) as high,
+    ):
+        await send(connection, address, *range(5))
+        assert [message.body for message in await receive_all(high, 3)] == [b"0", b"1", b"2"]
+        assert [message.body for message in await receive_all(low, 2)] == [b"3", b"4"]
+        assert [each["priority"] for each in await consumers(connection, address)] == [0, 10]
+
+
 async def test_a_late_acknowledgement_is_answered_not_held_and_the_rest_of_its_range_is_settled(connection: Connection, raw: Raw) -> None:
     address = name("hasty")
     await send(connection, address, 1, 2, 3)

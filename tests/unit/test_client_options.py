@@ -40,7 +40,8 @@ def test_the_parts_of_a_connection_string() -> None:
         (7, "invalid-url"),
         ("homing://h?prefech=1", "unknown-option"),
         ("homing://h?redeliveryPolicy.maximum=1", "unknown-option"),
-        ("homing://h?consumer.priority=1", "unknown-option"),
+        ("homing://h?priority=10", "invalid-option"),
+        ("homing://h?consumer.priority=3000000000", "invalid-option"),
         ("homing://h?consumer.prefetchSize=1&prefetch=2", "invalid-option"),
         ("homing://h?prefetch=many", "invalid-option"),
         ("homing://h?prefetch=-1", "invalid-option"),
@@ -90,7 +91,7 @@ def test_a_connection_string_has_policies_by_pattern() -> None:
 
 
 def test_options_have_the_names_that_activemq_gives_them() -> None:
-    assert parse("consumer.prefetchSize=3", CONSUMER) == {"prefetch": 3}
+    assert parse("consumer.prefetchSize=3&consumer.priority=10", CONSUMER) == {"prefetch": 3, "consumer_priority": 10}
     assert parse("jms.prefetchPolicy.all=4&jms.redeliveryPolicy.maximumRedeliveries=2", CONSUMER, PRODUCER) == {
         "prefetch": 4,
         "redelivery_policy.maximum_redeliveries": 2,

@@ -203,7 +203,9 @@ _CONSUMER_OPTIONS: Final[dict[str, type]] = {
     "redelivery_policy": dict,
     "session": int,
     "transacted": bool,
+    "priority": int,
 }
+_MOST_PRIORITY: Final = (1 << 31) - 1
 
 
 def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
@@ -217,6 +219,8 @@ def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
             raise Refused("invalid-argument", f"{name} must be {kind.__name__}, not {type(value).__name__}", "see docs/protocol.md, 2.3")
     if not 0 <= read.get("prefetch", 0) <= 100_000 or not 0 <= read.get("session", 0) <= MAX_SESSION:
         raise Refused("invalid-argument", "prefetch must be 0 to 100000 and session 0 to 2^31", "see docs/protocol.md, 2.3")
+    if not -_MOST_PRIORITY - 1 <= read.get("priority", 0) <= _MOST_PRIORITY:
+        raise Refused("invalid-argument", "priority must be -2^31 to 2^31-1", "see docs/protocol.md, 2.3")
     if "redelivery_policy" in read:
         read["redelivery_policy"] = ConsumerPolicy.from_map(read["redelivery_policy"])
     return read
