@@ -13,6 +13,7 @@ EXIT_CODES = {
     "journal-gone": 71,
     "journal-fenced": 72,
     "journal-log-lost": 73,
+    "journal-copy-damaged": 74,
 }
 
 
@@ -31,6 +32,9 @@ class JournalError(Exception):
     - ``journal-fenced``: another node took the lead of the replicated log: answer nobody and stop.
     - ``journal-log-lost``: the replicated log lacks what this node knows of it: answer nobody and stop.
     - ``journal-left-behind``: the replicated log begins behind what this node has.
+    - ``journal-other-past``: the replicated log goes on from another past than this node's.
+    - ``journal-copy-damaged``: what a node has of a replicated journal is damaged; it is made anew from another node's.
+    - ``journal-unusable``: what another node gave is no copy of the journal.
     - ``journal-replicated``: a node's copy of a replicated journal was to be written without its log.
     - ``journal-closed``: used after close().
     """

@@ -26,6 +26,7 @@ from .read.ahead import ReadAhead
 from .read.pages import Page, Wanted, read_alone
 from .read.recovery import recover
 from .read.turns import Read, Turns
+from .rebuild import copy_damaged
 from .replication.entry import Position, pack_batch
 from .replication.leader import Leader
 from .store.bulk_statements import release_memory
@@ -75,7 +76,8 @@ class Journal:
         loop = asyncio.get_running_loop()
         writer_thread.on_disk = lambda batch: loop.call_soon_threadsafe(self._committed, batch)
         self._lock = opened.lock
-        self.backups = Backups(directory, directory / self._options.backup_directory, store.run, writer_thread.backup)
+        beside, spare_bytes = directory / self._options.backup_directory, self._options.disk_reserve_bytes
+        self.backups = Backups(directory, beside, store.run, writer_thread.backup, spare_bytes)
         #: The number that comes next.
         self.ids_taken = opened.first_id
         self._reserved_up_to = opened.first_id + 2 * self._options.id_block
@@ -560,6 +562,8 @@ class Journal:
             self.on_space(self.space_low)
 
     def _fail(self, error: JournalError) -> None:
+        if self._leader is not None and error.code == "journal-damaged":
+            error = copy_damaged(self.directory, error)
         log.critical("journal-failed: %s", error)
         if not self.failed.done():
             self.failed.set_exception(error)

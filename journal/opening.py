@@ -16,6 +16,7 @@ from .commit.writer_state import WriterState
 from .commit.writer_thread import Standing, WriterThread, is_full, says_damaged
 from .errors import JournalError, io_failure
 from .options import JournalOptions
+from .rebuild import copy_damaged, put_in_place, refuse_damaged
 from .store.commits import LastCommit, LastCommitFile, nothing_missing
 from .store.directory import DATABASE_NAME, DirectoryLock, Disk, Files, beyond_quarantine, check_header, damaged, prepare_directory
 from .store.sqlite import Store, WalMeter, open_store, sync_commits
@@ -42,13 +43,16 @@ class Opened(NamedTuple, Generic[Found]):
 async def open_directory(directory: Path, options: JournalOptions, now_ms: int, begin: Begin[Found], *, replicated: bool) -> Opened[Found]:
     """See Journal.open. ``begin``: is called on the store's thread, and makes of what is there what can go on.
 
-    ``replicated``: a log has what is missing here, so it is synced now and then, and no row is set aside.
+    ``replicated``: a log has what is missing here, so it is synced now and then, and no row is set aside: what is damaged is
+    ``journal-copy-damaged``.
     """
     if replicated:
         options = replace(options, on_damage="refuse")
     try:
         return await _open_directory(directory, options, now_ms, begin, replicated)
     except JournalError as error:
+        if error.code == "journal-damaged" and replicated:
+            raise copy_damaged(directory, error) from error
         if error.code == "journal-damaged" and options.on_damage == "quarantine":
             raise beyond_quarantine(error) from error
         raise
@@ -59,6 +63,9 @@ async def _open_directory(directory: Path, options: JournalOptions, now_ms: int,
     try:
         lock = DirectoryLock(directory)
         try:
+            put_in_place(directory)
+            if replicated:
+                refuse_damaged(directory)
             return await _open_locked(directory, options, now_ms, lock, begin, replicated)
         except BaseException:
             lock.release()

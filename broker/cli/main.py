@@ -51,7 +51,7 @@ from .output import CommandError, ExitCode, Json, as_command_error, print_json, 
 
 EPILOG = (
     "Exit codes: 0 done · 1 failed · 2 usage · 3 no broker · 4 not found · 5 configuration · 6 journal damaged or newer · "
-    "7 a limit of --fail-if does not hold · 70 I/O error · 71 files gone · 72 another node leads · 73 log lost"
+    "7 a limit of --fail-if does not hold · 70 I/O error · 71 files gone · 72 another node leads · 73 log lost · 74 a node's copy damaged"
 )
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

@@ -93,6 +93,7 @@ class ExitCode(IntEnum):
     JOURNAL_GONE = 71
     FENCED = 72
     LOG_LOST = 73
+    COPY_DAMAGED = 74
 
 
 #: Error codes of the client, the broker, the journal and the configuration that have an exit code of their own.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ..answers.parts import Waiting
 from ..management.statistics import WHOLE
 
-State = Literal["recovering", "standby", "ready", "log-away", "stopping", "failed"]
+State = Literal["recovering", "rebuilding", "standby", "ready", "log-away", "stopping", "failed"]
 
 
 class Health:
@@ -37,6 +37,6 @@ class Health:
         waits = producers_wait()
         # Whoever asks has not logged in, and is told no names of queues and users.
         told = [{**each, "why": each["why"] if each["limit"] in WHOLE else None} for each in waits]
-        state = "log-away" if self.log_away and self.state in ("recovering", "standby", "ready") else self.state
+        state = "log-away" if self.log_away and self.state in ("recovering", "rebuilding", "standby", "ready") else self.state
         said = {"state": state, "degraded": degraded, "producers_wait": told}
         return said if self.cluster is None else {**said, "cluster": self.cluster}

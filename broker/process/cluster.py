@@ -16,6 +16,7 @@ from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
+from homing.journal.rebuild import rebuild
 from homing.journal.replication.leader import AGAIN_S, Leader
 from homing.journal.replication.leadership import Watch, follow_until_leading
 from homing.journal.replication.log import LogAway, Standing
@@ -25,9 +26,10 @@ from .. import __version__
 from ..clock import BrokerClock
 from ..config.config import Config
 from ..config.models import ReplicationSection
-from ..http.health import Health
+from ..http.health import Health, State
 from ..tls.certificate import Certificate
 from .passing import Passing, places
+from .rebuilding import Giving, fetch
 
 log = logging.getLogger("homing")
 
@@ -35,6 +37,13 @@ log = logging.getLogger("homing")
 _REPORT_S: Final = 1.0
 #: A name is free when so long nothing was heard of whoever had it.
 _FREED_S: Final = 8.0
+#: What a node's copy is made anew for.
+_ANEW: Final = ("journal-copy-damaged", "journal-damaged", "journal-left-behind", "journal-other-past")
+_UNUSABLE_S: Final = 5.0
+#: Whoever is no further behind than so many entries needs no more of the log than any other.
+_NEAR: Final = 256
+#: In the data directory: a copy that is made for another node.
+_GIVEN: Final = "given"
 
 
 def log_of(section: ReplicationSection, directory: Path, member: Member, on_away: Callable[[str], None] = lambda why: None) -> PostgresLog:
@@ -80,6 +89,11 @@ class Cluster:
         self._attending: asyncio.Task[None] | None = None
         #: By it the leader knows who passes connections on.
         self.secret = b""
+        #: Up to which entries this node has applied, and has on disk.
+        self._far: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._state: State = "standby"
+        #: It was given a copy, and has to go on with the log from there.
+        self._given = False
         #: Set once this node leads.
         self.leader: Leader | None = None
 
@@ -98,10 +112,8 @@ class Cluster:
 
     async def _follow(self, options: JournalOptions, stands_by: Callable[[dict[str, str]], None]) -> Leader:
         broker_id = await self._begin()
-        follower = await Follower.open(self._config.data_directory, options, BrokerClock().now_ms, broker_id)
-        watch = Watch(self._section.node, self._section.fail_over_after_ms / 1000)
-        leading = asyncio.create_task(follow_until_leading(self._log, follower, self._me, watch, time.monotonic))
-        attending = asyncio.create_task(self._attend(lambda: (follower.at.number, follower.durable)))
+        leading = asyncio.create_task(self._until_leading(options, broker_id))
+        attending = asyncio.create_task(self._attend(lambda: self._far()))
         passing = asyncio.create_task(self._passing.open(self._other, self.secret, stands_by))
         tasks = {leading, attending, passing}
         try:
@@ -115,9 +127,42 @@ class Cluster:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._health.state = "recovering"
             self._passing.close()
-            await follower.close()
         log.info("leading: node %s leads the cell %s", self._section.node, self._section.cell)
         return leading.result()
+
+    async def _until_leading(self, options: JournalOptions, broker_id: str) -> Leader:
+        """Follows; and where this node's copy cannot go on, it is made anew."""
+        while True:
+            try:
+                return await self._follow_log(options, broker_id)
+            except JournalError as error:
+                if error.code not in _ANEW:
+                    raise
+                log.error("rebuilding: %s", error)
+            await self._rebuild(broker_id)
+
+    async def _follow_log(self, options: JournalOptions, broker_id: str) -> Leader:
+        follower = await Follower.open(self._config.data_directory, options, BrokerClock().now_ms, broker_id)
+        self._far = lambda: (follower.at.number, follower.durable)
+        try:
+            watch = Watch(self._section.node, self._section.fail_over_after_ms / 1000)
+            return await follow_until_leading(self._log, follower, self._me, watch, time.monotonic)
+        finally:
+            await follower.close()
+
+    async def _rebuild(self, broker_id: str) -> None:
+        """Until it is done: another node has to lead for that."""
+        self._far, self._state, self._given = lambda: (0, 0), "rebuilding", True
+        while self._state == "rebuilding":
+            try:
+                await rebuild(self._config.data_directory, broker_id, lambda path: fetch(self._log.copies, path))
+                self._state = "standby"
+            except JournalError as error:
+                if error.code != "journal-unusable":
+                    raise
+                log.error("not-rebuilt: %s", error)
+                await asyncio.sleep(_UNUSABLE_S)
+        log.info("rebuilt: this node has another one's copy, and follows from there")
 
     async def _begin(self) -> str:
         while True:
@@ -133,10 +178,13 @@ class Cluster:
         leader = self.leader
         assert leader is not None
 
+        place = self._config.data_directory / _GIVEN
+        giving = Giving(self._log.copies, journal.backups, place, lambda: journal.durable)
+
         async def attend() -> None:
             try:
-                await self._attend(lambda: (leader.at.number, journal.durable), leader)
-            except JournalError as error:
+                await asyncio.gather(self._attend(lambda: (leader.at.number, journal.durable), leader), giving.run())
+            except Exception as error:
                 if not journal.failed.done():
                     journal.failed.set_exception(error)
 
@@ -160,6 +208,7 @@ class Cluster:
                     self._health.cluster = {"leader": self._section.node, "behind": 0}
                     self._lag.saw(0, 0, time.monotonic())
                     await self._hand_over_to(leader, await self._log.look())
+                    await self._came_near(0)
             await asyncio.sleep(_REPORT_S)
 
     async def _hand_over_to(self, leader: Leader, seen: Standing) -> None:
@@ -179,12 +228,19 @@ class Cluster:
         node, _, process = seen.leader.rpartition(" ")
         self._lag.saw(seen.last, applied, time.monotonic())
         self._health.cluster = {"leader": node or None, "behind": seen.last - applied}
-        self._health.state = "standby"
+        self._health.state = self._state
+        if self._state == "standby":
+            await self._came_near(seen.last - applied)
         # Whoever had this node's name before this start is gone, and connections are not passed on to itself.
         others = node not in ("", self._section.node)
         self._passing.lead_by(process, json.loads(await self._log.address(node) or "{}") if others else {})
         if others:
             self._other.set()
+
+    async def _came_near(self, behind: int) -> None:
+        if self._given and behind <= _NEAR:
+            await self._log.copies.end()
+            self._given = False
 
     def _away(self, why: str) -> None:
         self._health.log_away = bool(why)

@@ -13,6 +13,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import sqlite3
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -28,7 +29,7 @@ from ..migrations import bring_up
 from ..store.building import building
 from ..store.commits import LastCommit, commit, missing_commits, read_last_commit
 from ..store.directory import DATABASE_NAME, DirectoryLock, check_header, damaged, make_directory, no_broker, sync_names
-from .copy import Copied, Copy
+from .copy import LOG_NAME, Copied, Copy
 from .watch import BackupWatch
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -41,25 +42,31 @@ OnWriter = Callable[[Callable[[sqlite3.Connection], Any]], Awaitable[Any]]
 
 
 class Backups:
-    """Of one open journal, one at a time. ``on_writer``: calls a function on the writer's thread, between two commits."""
+    """Of one open journal, one at a time. ``on_writer``: calls a function on the writer's thread, between two commits. ``spare_bytes``: so
+    much of the disk is left free."""
 
-    def __init__(self, directory: Path, place: Path, on_writer: OnWriter, watch: BackupWatch) -> None:
+    def __init__(self, directory: Path, place: Path, on_writer: OnWriter, watch: BackupWatch, spare_bytes: int) -> None:
         self._directory = directory
         self._place = place
         self._on_writer = on_writer
         self._watch = watch
+        self._spare_bytes = spare_bytes
         self._task: asyncio.Task[dict[str, Any]] | None = None
 
     def make(self, name: str) -> asyncio.Task[dict[str, Any]]:
         """Begins; the task's result is ``{path, broker_id, commits, messages, bytes}``.
 
-        Raises JournalError: ``backup-name``, ``backup-exists``, ``backup-running``; the task also ``backup-io``, ``backup-interrupted``
-        and ``journal-damaged``. Nothing stands under the name then.
+        Raises JournalError: ``backup-name``, ``backup-exists``, ``backup-running``; the task also ``backup-no-room``, ``backup-io``,
+        ``backup-interrupted`` and ``journal-damaged``. Nothing stands under the name then.
         """
-        if self._task is not None and not self._task.done():
-            raise JournalError("backup-running", "Another backup is being made.", "Wait until it is done.")
         with _failures(self._place):
             target = _target(self._place, name)
+        return self.copy(target)
+
+    def copy(self, target: Path) -> asyncio.Task[dict[str, Any]]:
+        """As ``make``, in a directory of that path, which is not there yet."""
+        if self._task is not None and not self._task.done():
+            raise JournalError("backup-running", "Another backup is being made.", "Wait until it is done.")
         self._task = asyncio.get_running_loop().create_task(self._make(target), name="backup")
         return self._task
 
@@ -70,8 +77,21 @@ class Backups:
             await asyncio.wait([self._task])
 
     async def _make(self, target: Path) -> dict[str, Any]:
-        with _failures(target.parent), building(target, "*") as half_made:
-            return await self._copied(target, half_made)
+        with _failures(target.parent):
+            self._check_room(target.parent)
+            with building(target, "*") as half_made:
+                return await self._copied(target, half_made)
+
+    def _check_room(self, place: Path) -> None:
+        """A disk that is full would keep producers waiting."""
+        names = [self._directory / DATABASE_NAME, self._directory / LOG_NAME]
+        needed, free = sum(path.stat().st_size for path in names if path.exists()), shutil.disk_usage(place).free
+        if free < needed + self._spare_bytes:
+            raise JournalError(
+                "backup-no-room",
+                f"The copy takes up to {needed >> 20:,} MiB, and of {free >> 20:,} MiB that are free {self._spare_bytes >> 20:,} are kept.",
+                f"Make room on the file system of {place}, or set journal: {{backup-directory}}.",
+            )
 
     async def _copied(self, target: Path, half_made: Path) -> dict[str, Any]:
         await self._on_writer(lambda _: self._watch.begin())

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from .entry import BadEntry, Entry, Position
 from .leader import AGAIN_S, Leader, Pause, ask
-from .log import LogAway, ReplicatedLog, Standing, left_behind, log_lost
+from .log import LogAway, ReplicatedLog, Standing, left_behind, parted
 
 #: As often at least it was looked before a leader is taken for gone.
 _LOOKS: Final = 3
@@ -84,16 +84,17 @@ async def _catch_up(log: ReplicatedLog, copy: Copy, seen: Standing) -> None:
     """Everything up to what was seen, and what came since."""
     while copy.at.number < seen.last:
         entries = await log.read(copy.at.number)
-        if not entries:
-            raise log_lost(seen, copy.at)
-        if (first := Entry.unpack(entries[0]).number) > copy.at.number + 1:
+        if not entries and await log.read(0):
+            raise LogAway("it went back meanwhile")
+        first = Entry.unpack(entries[0]).number if entries else seen.last + 1
+        if first > copy.at.number + 1:
             raise left_behind(first, copy.at)
         try:
             await copy.apply(entries[: seen.last - copy.at.number])
         except BadEntry as other:
-            raise log_lost(seen, copy.at) from other
+            raise parted(seen, copy.at) from other
     if not seen.ends_at(copy.at):
-        raise log_lost(seen, copy.at)
+        raise parted(seen, copy.at)
 
 
 async def _take(log: ReplicatedLog, seen: Standing, me: str, silent_s: float) -> bool:

@@ -64,7 +64,19 @@ def left_behind(first: int, known: Position) -> JournalError:
     return JournalError(
         "journal-left-behind",
         f"This node has the replicated journal up to entry {known.number}, and the log begins with entry {first}: what is between is gone.",
-        "Stop another standby, copy its data directory here in place of this one, and start both.",
+        "Its copy is made anew from another node's.",
+    )
+
+
+def parted(seen: Standing, known: Position) -> JournalError:
+    """The log is not behind, or not from, what this node has. Somebody who took the lead later may have gone on without what was never
+    confirmed; else the log lost something."""
+    if seen.last < known.number or seen.epoch <= known.epoch:
+        return log_lost(seen, known)
+    return JournalError(
+        "journal-other-past",
+        f"This node has entry {known.number} of epoch {known.epoch}, and the log, in epoch {seen.epoch} by now, went on without it.",
+        "Its copy is made anew from another node's; what it had is kept aside.",
     )
 
 
@@ -73,5 +85,5 @@ def log_lost(seen: Standing, known: Position) -> JournalError:
         "journal-log-lost",
         f"The replicated log ends with entry {seen.last} of epoch {seen.epoch}, and this node knows entry {known.number} of epoch"
         f" {known.epoch}, which is not in it: what keeps the log was failed over, or restored, to an older state.",
-        "Nobody was answered for what is uncertain; bring the log's database back to where it was.",
+        "Nobody was answered for what is uncertain; bring its database back, or go on from a node: `homing cluster reseed`.",
     )

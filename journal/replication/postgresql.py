@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import JournalError
+from .copies import HELD, PostgresCopies
+from .copies import SCHEMA as COPIES
 from .entry import VERSION, Position, beginning
 from .log import LogAway, Standing
 
@@ -70,7 +72,7 @@ _REACH_MS: Final = 5_000
 def schema(cell: str, broker_id: str) -> str:
     """The SQL that makes a cell: its log is empty, and nobody leads."""
     logs = "".join(_LOG.format(cell=cell, each=each) for each in range(_TABLES))
-    return _SCHEMA + logs + _CELL.format(cell=cell, format=FORMAT, broker_id=broker_id, hash=beginning(broker_id).hash.hex())
+    return _SCHEMA + COPIES + logs + _CELL.format(cell=cell, format=FORMAT, broker_id=broker_id, hash=beginning(broker_id).hash.hex())
 
 
 class Access(NamedTuple):
@@ -223,6 +225,8 @@ class PostgresLog:
         name = f"homing {access.cell} {member.node}"
         #: What changes the log waits for the server's standby; what looks does not wait for that.
         self._writing, self._looking = _Line(access, name), _Line(access, f"{name} looks")
+        self._copying = _Line(access, f"{name} copies")
+        self.copies = PostgresCopies(self._copying.ask, access.cell, member.node, member.process)
         #: Which of the tables entries are added to, and how many bytes since it was begun.
         self._table, self._bytes = 0, 0
         tables = [f"homing_log_{access.cell}_{each}" for each in range(_TABLES)]
@@ -309,12 +313,13 @@ class PostgresLog:
         return rows[0][0] if rows else ""
 
     async def trim(self, epoch: int, copies: int) -> None:
-        """Begins the next table, of which nothing is needed any more: so many nodes have all of it on disk. Else it is left for later."""
+        """Begins the next table, of which nothing is needed any more: so many nodes have all of it on disk, and none that is given a copy
+        has to go on with it. Else it is left for later."""
         if self._bytes < _TABLE_BYTES:
             return
         have = "SELECT durable FROM homing_member WHERE cell = $1 ORDER BY durable DESC OFFSET $2 LIMIT 1"
-        there = await self._ask(self._looking, have, self._cell, copies - 1)
-        up_to, following = there[0][0] if there else 0, (self._table + 1) % _TABLES
+        ((up_to,),) = await self._ask(self._looking, f"SELECT least(coalesce(({have}), 0), ({HELD}))", self._cell, copies - 1)
+        following = (self._table + 1) % _TABLES
         # One statement: who is stopped in the middle of it holds no lock.
         await self._ask(self._writing, _TURN.format(cell=self._cell, epoch=epoch, table=self._table, following=following, up_to=up_to))
         ((self._table,),) = await self._ask(self._looking, "SELECT log FROM homing_cell WHERE cell = $1", self._cell)
@@ -419,6 +424,7 @@ class PostgresLog:
         """Its connections; what is asked next makes others."""
         self._writing.cut()
         self._looking.cut()
+        self._copying.cut()
 
 
 def no_cell(cell: str) -> JournalError:

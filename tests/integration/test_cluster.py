@@ -22,6 +22,7 @@ from pika.exceptions import AMQPConnectionError
 import homing
 from homing.journal.errors import JournalError
 from homing.journal.replication import postgresql
+from homing.journal.replication.copies import Part
 from homing.journal.replication.entry import Entry, Position, after, beginning
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway, Standing
@@ -194,8 +195,23 @@ async def test_tables_take_turns_once_enough_nodes_have_their_entries_on_disk(po
         numbers = [int.from_bytes(entry[12:20], "big") for entry in first]
         assert numbers == sorted(numbers)
         assert 1 < numbers[-1] <= 4
+        # Whoever is given a copy needs what came behind it, as long as he lives.
+        await other.copies.want(0)
+        (asking,) = await log.copies.wanted()
+        await log.copies.hold(asking, numbers[-1] - 1)
+        kept = await log.read(0)
+        for number in range(9, 12):
+            await leader.append(b"%d" % number)
+            await other.report(number, number)
+            await log.report(number, number)
+            await log.trim(1, 2)
+        assert kept == (await log.read(0))[: len(kept)]
+        await log.copies.give(asking, Part("a copy", 5, b"whole"), 1)
+        assert await other.copies.part(0) == Part("a copy", 5, b"whole")
+        assert await other.copies.part(5) is None
+        await other.copies.end()
         await other.trim(0, 1)  # not of this epoch
-        assert len(await log.read(numbers[-1] - 1)) == 9 - numbers[-1]
+        assert len(await log.read(numbers[-1] - 1)) == 12 - numbers[-1]
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from tests.model.log_in_memory import NOWHERE, LogInMemory
 #: How long a leader is watched before it is taken for gone, in turns.
 PATIENCE = 12
 TURNS_A_SECOND = 4
+_ANEW = ("journal-left-behind", "journal-log-lost", "journal-other-past")
 ROUNDS = int(os.environ.get("HOMING_LIVES", 100))
 
 
@@ -72,8 +73,8 @@ class Cluster:
                 leader = await follow_until_leading(self.log, node, me, watch, now_s, lambda _: self.pause(name))
                 await self.lead(leader, node, name)
             except JournalError as error:
-                if error.code == "journal-log-lost" and self.log.failed_over:
-                    node.at, node.has = NOWHERE, []  # it has what the log lost, and is made anew
+                if error.code in _ANEW and self.log.failed_over:
+                    node.at, node.has = NOWHERE, []  # it has what the log lost
                 elif error.code != "journal-fenced":
                     raise
 
@@ -202,4 +203,11 @@ async def test_a_log_with_another_past_is_refused() -> None:
     node.at = at
     ours: ReplicatedLog = log
     with pytest.raises(JournalError, match="journal-log-lost"):
+        await follow_until_leading(ours, node, "a", Watch("a", 3), lambda: 0)
+    # Another node took the lead since, and went on without it; or the log begins behind it.
+    log.entries, log.standing = [entry, *[after(other, 1, b"%d" % number)[0] for number in range(5)]], Standing(2, 6, other.hash, "b")
+    with pytest.raises(JournalError, match="journal-other-past"):
+        await follow_until_leading(ours, node, "a", Watch("a", 3), lambda: 0)
+    log.entries = []
+    with pytest.raises(JournalError, match=r"journal-left-behind: .* up to entry 3, and the log begins with entry 7"):
         await follow_until_leading(ours, node, "a", Watch("a", 3), lambda: 0)
