@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
-from .classic import SECOND_QUEUE, listen
+from .classic import JAVA, SECOND_QUEUE
+from .connectors import Connector, listen, options_of
 from .nodes import Node
 from .security import Security
-from .translation import Translation, Value, pattern_of, size_of
+from .translation import Translation, Value, covers, pattern_of, size_of, size_text
 
 _PLAIN: Final = ("dead-letter-address", "expiry-address", "dead-letter-queue-prefix", "dead-letter-queue-suffix", "expiry-queue-prefix")
 _TEXTS: Final = (*_PLAIN, "expiry-queue-suffix")
@@ -27,38 +28,35 @@ _FLAGS: Final = {
     **{name: name for name in ("auto-create-queues", "auto-create-addresses", "auto-delete-queues", "auto-delete-addresses", "no-expiry")},
     **{name: name for name in ("auto-create-dead-letter-resources", "auto-create-expiry-resources")},
 }
-_FULL: Final = {"PAGE": "page", "BLOCK": "block", "FAIL": "reject-publish"}
+_FULL: Final = {"BLOCK": "block", "FAIL": "reject-publish"}
+_MOST: Final = {"max-size-bytes": "max-length-bytes", "max-size-messages": "max-length"}
+_MOST_PAGED: Final = {"page-limit-bytes": "max-length-bytes", "page-limit-messages": "max-length"}
 _SETTING_TUNING: Final = (
-    *(
-        "page-size-bytes",
-        "page-max-cache-size",
-        "message-counter-history-day-limit",
-        "management-browse-page-size",
-        "auto-create-jms-queues",
-    ),
-    *(
-        "auto-create-jms-topics",
-        "auto-delete-jms-queues",
-        "auto-delete-jms-topics",
-        "auto-delete-created-queues",
-        "auto-delete-addresses-delay",
-    ),
-    *(
-        "auto-delete-queues-message-count",
-        "auto-delete-queues-skip-usage-check",
-        "auto-delete-addresses-skip-usage-check",
-        "page-limit-bytes",
-    ),
-    *("page-limit-messages", "max-read-page-bytes", "max-read-page-messages", "config-delete-queues", "config-delete-addresses"),
-    *(
-        "config-delete-diverts",
-        "prefetch-page-messages",
-        "prefetch-page-bytes",
-        "enable-metrics",
-        "id-cache-size",
-        "default-queue-routing-type",
-    ),
+    *("page-size-bytes", "page-max-cache-size", "message-counter-history-day-limit", "management-browse-page-size"),
+    *("auto-create-jms-queues", "auto-create-jms-topics", "auto-delete-jms-queues", "auto-delete-jms-topics", "id-cache-size"),
+    *("auto-delete-queues-skip-usage-check", "auto-delete-addresses-skip-usage-check", "max-read-page-bytes", "max-read-page-messages"),
+    *("config-delete-queues", "config-delete-addresses", "config-delete-diverts", "prefetch-page-messages", "prefetch-page-bytes"),
+    *("enable-metrics", "management-message-attribute-size-limit", "enable-ingress-timestamp", "max-size-bytes-reject-threshold"),
 )
+_WHEN_EMPTY: Final = "auto-delete-queues-message-count"
+_SLOW: Final = "nobody is disconnected for being slow; homing consumers and events show who is"
+#: Setting -> what becomes of it where it asks for something.
+_HABITS: Final = {
+    "redistribution-delay": "a broker stands alone here",
+    "default-consumer-window-size": "consumer-prefetch counts messages, not bytes",
+    "slow-consumer-threshold": _SLOW,
+    "send-to-dla-on-no-route": "what nobody is bound for is dropped",
+    "default-last-value-queue": "a queue keeps every message",
+    "last-value-queue": "a queue keeps every message",
+    "default-exclusive-queue": "activemq.exclusive of each subscription has one consumer at a time",
+    "default-purge-on-no-consumers": "a queue keeps its messages when its consumers go; message-ttl lets them go with time",
+    "auto-delete-created-queues": "what was declared stays; expires lets a queue go that nobody uses",
+    _WHEN_EMPTY: "a queue goes by itself when it is empty; expires lets one go with what it holds",
+}
+_QUEUE_HABITS: Final = {
+    "exclusive": "activemq.exclusive of each subscription has one consumer at a time",
+    "purge-on-no-consumers": "it keeps its messages when its consumers go; message-ttl lets them go with time",
+}
 _CORE_TUNING: Final = re.compile(
     r"(journal|paging|bindings|large-messages|disk|critical|network-check|memory|server|thread|scheduled|message-expiry|address-queue|page|"
     r"jmx|configuration-file|log-delegate|persist|transaction|connection-ttl|wild-card|graceful|security-invalidation|create-|perf-|internal)"
@@ -69,26 +67,35 @@ _RIGHTS: Final = {"send": "send", "consume": "consume", "browse": "browse", "man
 _TUNING: Final = "how Artemis works inside; nothing of it is to be set here"
 #: Element -> what to do instead.
 _ELSEWHERE: Final = {
-    "diverts": SECOND_QUEUE,
     "bridges": "there are none; a program receives here and sends there",
     "federations": "there are none; a program receives here and sends there",
     "cluster-connections": "a broker stands alone here",
     "ha-policy": "a broker stands alone here; homing journal backup is a copy",
     "broadcast-groups": "a broker stands alone here",
     "discovery-groups": "a broker stands alone here",
-    "broker-plugins": "Java does not run here; events and the log tell what happens",
+    "broker-plugins": JAVA,
     "grouping-handler": "groups are carried as properties (JMSXGroupID) and do nothing",
 }
 
 
 def translate(root: Node, security: Security, found: Translation) -> None:
     root.seen = True
-    for core in root.all("core") or [root]:
+    cores = root.all("core") or [root]
+    for core in cores:
         _core(core, security, found)
-    for child in root.children:
-        if child.name == "jms":
-            found.miss(child.origin, "<jms>", "write its queues as addresses of <core>, then translate again")
-            child.pass_over()
+    matches = [each.attributes.get("match", "") for core in cores for section in core.children for each in section.children]
+    for jms in root.all("jms"):
+        _jms(jms, any(match.startswith("jms.") for match in matches), found)
+
+
+def _jms(jms: Node, prefixed: bool, found: Translation) -> None:
+    """``prefixed``: Artemis 1 calls the queue a ``jms.queue.a``, as the rest of such a file does."""
+    for kind, routing in (("queue", "anycast"), ("topic", "multicast")):
+        for each in jms.all(kind):
+            name = f"jms.{kind}." * prefixed + each.take("name")
+            found.entry("addresses", name, each.origin, routing_types=[routing])
+            if kind == "queue":
+                found.entry("queues", name, each.origin)
 
 
 def _core(core: Node, security: Security, found: Translation) -> None:
@@ -99,38 +106,49 @@ def _core(core: Node, security: Security, found: Translation) -> None:
     if said := core.take("global-max-size"):
         size, origin = size_of(said), _origin(core, "global-max-size")
         if size is not None:
-            found.set("broker", "memory-limit", size, origin)
+            found.set("broker", "memory-limit", size_text(size), origin)
         elif said != "-1":
             found.miss(origin, f"global-max-size {said}", "give broker.memory-limit a size")
-    if core.take("max-disk-usage"):
-        said = "producers wait when journal.disk-reserve is all that is left"
-        found.differ(_origin(core, "max-disk-usage"), "max-disk-usage", said)
+    if said := core.take("max-disk-usage"):
+        origin = _origin(core, "max-disk-usage")
+        found.differ(origin, f"max-disk-usage={said}", "producers wait when journal.disk-reserve is all that is left")
     for settings in core.all("address-settings", "address-setting"):
         _address_setting(settings, found)
     _defaults(core, found)
     for address in core.all("addresses", "address"):
         _address(address, found)
-    acceptors = [(acceptor, urlsplit(acceptor.text)) for acceptor in core.all("acceptors", "acceptor")]
-    spoken = {acceptor: _protocols(uri.query) for acceptor, uri in acceptors}
-    # Where one is for STOMP alone, that is where its clients are.
-    for acceptor, uri in sorted(acceptors, key=lambda each: len(spoken[each[0]])):
-        protocols, name = spoken[acceptor], acceptor.take("name")
-        tls = "sslenabled=true" in uri.query.lower()
-        listen(found, acceptor.origin, name, "STOMP" in protocols, tls, uri.hostname or "", uri.port)
-        if "STOMP" in protocols and len(protocols) > 1:
-            found.miss(acceptor.origin, f"connector {name}", "of its protocols STOMP alone is spoken here")
-    for setting in core.all("security-settings", "security-setting"):
-        _security_setting(setting, security, found)
+    listen([_acceptor(each) for each in core.all("acceptors", "acceptor")], found)
+    _security(core.all("security-settings", "security-setting"), security, found)
     if core.take("security-enabled", "true") != "false":
         security.from_files("artemis-users.properties", "artemis-roles.properties", core.origin, found)
         security.write(found)
-    for child in core.children:
-        if child.name in _ELSEWHERE:
-            found.miss(child.origin, f"<{child.name}>", _ELSEWHERE[child.name])
-            child.pass_over()
-        elif not child.seen and _CORE_TUNING.fullmatch(child.name):
-            child.pass_over()
-            found.differ(child.origin, f"<{child.name}>", _TUNING)
+    for divert in core.all("diverts", "divert"):
+        _divert(divert, found)
+    for name, said in _ELSEWHERE.items():
+        if core.takes(name):
+            origin = _origin(core, name)
+            core.drop(name)
+            found.miss(origin, f"<{name}>", said)
+    needless = dict.fromkeys(child.name for child in core.children if not child.seen and _CORE_TUNING.fullmatch(child.name))
+    found.needless(core, needless, _TUNING)
+
+
+def _acceptor(acceptor: Node) -> Connector:
+    acceptor.seen = True
+    uri = acceptor.text
+    options = options_of(uri)
+    # All, where it names none.
+    spoken = options.get("protocols", "CORE,AMQP,STOMP,HORNETQ,MQTT,OPENWIRE").upper().split(",")
+    tls = options.get("sslEnabled", "false").lower() == "true"
+    return Connector(acceptor.origin, acceptor.name, acceptor.take("name"), spoken, tls, uri, options)
+
+
+def _divert(divert: Node, found: Translation) -> None:
+    divert.pass_over()
+    said = {child.name: child.text or ", ".join(child.attributes.values()) for child in divert.children}
+    kept = "" if said.get("exclusive") == "true" else " too"
+    what = f"<divert>: {said.get('address', '')} goes to {said.get('forwarding-address', '')}{kept}"
+    found.miss(divert.origin, what, SECOND_QUEUE)
 
 
 def _defaults(core: Node, found: Translation) -> None:
@@ -153,9 +171,9 @@ def _address_setting(settings: Node, found: Translation) -> None:
         settings.pass_over()
         said = "a wildcard stands for whole words here: name it otherwise"
         if match.startswith("activemq.management"):
-            found.differ(settings.origin, f"address-setting {match}", "management is no address here")
+            found.differ(settings.origin, f"<address-setting> for {match}", "management is no address here")
         else:
-            found.miss(settings.origin, f"address-setting {match}", said)
+            found.miss(settings.origin, f"<address-setting> for {match}", said)
         return
     for names, read in ((_TIMES, _time), (_NUMBERS, _number), (_FLAGS, _flag)):
         for theirs, ours in names.items():
@@ -169,43 +187,46 @@ def _address_setting(settings: Node, found: Translation) -> None:
             found.setting(pattern, name, settings.take(name) or None, _origin(settings, name))
     if settings.takes("default-address-routing-type"):
         found.setting(pattern, "default-address-routing-type", settings.take("default-address-routing-type").lower(), settings.origin)
+    if settings.takes("default-queue-routing-type") and (kind := settings.take("default-queue-routing-type").lower()) != "anycast":
+        said = "a destination without /queue/ or /topic/ is a queue here, unless destination-type says otherwise"
+        found.miss(_origin(settings, "default-queue-routing-type"), f"default-queue-routing-type {kind}", said)
     _length(pattern, settings, found)
-    for name in _SETTING_TUNING:
-        settings.take(name)
-    for name, said in {
-        "redistribution-delay": "a broker stands alone here",
-        "default-consumer-window-size": "consumer-prefetch counts messages, not bytes",
-        "slow-consumer-threshold": "nobody is disconnected for being slow; homing consumers and events show who is",
-        "send-to-dla-on-no-route": "what nobody is bound for is dropped",
-        "default-last-value-queue": "a queue keeps every message",
-        "default-exclusive-queue": "activemq.exclusive of each subscription has one consumer at a time",
-    }.items():
-        if settings.takes(name) and settings.take(name) not in ("false", "-1", "0"):
-            found.miss(_origin(settings, name), name, said)
-    for name in ("slow-consumer-policy", "slow-consumer-check-period", "slow-consumer-threshold-measurement-unit"):
-        settings.take(name)
+    for name, said in _HABITS.items():
+        nothing = ("0",) if name == _WHEN_EMPTY else ("false", "-1", "0")
+        if settings.takes(name) and (value := settings.take(name)) not in nothing:
+            found.miss(_origin(settings, name), f"{name} {value}", said)
+    period = ("slow-consumer-policy", "slow-consumer-check-period", "slow-consumer-threshold-measurement-unit")
+    found.needless(settings, period, _SLOW)
+    found.needless(settings, ["auto-delete-addresses-delay"], "an address goes with its last queue")
+    found.needless(settings, _SETTING_TUNING, _TUNING)
 
 
 def _length(pattern: str, settings: Node, found: Translation) -> None:
-    policy, size, count = (settings.take(name) for name in ("address-full-policy", "max-size-bytes", "max-size-messages"))
+    """At a size producers wait or are refused, or messages are on disk only, perhaps up to another size."""
+    policy, sizes = settings.take("address-full-policy", "PAGE").upper(), _sizes(settings, _MOST)
+    if policy == "PAGE":
+        for name, value in sizes.items():
+            found.differ(settings.origin, f"{name}={value}", "what is beyond the window in memory is on disk only, whatever its size")
+        policy, sizes = settings.take("page-full-policy", "PAGE").upper(), _sizes(settings, _MOST_PAGED)
+    found.needless(settings, (*_MOST_PAGED, "page-full-policy"), "of address-full-policy PAGE, which it is not")
+    if policy not in ("PAGE", "DROP", *_FULL):
+        found.miss(settings.origin, f"address-full-policy {policy}", "it is none that is known")
     if policy == "DROP":
-        found.miss(
-            settings.origin, "address-full-policy DROP", "nothing is dropped unseen: overflow has page, block, reject-publish and drop-head"
-        )
+        what = " ".join(("DROP", *(f"{name}={value}" for name, value in sizes.items())))
+        found.miss(settings.origin, what, "nothing is dropped unseen: overflow has page, block, reject-publish and drop-head")
         return
-    overflow = _FULL.get(policy or "PAGE", "page")
-    if overflow == "page":
-        if size and size != "-1":
-            found.differ(
-                settings.origin, f"max-size-bytes={size}", "what is beyond the window in memory is on disk only, whatever its size"
-            )
-        return
-    limits = [(key, size_of(said)) for key, said in (("max-length-bytes", size), ("max-length", count)) if said and said != "-1"]
-    for key, value in limits:
-        if value is not None:
-            found.setting(pattern, key, value, settings.origin)
-    if limits:
-        found.setting(pattern, "overflow", overflow, settings.origin)
+    for name, value in sizes.items():
+        ours, size = {**_MOST, **_MOST_PAGED}[name], size_of(value)
+        if size is None or policy not in _FULL:
+            found.miss(settings.origin, f"{policy} at {name}={value}", "give it a size, and overflow: block or reject-publish")
+        else:
+            found.setting(pattern, ours, size if ours == "max-length" else size_text(size), settings.origin)
+            found.setting(pattern, "overflow", _FULL[policy], settings.origin)
+
+
+def _sizes(settings: Node, names: Iterable[str]) -> dict[str, str]:
+    """Those that are limits."""
+    return {name: value for name in names if (value := settings.take(name, "-1")) != "-1"}
 
 
 def _address(address: Node, found: Translation) -> None:
@@ -226,29 +247,44 @@ def _address(address: Node, found: Translation) -> None:
             durable = queue.take("durable")
             if durable == "false":
                 values["durable"] = False
-            queue.take("purge-on-no-consumers", "")
-            queue.take("enabled")
             found.entry("queues", own, queue.origin, **values)
-            if queue.take("exclusive") == "true":
-                said = "activemq.exclusive of each subscription has one consumer at a time"
-                found.miss(queue.origin, f"exclusive of queue {own}", said)
+            for habit, said in _QUEUE_HABITS.items():
+                if queue.take(habit) == "true":
+                    found.miss(queue.origin, f"{habit} of queue {own}", said)
+            if queue.take("enabled") == "false":
+                found.miss(queue.origin, f"enabled=false of queue {own}", "homing queue pause keeps its messages back")
 
 
-def _security_setting(setting: Node, security: Security, found: Translation) -> None:
-    match = setting.take("match")
-    pattern = pattern_of(match, any_words="#")
-    if pattern is None:
-        setting.pass_over()
-        found.miss(setting.origin, f"security-setting {match}", "a wildcard stands for whole words here: grant it by another pattern")
-        return
+def _security(settings: list[Node], security: Security, found: Translation) -> None:
+    given: list[tuple[str, set[tuple[str, str]], str]] = []
+    for setting in settings:
+        match = setting.take("match")
+        pattern = pattern_of(match, any_words="#")
+        if pattern is None:
+            setting.pass_over()
+            said = "a wildcard stands for whole words here: grant it by another pattern"
+            found.miss(setting.origin, f"<security-setting> for {match}", said)
+            continue
+        given.append((pattern, set(_permissions(setting, pattern, security, found)), setting.origin))
+    for pattern, here, origin in given:
+        for wide, there, _ in given:
+            if wide != pattern and covers(wide.split("."), pattern.split(".")) and (kept := sorted(there - here)):
+                who = "; ".join(f"{role} {right}" for role, right in kept)
+                said = f"it takes the place of {wide} there, and is beside it here, where these keep what {wide} gives: {who}"
+                found.miss(origin, f"<security-setting> for {pattern}", said)
+
+
+def _permissions(setting: Node, pattern: str, security: Security, found: Translation) -> Iterator[tuple[str, str]]:
+    """(role, right)."""
     for permission in setting.all("permission"):
         kind, roles = permission.take("type"), permission.take("roles")
         right = _RIGHTS.get(kind) or ("create" if kind.startswith("create") else "manage" if kind.startswith("delete") else None)
-        for role in filter(None, (each.strip() for each in roles.split(","))):
-            if right is not None:
-                security.grant(role, [right], pattern, permission.origin)
         if right is None:
-            found.miss(permission.origin, f"permission {kind}", "there is no such right")
+            found.miss(permission.origin, f"permission {kind} of {roles}", "there is no such right")
+            continue
+        for role in filter(None, (each.strip() for each in roles.split(","))):
+            security.grant(role, [right], pattern, permission.origin)
+            yield role, right
 
 
 def _origin(node: Node, name: str) -> str:
@@ -265,9 +301,3 @@ def _number(text: str) -> float | int:
 
 def _flag(text: str) -> bool:
     return text.lower() == "true"
-
-
-def _protocols(options: str) -> list[str]:
-    """Those of an acceptor: all, where it names none."""
-    named = re.search(r"protocols=([^;&]*)", options)
-    return (named[1] if named else "CORE,AMQP,STOMP,HORNETQ,MQTT,OPENWIRE").upper().split(",")

@@ -4,54 +4,37 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
+from .connectors import Connector, listen, options_of
 from .nodes import Node
 from .security import Security
-from .translation import Translation, pattern_of, size_of
+from .translation import Translation, pattern_of, size_of, size_text
 
 #: Where messages go that nobody names a place for.
 _DLQ: Final = "ActiveMQ.DLQ"
 _TUNING: Final = "how ActiveMQ works inside; nothing of it is to be set here"
+_JOURNAL: Final = "there is one journal, in data-directory; messages that are in ActiveMQ's store stay there"
+_NAMES: Final = "a name that only ActiveMQ uses"
 #: What is known to need no translation, and why.
 _NEEDLESS: Final = {
-    **dict.fromkeys(
-        (
-            *("pendingQueuePolicy", "pendingSubscriberPolicy", "pendingDurableSubscriberPolicy", "dispatchPolicy", "taskRunnerFactory"),
-            *("shutdownHooks", "ioExceptionHandler", "messageGroupMapFactory"),
-        ),
-        _TUNING,
-    ),
+    **dict.fromkeys(("taskRunnerFactory", "shutdownHooks", "ioExceptionHandler", "messageGroupMapFactory"), _TUNING),
     "managementContext": "there is no JMX: metrics, the console and homing queues show it",
-    "persistenceAdapter": "there is one journal, in data-directory; messages that are in ActiveMQ's store stay there",
-    "persistenceFactory": "there is one journal, in data-directory; messages that are in ActiveMQ's store stay there",
+    "persistenceAdapter": _JOURNAL,
+    "persistenceFactory": _JOURNAL,
 }
 _POLICY_TUNING: Final = (
-    *(
-        "maxPageSize",
-        "maxBrowsePageSize",
-        "cursorMemoryHighWaterMark",
-        "useCache",
-        "optimizedDispatch",
-        "lazyDispatch",
-        "queueBrowserPrefetch",
-    ),
-    *("expireMessagesPeriod", "prioritizedMessages", "storeUsageHighWaterMark", "doOptimzeMessageStorage", "enableAudit", "maxAuditDepth"),
-    *("usePrefetchExtension", "persistJMSRedelivered", "reduceMemoryFootprint", "maxProducersToAudit", "advisoryForConsumed"),
-    *("advisoryForDelivery", "advisoryForDiscardingMessages", "advisoryForFastProducers", "advisoryForSlowConsumers", "advisoryWhenFull"),
+    *("maxPageSize", "maxBrowsePageSize", "cursorMemoryHighWaterMark", "useCache", "optimizedDispatch", "lazyDispatch", "enableAudit"),
+    *("queueBrowserPrefetch", "expireMessagesPeriod", "prioritizedMessages", "storeUsageHighWaterMark", "doOptimzeMessageStorage"),
+    *("maxAuditDepth", "usePrefetchExtension", "persistJMSRedelivered", "reduceMemoryFootprint", "maxProducersToAudit"),
+    *("advisoryForConsumed", "advisoryForDelivery", "advisoryForDiscardingMessages", "advisoryForFastProducers", "advisoryWhenFull"),
+    *("advisoryForSlowConsumers", "pendingQueuePolicy", "pendingSubscriberPolicy", "pendingDurableSubscriberPolicy", "dispatchPolicy"),
+    "messageGroupMapFactory",
 )
 _BROKER_TUNING: Final = (
-    *(
-        "useJmx",
-        "dataDirectory",
-        "schedulerSupport",
-        "start",
-        "restartAllowed",
-        "useShutdownHook",
-        "advisorySupport",
-    ),
-    *("enableStatistics", "splitSystemUsageForProducersConsumers", "schedulePeriodForDestinationPurge", "id"),
-    *("dedicatedTaskRunner", "vmConnectorURI", "waitForSlave", "tmpDataDirectory", "brokerId", "useVirtualTopics"),
+    *("useJmx", "dataDirectory", "schedulerSupport", "start", "restartAllowed", "useShutdownHook", "advisorySupport", "enableStatistics"),
+    *("splitSystemUsageForProducersConsumers", "schedulePeriodForDestinationPurge", "dedicatedTaskRunner", "vmConnectorURI"),
+    *("waitForSlave", "tmpDataDirectory", "brokerId", "useVirtualTopics", "destroyApplicationContextOnStop", "id"),
 )
 #: What it does where that is so.
 _BROKER_HABITS: Final = {
@@ -59,16 +42,23 @@ _BROKER_HABITS: Final = {
     "populateJMSXUserID": "a message does not say who sent it; the audit log and rights do",
 }
 SECOND_QUEUE: Final = (
-    "bind a second queue to the address (queues: NAME: {address: …, routing-type: multicast}), or use an exchange over AMQP"
+    "bind a second queue to the address (queues: NAME: {address: …, routing-type: multicast}), read as /queue/ADDRESS::NAME; or use an "
+    "exchange over AMQP"
 )
+_SLOW: Final = "nobody is disconnected for being slow; homing consumers and events show who is"
+JAVA: Final = "Java does not run here; events and the log tell what happens"
 #: Element -> what to do instead.
 _ELSEWHERE: Final = {
-    "destinationInterceptors": SECOND_QUEUE,
     "networkConnectors": "a broker stands alone here",
     "jmsBridgeConnectors": "there are no bridges; a program receives here and sends there",
     "sslContext": "tls.certificate and tls.key are PEM files; a key store is to be exported",
-    "services": "Java does not run here",
+    "services": JAVA,
     "proxyConnectors": "there is no proxy; clients name the broker itself",
+}
+_PLUGINS: Final = {
+    "forcePersistencyModeBrokerPlugin": "a message is as durable as its sender says; of the others keep-failed and keep-at-stop keep",
+    "jaasCertificateAuthenticationPlugin": "with tls.client-ca a certificate names the user (tls.user-from); homing user add makes each",
+    "bean": JAVA,
 }
 
 
@@ -76,14 +66,8 @@ def translate(root: Node, security: Security, found: Translation) -> None:
     broker = root if root.name == "broker" else next(iter(root.all("broker")), root)
     root.seen = broker.seen = True
     for child in root.children if broker is not root else ():
-        if child.name == "import":
-            found.differ(
-                child.origin, child.take("resource"), "not looked into; jetty.xml's console is here http and console in broker.yaml"
-            )
-        elif child is not broker:
-            child.pass_over()
-            what = f"bean {child.attributes.get('class', '')}" if child.name == "bean" else f"<{child.name}>"
-            found.differ(child.origin, what, "of Spring; nothing of it is to be set here")
+        if child is not broker:
+            _of_spring(child, found)
     if name := broker.take("brokerName"):
         found.set("broker", "name", name, broker.origin)
     if broker.take("persistent") == "false":
@@ -91,13 +75,13 @@ def translate(root: Node, security: Security, found: Translation) -> None:
     for name, said in _BROKER_HABITS.items():
         if broker.take(name) == "true":
             found.miss(broker.origin, f"{name}=true", said)
-    for name in _BROKER_TUNING:
-        broker.take(name)
+    found.needless(broker, _BROKER_TUNING, _TUNING)
     policies = broker.all("destinationPolicy", "policyMap", "policyEntries", "policyEntry")
     policies += broker.all("destinationPolicy", "policyMap", "defaultEntry", "policyEntry")
     for policy in policies:
         _policy(policy, found)
-    _dead_letters_of_nobody(broker, found)
+    for node in broker.all("destinationInterceptors"):
+        _interceptors(node, found)
     for node in broker.all("destinations"):
         for each in node.children:
             _destination(each, found)
@@ -106,8 +90,8 @@ def translate(root: Node, security: Security, found: Translation) -> None:
     for node in broker.all("plugins"):
         for plugin in node.children:
             _plugin(plugin, security, found)
-    for connector in broker.all("transportConnectors", "transportConnector"):
-        _connector(connector, found)
+    listen([_connector(each, found) for each in broker.all("transportConnectors", "transportConnector")], found)
+    _where_nobody_says(broker, found)
     for child in broker.children:
         if child.name in _NEEDLESS:
             child.pass_over()
@@ -116,6 +100,27 @@ def translate(root: Node, security: Security, found: Translation) -> None:
             child.pass_over()
             found.miss(child.origin, f"<{child.name}>", _ELSEWHERE[child.name])
     security.write(found)
+
+
+def _of_spring(child: Node, found: Translation) -> None:
+    if child.name != "import":
+        child.pass_over()
+        said = f" {child.attributes['class']}" if "class" in child.attributes else ""
+        found.differ(child.origin, f"<{child.name}>{said}", "of Spring; nothing of it is to be set here")
+    elif "jetty" in (resource := child.take("resource")):
+        found.differ(child.origin, f"<import> {resource}", "the web console is here http and console in broker.yaml")
+    else:
+        found.miss(child.origin, f"<import> {resource}", "it was not looked into: if it says something of a broker, translate it by itself")
+
+
+def _interceptors(node: Node, found: Translation) -> None:
+    """Virtual and composite destinations."""
+    for each in node.all("virtualDestinationInterceptor", "virtualDestinations"):
+        for child in each.children:
+            child.pass_over()
+            targets = [" ".join((one.name, *one.attributes.values())) for to in child.all("forwardTo") for one in to.children]
+            to = f", which goes to {', '.join(targets)}" if targets else ""
+            found.miss(child.origin, f"<{child.name}> {child.attributes.get('name', '')}{to}", SECOND_QUEUE)
 
 
 def _pattern(node: Node, found: Translation) -> str | None:
@@ -140,37 +145,47 @@ def _policy(policy: Node, found: Translation) -> None:
         return
     if prefetch := policy.take("queuePrefetch") or policy.take("topicPrefetch"):
         found.setting(pattern, "consumer-prefetch", min(100_000, int(prefetch)), policy.origin)
+    collected = ("inactiveTimeoutBeforeGC", "inactiveTimoutBeforeGC")
     if policy.take("gcInactiveDestinations") == "true":
         found.setting(pattern, "auto-delete-queues", True, policy.origin)
-        if delay := policy.take("inactiveTimeoutBeforeGC") or policy.take("inactiveTimoutBeforeGC"):
+        for delay in filter(None, map(policy.take, collected)):
             found.setting(pattern, "auto-delete-queues-delay", f"{delay}ms", policy.origin)
+    found.needless(policy, collected, "of gcInactiveDestinations, which is off")
     if limit := policy.take("memoryLimit"):
         found.differ(policy.origin, f"memoryLimit={limit}", "memory is one account here (broker.memory-limit); what is beyond goes to disk")
-    if policy.take("producerFlowControl"):
-        found.differ(policy.origin, "producerFlowControl", "producers wait at the broker's limits, and consumers never do")
-    for name in _POLICY_TUNING:
-        policy.take(name)
+    if control := policy.take("producerFlowControl"):
+        said = "producers wait at the broker's limits, and consumers never do"
+        found.differ(policy.origin, f"producerFlowControl={control}", said)
+    found.needless(policy, _POLICY_TUNING, _TUNING)
     for node in policy.all("deadLetterStrategy"):
         for strategy in node.children:
             _dead_letters(pattern, strategy, found)
     for node in policy.all("pendingMessageLimitStrategy", "constantPendingMessageLimitStrategy"):
-        most = int(node.take("limit", "-1"))
-        if most > 0 and pattern == "#":
-            found.differ(
-                node.origin, node.name, "what a slow subscription does not take waits, on disk past its window; nothing is dropped"
-            )
-        elif most > 0:
-            found.setting(pattern, "max-length", most, node.origin)
-            found.setting(pattern, "overflow", "drop-head", node.origin)
-            found.differ(node.origin, node.name, "counts for each subscription, and for queues of that name as well")
-    for child in policy.children:
-        if child.name in _NEEDLESS or (child.name == "messageEvictionStrategy" and child.all("oldestMessageEvictionStrategy")):
-            child.pass_over()
-        elif child.name == "slowConsumerStrategy":
-            child.pass_over()
-            found.miss(
-                child.origin, "slowConsumerStrategy", "nobody is disconnected for being slow; homing consumers and events show who is"
-            )
+        _pending_limit(pattern, node, found)
+    for node in policy.all("messageEvictionStrategy"):
+        kinds = ("oldestMessageEvictionStrategy", "oldestMessageWithLowestPriorityEvictionStrategy")
+        found.needless(node, kinds, "overflow: drop-head lets the oldest of the lowest priority go")
+    for name, said in {
+        "slowConsumerStrategy": _SLOW,
+        "subscriptionRecoveryPolicy": "a subscription gets what is sent from then on; a queue that is bound to the address keeps the rest",
+    }.items():
+        if policy.drop(name):
+            found.miss(_origin(policy, name), f"<{name}>", said)
+
+
+def _origin(node: Node, name: str) -> str:
+    return next(child.origin for child in node.children if child.name == name)
+
+
+def _pending_limit(pattern: str, strategy: Node, found: Translation) -> None:
+    most = int(strategy.take("limit", "-1"))
+    what = f"<{strategy.name}> {most}"
+    if most < 0 or pattern == "#":
+        found.differ(strategy.origin, what, "what a slow subscription does not take waits, on disk past its window; nothing is dropped")
+    else:
+        found.setting(pattern, "max-length", max(1, most), strategy.origin)
+        found.setting(pattern, "overflow", "drop-head", strategy.origin)
+        found.differ(strategy.origin, what, "counts for each subscription, and for queues of that name as well")
 
 
 def _dead_letters(pattern: str, strategy: Node, found: Translation) -> None:
@@ -195,16 +210,11 @@ def _dead_letters(pattern: str, strategy: Node, found: Translation) -> None:
         found.setting(pattern, "auto-create-dead-letter-resources", True, origin)
         found.setting(pattern, "dead-letter-queue-prefix", prefix, origin)
         found.setting(pattern, "dead-letter-queue-suffix", suffix, origin)
-        for name in (
-            "topicPrefix",
-            "topicSuffix",
-            "useQueueForQueueMessages",
-            "useQueueForTopicMessages",
-            "destinationPerDurableSubscriber",
-        ):
-            if strategy.take(name):
-                found.differ(origin, name, "dead letters are always in queues, one for each address")
-    if strategy.take("processExpired", "true") == "true":
+        kinds = ("useQueueForQueueMessages", "useQueueForTopicMessages", "destinationPerDurableSubscriber")
+        found.needless(strategy, ("topicPrefix", "topicSuffix", *kinds), "dead letters are always in queues, one for each address")
+    if strategy.take("processExpired", "true") != "true":
+        found.setting(pattern, "expiry-address", None, origin)
+    else:
         found.setting(pattern, "expiry-address", found.sections["address-settings"][pattern]["dead-letter-address"].value, origin)
         if not shared:
             for name in ("prefix", "suffix"):
@@ -215,8 +225,7 @@ def _dead_letters(pattern: str, strategy: Node, found: Translation) -> None:
         found.differ(origin, "processNonPersistent=false", "what fails is kept, also when it was not persistent (keep-failed)")
     if expiration := int(strategy.take("expiration", "0")):
         found.setting(pattern, "dead-letter-retention", f"{expiration}ms", origin)
-    for name in ("enableAudit", "maxAuditDepth", "maxProducersToAudit"):
-        strategy.take(name)
+    found.needless(strategy, ("enableAudit", "maxAuditDepth", "maxProducersToAudit"), _TUNING)
 
 
 def _to_one_queue(pattern: str, queue: str, origin: str, found: Translation) -> None:
@@ -228,20 +237,26 @@ def _to_one_queue(pattern: str, queue: str, origin: str, found: Translation) -> 
 def _discard(pattern: str, origin: str, found: Translation) -> None:
     found.setting(pattern, "dead-letter-address", None, origin)
     found.setting(pattern, "without-dead-letter-address", "drop", origin)
+    found.setting(pattern, "expiry-address", None, origin)
 
 
-def _dead_letters_of_nobody(broker: Node, found: Translation) -> None:
-    """Without a word of the file they all go to one queue."""
+def _where_nobody_says(broker: Node, found: Translation) -> None:
+    """What ActiveMQ does where the file says nothing: all dead letters go to one queue, and so does what expires."""
     layer = found.sections.get("address-settings", {}).get("#", {})
     if "dead-letter-address" not in layer:
         origin = f"{broker.origin} (ActiveMQ's default)"
         _to_one_queue("#", _DLQ, origin, found)
-        found.differ(broker.origin, _DLQ, "one queue for all, as before; without these lines each address has its own, DLQ.NAME")
+        found.setting("#", "expiry-address", _DLQ, origin)
+        said = "one queue for all that is dead or expired, as before; without these lines each address has its own, DLQ.NAME"
+        found.differ(broker.origin, _DLQ, said)
+    if "max-delivery-attempts" not in layer:
+        said = "what fails is tried again by the broker, 10 times within 3.4 hours; ActiveMQ's clients try 6 times again, after 1 s each"
+        found.differ(broker.origin, "no redelivery policy for all", said)
 
 
 def _destination(node: Node, found: Translation) -> None:
     name = node.take("physicalName")
-    node.take("id")
+    found.needless(node, ["id"], _NAMES)
     if node.name == "queue" and name:
         found.entry("queues", name, node.origin)
     elif node.name == "topic" and name:
@@ -254,18 +269,19 @@ def _usage(usage: Node, found: Translation) -> None:
         for node in usage.all(name, name):
             said = node.take("limit")
             size = size_of(said) if said else None
-            node.take("name")
+            found.needless(node, ["name"], _NAMES)
             if size is not None:
-                found.set("broker", key, size, node.origin)
+                found.set("broker", key, size_text(size), node.origin)
             elif percent := node.take("percentOfJvmHeap"):
-                found.differ(
-                    node.origin, f"percentOfJvmHeap={percent}", "there is no heap; broker.memory-limit is 40% of memory unless set"
-                )
+                said = "there is no heap; broker.memory-limit is 40% of memory unless set"
+                found.differ(node.origin, f"percentOfJvmHeap={percent}", said)
             else:
                 node.pass_over()
-                found.miss(node.origin, f"<{name}>", f"give broker.{key} a size")
-    if usage.take("sendFailIfNoSpace") or usage.take("sendFailIfNoSpaceAfterTimeout"):
-        found.miss(usage.origin, "sendFailIfNoSpace", "producers wait where there is no space; they are told why")
+                what = " ".join(f"{name}={value}" for name, value in node.attributes.items())
+                found.miss(node.origin, f"<{name}> {what}", f"give broker.{key} a size")
+    for name in ("sendFailIfNoSpace", "sendFailIfNoSpaceAfterTimeout"):
+        if usage.take(name, "false") not in ("false", "0"):
+            found.miss(usage.origin, name, "producers wait where there is no space; they are told why")
 
 
 def _plugin(plugin: Node, security: Security, found: Translation) -> None:
@@ -276,36 +292,36 @@ def _plugin(plugin: Node, security: Security, found: Translation) -> None:
             groups = [each.strip() for each in user.take("groups").split(",") if each.strip()]
             security.user(user.take("username"), user.take("password"), groups, user.origin)
         if plugin.take("anonymousAccessAllowed") == "true":
-            found.miss(plugin.origin, "anonymousAccessAllowed", "where there are users, everybody logs in")
+            group = plugin.take("anonymousGroup", "anonymous")
+            said = f"where there are users, everybody logs in: make one for those who did not, with the rights of {group}"
+            found.miss(plugin.origin, "anonymousAccessAllowed", said)
+        found.needless(plugin, ("anonymousGroup", "anonymousUser"), "of anonymousAccessAllowed")
     elif plugin.name == "jaasAuthenticationPlugin":
-        plugin.take("configuration")
+        found.needless(plugin, ["configuration"], "users and groups are read from users.properties and groups.properties")
         security.from_files("users.properties", "groups.properties", plugin.origin, found)
     elif plugin.name == "authorizationPlugin":
         entries = plugin.all("map", "authorizationMap", "authorizationEntries", "authorizationEntry")
         for entry in entries:
             _authorization(entry, security, found)
-        for entry in plugin.all("map", "authorizationMap", "tempDestinationAuthorizationEntry"):
-            for temporary in entry.all("tempDestinationAuthorizationEntry"):
-                temporary.pass_over()
+        for node in plugin.all("map", "authorizationMap"):
+            said = "a temporary queue is its connection's, whatever rights there are"
+            found.needless(node, ["tempDestinationAuthorizationEntry"], said)
     elif plugin.name == "discardingDLQBrokerPlugin":
         _discarding(plugin, found)
     elif plugin.name == "timeStampingBrokerPlugin":
         for name, key in (("zeroExpirationOverride", "message-ttl"), ("ttlCeiling", "max-ttl")):
             if (limit := int(plugin.take(name, "0"))) > 0:
                 found.setting("#", key, f"{limit}ms", plugin.origin)
-    elif plugin.name == "forcePersistencyModeBrokerPlugin":
-        plugin.pass_over()
-        found.miss(
-            plugin.origin, f"<{plugin.name}>", "a message is as durable as its sender says; of the others keep-failed and keep-at-stop keep"
-        )
     elif plugin.name in ("statisticsBrokerPlugin", "loggingBrokerPlugin"):
         plugin.pass_over()
         found.differ(plugin.origin, f"<{plugin.name}>", "figures are in homing queues and the metrics, events in the log")
+    elif plugin.name in _PLUGINS:
+        plugin.pass_over()
+        found.miss(plugin.origin, f"<{plugin.name}> {plugin.attributes.get('class', '')}".strip(), _PLUGINS[plugin.name])
 
 
 def _discarding(plugin: Node, found: Translation) -> None:
-    for name in ("dropTemporaryTopics", "dropTemporaryQueues", "reportInterval"):
-        plugin.take(name)
+    found.needless(plugin, ("dropTemporaryTopics", "dropTemporaryQueues", "reportInterval"), "it holds for queues alike, and is counted")
     everything = plugin.take("dropAll", "true") == "true"
     for name in ["#"] if everything else plugin.take("dropOnly").split():
         # They are regular expressions, of which a point is the only sign in a plain name.
@@ -323,7 +339,7 @@ def _authorization(entry: Node, security: Security, found: Translation) -> None:
         return
     if pattern.startswith("ActiveMQ.Advisory."):
         entry.pass_over()
-        found.differ(entry.origin, "ActiveMQ.Advisory", "there are no advisories; events are homing.events")
+        found.differ(entry.origin, f"<{entry.name}> for {pattern}", "there are no advisories; events are homing.events")
         return
     for attribute, rights in (("read", ["consume", "browse"]), ("write", ["send"]), ("admin", ["create", "manage"])):
         for group in filter(None, (each.strip() for each in entry.take(attribute).split(","))):
@@ -351,11 +367,11 @@ def _redelivery_policy(pattern: str, policy: Node, found: Translation) -> None:
     if policy.take("useCollisionAvoidance") == "true":
         percent = float(policy.take("collisionAvoidancePercent", "15"))
         found.setting(pattern, "redelivery-collision-avoidance-factor", percent / 100, origin)
-    policy.take("collisionAvoidancePercent")
-    policy.take("id")
+    found.needless(policy, ["collisionAvoidancePercent"], "of useCollisionAvoidance, which is off")
+    found.needless(policy, ["id"], _NAMES)
     first, then = int(policy.take("initialRedeliveryDelay", "1000")), int(policy.take("redeliveryDelay", "1000"))
-    multiplier, most = float(policy.take("backOffMultiplier", "5")), int(policy.take("maximumRedeliveryDelay", "-1"))
     if policy.take("useExponentialBackOff") == "true":
+        multiplier, most = float(policy.take("backOffMultiplier", "5")), int(policy.take("maximumRedeliveryDelay", "-1"))
         found.setting(pattern, "redelivery-delay", f"{first or then}ms", origin)
         found.setting(pattern, "redelivery-delay-multiplier", multiplier, origin)
         found.setting(pattern, "max-redelivery-delay", f"{most}ms" if most > 0 else "3650d", origin)
@@ -363,33 +379,14 @@ def _redelivery_policy(pattern: str, policy: Node, found: Translation) -> None:
         found.setting(pattern, "redelivery-delay", f"{then}ms", origin)
     else:
         found.setting(pattern, "redelivery-delays", [f"{first}ms", f"{then}ms"], origin)
-        return
-    if pattern != "#":
+    if pattern != "#" and "redelivery-delay" in found.sections["address-settings"][pattern]:
         found.setting(pattern, "redelivery-delays", [], origin)
+    found.needless(policy, ("backOffMultiplier", "maximumRedeliveryDelay"), "of useExponentialBackOff, which is off")
 
 
-def _connector(connector: Node, found: Translation) -> None:
-    name, uri = connector.take("name"), urlsplit(connector.take("uri"))
-    options = parse_qs(uri.query)
-    kind, _, how = uri.scheme.partition("+")
-    listen(found, connector.origin, name, kind == "stomp", how in ("ssl", "nio+ssl") or kind == "ssl", uri.hostname or "", uri.port)
-    if kind == "stomp" and (most := options.pop("maximumConnections", [""])[0]).isdigit():
-        found.set("limits", "max-connections", int(most), connector.origin)
-
-
-def listen(found: Translation, origin: str, name: str, is_stomp: bool, tls: bool, host: str, port: int | None) -> None:
-    """A connector or acceptor: STOMP is spoken on one port, and on one with TLS."""
-    if not is_stomp:
-        said = "it is not spoken here: programs change to STOMP, to AMQP 0-9-1 or to Homing's client (docs/from-activemq.md)"
-        found.miss(origin, f"connector {name}", said)
-        return
-    key = "tls-port" if tls else "port"
-    if key in found.sections.get("stomp", {}):
-        found.miss(origin, f"connector {name}", f"STOMP has one port here ({key}); clients of this one use that")
-        return
-    found.set("stomp", key, port, origin)
-    if tls:
-        found.miss(origin, f"TLS of connector {name}", "tls.certificate and tls.key are PEM files here; a key store is to be exported")
-    elif host not in ("127.0.0.1", "localhost", "::1"):
-        said = "it listens on 127.0.0.1 only: beyond there have to be users, and TLS or insecure: true; then set stomp.host"
-        found.miss(origin, f"host {host} of connector {name}", said)
+def _connector(connector: Node, found: Translation) -> Connector:
+    name, uri = connector.take("name"), connector.take("uri")
+    found.needless(connector, ("discoveryUri", "updateClusterClients", "rebalanceClusterClients"), "of a network of brokers")
+    scheme, _, how = urlsplit(uri).scheme.partition("+")
+    tls = how in ("ssl", "nio+ssl") or scheme == "ssl"
+    return Connector(connector.origin, connector.name, name, [scheme.upper()], tls, uri, options_of(uri))

@@ -37,12 +37,22 @@ class Node:
         for child in self.children:
             if child.name == name and not child.children:
                 child.seen = True
-                child._taken.update(child.attributes)
                 return child.text
         return default
 
     def takes(self, name: str) -> bool:
         return name in self.attributes or any(child.name == name for child in self.children)
+
+    def drop(self, name: str) -> bool:
+        """Passes over that attribute, and all elements of that name below it, where nobody has taken them. Whether there were any."""
+        self.seen = True
+        dropped = [child for child in self.children if child.name == name and not child.seen]
+        for child in dropped:
+            child.pass_over()
+        has = name in self.attributes and name not in self._taken
+        if has:
+            self._taken.add(name)
+        return has or bool(dropped)
 
     def all(self, *path: str) -> list[Node]:
         """The elements below it along the path, which are looked at, and each on the way."""

@@ -15,16 +15,16 @@ class Security:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._users: dict[str, tuple[str, set[str], str]] = {}
-        self._grants: dict[str, dict[str, set[str]]] = {}
-        #: Where each group got its first.
-        self._origins: dict[str, str] = {}
+        #: Group -> pattern -> rights, and where each was given.
+        self._grants: dict[str, dict[str, dict[str, str]]] = {}
 
     def user(self, name: str, password: str, groups: list[str], origin: str) -> None:
         self._users.setdefault(name, (password, set(groups), origin))
 
     def grant(self, group: str, rights: list[str], pattern: str, origin: str) -> None:
-        self._origins.setdefault(group, origin)
-        self._grants.setdefault(group, {}).setdefault(pattern, set()).update(rights)
+        given = self._grants.setdefault(group, {}).setdefault(pattern, {})
+        for right in rights:
+            given.setdefault(right, origin)
 
     def from_files(self, users: str, groups: str, origin: str, found: Translation) -> None:
         """``name=password`` and ``group=name,name``, beside the configuration."""
@@ -43,32 +43,49 @@ class Security:
 
     def write(self, found: Translation) -> None:
         for name, (password, groups, origin) in self._users.items():
-            grants = [
-                {"rights": sorted(rights), "pattern": pattern}
-                for group in sorted(groups)
-                for pattern, rights in self._grants.get(group, {}).items()
-            ]
-            self._write_user(name, password, grants if self._grants else [{"rights": ["administrator"]}], origin, found)
+            grants, origins = self._of(sorted(groups))
+            if not self._grants:
+                grants = [{"rights": ["administrator"]}]
+            self._write_user(name, password, grants, [origin, *origins], found)
         members = {group for _, groups, _ in self._users.values() for group in groups}
         for group in sorted(self._grants.keys() - members):
-            may = "; ".join(f"{', '.join(sorted(rights))} on {pattern}" for pattern, rights in self._grants[group].items())
-            found.miss(self._origins[group], f"group {group}", f"no user here is in it, who might {may} (homing user grant)")
+            grants, origins = self._of([group])
+            found.miss(_together(origins), f"group {group}", f"no user here is in it, who might {_told(grants)} (homing user grant)")
         if self._users and not self._grants:
             found.differ(
                 next(iter(self._users.values()))[2], "users without rules", "everybody may do everything, as before: administrator"
             )
 
+    def _of(self, groups: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
+        """What they may, and where that is said."""
+        given = [(pattern, rights) for group in groups for pattern, rights in self._grants.get(group, {}).items()]
+        origins = dict.fromkeys(origin for _, rights in given for origin in rights.values())
+        return [{"rights": sorted(rights), "pattern": pattern} for pattern, rights in given], list(origins)
+
     @staticmethod
-    def _write_user(name: str, password: str, grants: list[dict[str, Any]], origin: str, found: Translation) -> None:
+    def _write_user(name: str, password: str, grants: list[dict[str, Any]], origins: list[str], found: Translation) -> None:
+        then = f"; homing user add {name} makes the user" + (f", homing user grant lets it {_told(grants)}" if grants else "")
         if password.startswith("ENC(") or "${" in password:
-            found.miss(origin, f"password of {name}", "it is not in the file; homing user add NAME makes the user")
+            found.miss(_together(origins), f"password of {name}", f"it is not in the file{then}")
             return
         try:
             hashed = hash_password(password)
         except UserError as error:
-            found.miss(origin, f"user {name}", f"{error.message}: {error.fix}")
+            found.miss(_together(origins), f"user {name}", f"{error.message}: {error.fix}{then}")
             return
-        found.sections.setdefault("users", {})[name] = {"hash": Value(hashed, origin), "grants": Value(grants, origin)}
+        found.sections.setdefault("users", {})[name] = {"hash": Value(hashed, origins[0]), "grants": Value(grants, _together(origins))}
+
+
+def _together(origins: list[str]) -> str:
+    """``a.xml:3 5, b.xml:1``."""
+    lines: dict[str, list[str]] = {}
+    for file, _, line in (each.rpartition(":") for each in origins):
+        lines.setdefault(file, []).append(line)
+    return ", ".join(f"{file}:{' '.join(found)}" for file, found in lines.items())
+
+
+def _told(grants: list[dict[str, Any]]) -> str:
+    return "; ".join(f"{', '.join(each['rights'])} on {each.get('pattern', '#')}" for each in grants)
 
 
 def read_properties(path: Path) -> dict[str, tuple[str, int]] | None:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from .nodes import Node
+
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.$/+-]*")
+#: What no file beside it says the meaning of: Java's and Spring's placeholders.
+_UNFILLED: Final = re.compile(r"[$#]\{[^}]*\}")
 #: What YAML would take for something else than text.
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
@@ -28,33 +33,56 @@ class Translation:
     def __init__(self) -> None:
         #: Section -> key -> value, or -> name -> key -> value.
         self.sections: dict[str, dict[str, Any]] = {}
+        #: (section, name) -> where that was first named.
+        self._named: dict[tuple[str, str], str] = {}
         #: What holds here, in another way, and what does not.
         self.differs: list[Note] = []
         self.missing: list[Note] = []
 
     def set(self, section: str, key: str, value: Any, origin: str) -> None:
-        self.sections.setdefault(section, {}).setdefault(key, Value(value, origin))
+        self._put(self.sections.setdefault(section, {}), key, value, origin, f"{section}.{key}")
 
     def setting(self, pattern: str, key: str, value: Any, origin: str) -> None:
-        """Of an address; the first that says it holds."""
+        """Of an address."""
         self.entry("address-settings", pattern, origin)
-        layer = self.sections["address-settings"][pattern]
-        before = layer.setdefault(key, Value(value, origin))
-        if before.value != value:
-            said = f"{key} of {pattern!r} is {before.value} by {before.origin} already: queues and topics are addresses alike here"
-            self.miss(origin, f"{key}: {value}", said)
+        self._put(self.sections["address-settings"][pattern], key, value, origin, f"{key} of {pattern!r}, for queues and topics alike,")
 
     def entry(self, section: str, name: str, origin: str, **values: Any) -> None:
         """One of what a section names: a queue, a user."""
         found = self.sections.setdefault(section, {}).setdefault(name, {})
+        self._must_be_filled("name", name, self._named.setdefault((section, name), origin))
         for key, value in values.items():
-            found.setdefault(key.replace("_", "-"), Value(value, origin))
+            self._put(found, key.replace("_", "-"), value, origin, f"{key} of {name!r}")
+
+    def _put(self, layer: dict[str, Any], key: str, value: Any, origin: str, what: str) -> None:
+        """The first that says it holds."""
+        self._must_be_filled(key, value, origin)
+        before = layer.setdefault(key, Value(value, origin))
+        if before.value != value:
+            said = f"{what} is {before.value} by {before.origin} already, which stays"
+            self.miss(origin, f"{key}: {value}", said)
+
+    def _must_be_filled(self, key: str, value: Any, origin: str) -> None:
+        if isinstance(value, str) and (unfilled := _UNFILLED.search(value)):
+            self.miss(origin, f"{unfilled[0]}, {key}", "no file beside this one says what that stands for: put it in")
+
+    def needless(self, node: Node, names: Iterable[str], said: str) -> None:
+        """What the element has of these is known, and comes to nothing here."""
+        dropped = [name for name in names if node.drop(name)]
+        if dropped:
+            self.differ(node.origin, f"{', '.join(dropped)} of <{node.name}>", said)
 
     def differ(self, origin: str, what: str, said: str) -> None:
-        self.differs.append(Note(*map(_on_one_line, (origin, what, said))))
+        self._note(self.differs, origin, what, said)
 
     def miss(self, origin: str, what: str, said: str) -> None:
-        self.missing.append(Note(*map(_on_one_line, (origin, what, said))))
+        self._note(self.missing, origin, what, said)
+
+    @staticmethod
+    def _note(notes: list[Note], origin: str, what: str, said: str) -> None:
+        note = Note(*map(_on_one_line, (origin, what, said)))
+        if note not in notes:
+            notes.append(note)
 
     def as_yaml(self, source: str) -> str:
         """The file. What could not be translated stands in it as comments."""
@@ -65,7 +93,7 @@ class Translation:
         for section, values in self.sections.items():
             lines.append(f"{section}:")
             for name, value in values.items():
-                lines += _lines(name, value, "  ")
+                lines += _lines(name, value, "  ", self._named.get((section, name)))
             lines.append("")
         return "\n".join(lines)
 
@@ -75,11 +103,12 @@ def _on_one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _lines(name: str, value: Any, indent: str) -> list[str]:
+def _lines(name: str, value: Any, indent: str, origin: str | None = None) -> list[str]:
+    """``origin``: where it is named, which is shown of what has nothing in it."""
     if isinstance(value, Value):
         return [f"{indent}{_text(name)}: {_shown(value.value)}  # {value.origin}"]
     if not value:
-        return [f"{indent}{_text(name)}: {{}}"]
+        return [f"{indent}{_text(name)}: {{}}  # {origin}"]
     return [f"{indent}{_text(name)}:", *(line for key, each in value.items() for line in _lines(key, each, indent + "  "))]
 
 
@@ -103,6 +132,23 @@ def pattern_of(words: str, any_words: str = ">") -> str | None:
     translated = ["#" if word == any_words else word for word in words.split(".")]
     mixed = any(len(word) > 1 and set(word) & {"*", "#", any_words} for word in translated)
     return None if mixed or "" in translated else ".".join(translated)
+
+
+def covers(wide: list[str], narrow: list[str]) -> bool:
+    """Whether a pattern of ours, in words, matches all that another does."""
+    if not wide:
+        return not narrow
+    if wide[0] == "#":
+        return covers(wide[1:], narrow) or (bool(narrow) and covers(wide, narrow[1:]))
+    return bool(narrow) and (wide[0] == narrow[0] or (wide[0] == "*" and narrow[0] != "#")) and covers(wide[1:], narrow[1:])
+
+
+def size_text(size: int) -> str:
+    """Bytes in the largest unit that has them whole."""
+    for bits, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size and size % (1 << bits) == 0:
+            return f"{size >> bits}{unit}"
+    return str(size)
 
 
 def size_of(text: str) -> int | None:

@@ -54,7 +54,9 @@ CLASSIC = """<beans xmlns="http://www.springframework.org/schema/beans"
   </authorizationEntries></authorizationMap></map></authorizationPlugin>
  </plugins>
  <destinations><queue physicalName="billing"/><topic physicalName="news"/></destinations>
- <destinationInterceptors/>
+ <destinationInterceptors><virtualDestinationInterceptor><virtualDestinations><compositeQueue name="all"><forwardTo>
+  <queue physicalName="one"/><filteredDestination selector="a = 'b'" queue="two"/></forwardTo></compositeQueue>
+ </virtualDestinations></virtualDestinationInterceptor></destinationInterceptors>
  <transportConnectors><transportConnector name="openwire" uri="tcp://0.0.0.0:61616"/>
   <transportConnector name="stomp" uri="stomp+nio://0.0.0.0:61612?maximumConnections=70"/></transportConnectors>
 </broker><import resource="jetty.xml"/></beans>"""
@@ -70,7 +72,8 @@ ARTEMIS = """<configuration xmlns="urn:activemq" xmlns:xi="http://www.w3.org/200
 <address name="news"><multicast><queue name="news.eu" max-consumers="2">
 <filter string="region = 'eu'"/><durable>false</durable></queue></multicast>
 </address></addresses>
-<diverts><divert name="d"/></diverts><strange/></core></configuration>"""
+<diverts><divert name="d">
+<address>a</address><forwarding-address>b</forwarding-address></divert></diverts><strange/></core></configuration>"""
 
 SETTINGS = """<address-settings xmlns="urn:activemq:core">
 <address-setting match="#"><dead-letter-address>DLQ</dead-letter-address><redelivery-delay>0</redelivery-delay>
@@ -131,11 +134,11 @@ def test_an_activemq_xml(tmp_path: Path) -> None:
     missing = {each.what: each.origin for each in found.missing}
     assert missing == {
         "<policyEntry> for a*b": at('queue="a*b"'),
-        "slowConsumerStrategy": at("<slowConsumerStrategy>"),
-        "connector openwire": at('name="openwire"'),
-        "host 0.0.0.0 of connector stomp": at('name="stomp"'),
-        "<destinationInterceptors>": at("<destinationInterceptors/>"),
-        "password of lost": at('username="lost"'),
+        "<slowConsumerStrategy>": at("<slowConsumerStrategy>"),
+        "<transportConnector> openwire": at('name="openwire"'),
+        "host 0.0.0.0 of <transportConnector> stomp": at('name="stomp"'),
+        "<compositeQueue> all, which goes to queue one, filteredDestination a = 'b' two": at("<compositeQueue"),
+        "password of lost": at('username="lost"') + " " + at('write="shops"').rpartition(":")[2],
         "unheardOf of <broker>": at("unheardOf"),
     }
     assert all(f"# - {each.origin}: {each.what}: {each.said}" in text for each in (*found.missing, *found.differs))
@@ -171,7 +174,13 @@ def test_a_broker_xml_with_what_it_includes(tmp_path: Path) -> None:
     assert config.stomp is not None
     assert config.stomp.port == 61613
     assert [grant.describe() for grant in config.users["bill"].grants] == [{"rights": ["create", "send"], "pattern": "#"}]
-    assert {each.what for each in found.missing} == {"slow-consumer-threshold", "connector all", "<diverts>", "<strange>", "group other"}
+    assert {each.what for each in found.missing} == {
+        "slow-consumer-threshold 20",
+        "<acceptor> all",
+        "<divert>: a goes to b too",
+        "<strange>",
+        "group other",
+    }
     assert "settings.xml:5" in text
 
 
@@ -283,8 +292,8 @@ PECULIAR: list[tuple[str, str, dict[str, dict[str, object]], list[str]]] = [
         '</core><jms xmlns="urn:activemq:jms"><topic name="t"/></jms></configuration>',
         {"s": {"message_ttl_ms": 123}},
         [
-            *("<default-last-value-key>", "<default-ring-size>", "<jms>", "<role-mapping>", "<wildcard-addresses>"),
-            *("address-full-policy DROP", "artemis-users.properties", "group admin", "group amq"),
+            *("<default-last-value-key>", "<default-ring-size>", "<role-mapping>", "<wildcard-addresses>", "DROP"),
+            *("artemis-users.properties", "group admin", "group amq"),
         ],
     ),
 ]
