@@ -92,11 +92,21 @@ class Postgres:
         self.process.wait(30)
         self.process = None
 
-    def pids(self) -> list[int]:
-        """Of all its processes."""
+    def pause(self) -> list[int]:
+        """All of it, until ``go_on`` is called with what this returns."""
         assert self.process is not None
-        own = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [self.process.pid, *map(int, own)]
+        parent = self.process.pid
+        # First whoever makes others.
+        os.kill(parent, signal.SIGSTOP)
+        pids = [parent, *map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        return pids
+
+    @staticmethod
+    def go_on(pids: list[int]) -> None:
+        for pid in reversed(pids):
+            os.kill(pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """At once, and nothing is left of it."""

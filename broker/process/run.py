@@ -131,7 +131,7 @@ class _Process:
             log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
         secret = b"" if cluster is None else cluster.secret
         server = Server(config, journal, clock, self._log_writer, self.certificate, manager=self._manager, secret=secret)
-        server.held = None if leader is None else leader.in_doubt
+        server.leader = leader
         console = ConsoleChild(config.console, config.tls)
         try:
             listening = await server.start(recovered)

@@ -21,6 +21,7 @@ from homing.journal.export.exports import Exports
 from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 from homing.journal.read.queries import JournalReader
+from homing.journal.replication.leader import Leader
 
 from .. import __version__
 from ..answers.administration import Backup, Export, Part, Reports
@@ -73,6 +74,8 @@ _LEAST_CACHE_BYTES: Final = 2 << 20
 _SHARE_OF_SHARED_CACHE: Final = 64
 #: How soon it is looked again where nothing is handed out.
 _HELD_S: Final = 0.05
+#: A leader that the log does not answer hangs up after so many times fail-over-after: others lead by then, where they can.
+_LEFT_AFTER: Final = 2
 _EXPORT_CHILD: Final = "homing.broker.process.export_child"
 #: A page of an answer, where frames are not smaller.
 _ANSWER_BYTES: Final = 512 * 1024
@@ -101,8 +104,10 @@ class Server:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._turn_scheduled = False
-        #: While it says so nothing is handed out.
-        self.held: Callable[[], bool] | None = None
+        #: While it is in doubt nothing is handed out.
+        self.leader: Leader | None = None
+        replication = config.journal.replication
+        self._left_after_s = 0.0 if replication is None else _LEFT_AFTER * replication.fail_over_after_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = 0
         #: When the timer is to ring, and how late it was, in seconds.
@@ -153,9 +158,8 @@ class Server:
         self._turn_scheduled = False
         broker = self.broker
         try:
-            if self.held is not None and self.held():
-                self._tick()
-                self._loop.call_later(_HELD_S, self._wake)
+            if self.leader is not None and self.leader.in_doubt():
+                self._hold(self.leader)
                 return
             next_ms = broker.drain()
             if not next_ms:
@@ -168,6 +172,14 @@ class Server:
             return
         if next_ms != self._armed_for_ms:
             self._arm(next_ms)
+
+    def _hold(self, leader: Leader) -> None:
+        """Once another node leads for sure, where it is only this one that the log does not answer, clients are sent there."""
+        self._tick()
+        if leader.in_doubt(self._left_after_s):
+            for transport in list(self.listeners.transports):
+                transport.abort()
+        self._loop.call_later(_HELD_S, self._wake)
 
     def _tick(self) -> None:
         self._clock.adopt()

@@ -265,6 +265,11 @@ class SocketTransport(asyncio.Protocol):
         """What is spoken on it."""
         return self._any_session
 
+    def abort(self) -> None:
+        """Hangs up, and says nothing more."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def limit_to(self, shares: Sequence[Share]) -> None:
         self._any_session.limit_to(shares)
 

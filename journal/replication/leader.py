@@ -66,10 +66,10 @@ class Leader:
             raise log_lost(seen, self.at)
         return False
 
-    def in_doubt(self) -> bool:
+    def in_doubt(self, for_s: float = _IN_DOUBT_S) -> bool:
         """Whether somebody else may lead by now, as no entry was taken for so long: who hands out meanwhile may do so beside another. It
         only keeps that seldom; what is confirmed never depends on it."""
-        return time.monotonic() > self._heard_s + _IN_DOUBT_S
+        return time.monotonic() > self._heard_s + for_s
 
     def beat(self) -> None:
         """From here on something is appended each second."""

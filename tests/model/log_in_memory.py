@@ -20,8 +20,11 @@ class LogInMemory:
         self.standing = Standing(0, 0, NOWHERE.hash, "")
         self.entries: list[bytes] = []
         self.late: set[asyncio.Task[bool]] = set()
+        #: What each node said that it has on disk; the entries up to this number are gone.
+        self.durable: dict[str, int] = {}
+        self.trimmed = 0
         #: What is on the standby, too: all up to the last thing that was answered.
-        self._sure = (self.standing, 0)
+        self._sure = (self.standing, 0, self.durable, 0)
         self.failed_over = 0
         #: Each time somebody took the lead: what stood before, who it was, and how long nobody had had the lead, where nobody had.
         self.taken: list[tuple[Standing, str, int]] = []
@@ -38,7 +41,7 @@ class LogInMemory:
 
     def fail_over(self) -> None:
         """To a standby that has only what was answered."""
-        self.standing, there = self._sure
+        self.standing, there, self.durable, self.trimmed = self._sure
         del self.entries[there:]
         self.failed_over += 1
 
@@ -46,7 +49,7 @@ class LogInMemory:
         """As nothing awaits between a change and this, what it answers is still there."""
         await self._lose()
         if done:
-            self._sure = (self.standing, len(self.entries))
+            self._sure = (self.standing, len(self.entries), self.durable, self.trimmed)
         return done
 
     async def look(self) -> Standing:
@@ -76,7 +79,8 @@ class LogInMemory:
     async def read(self, after: int) -> list[bytes]:
         await self._turns()
         await self._lose()
-        return self.entries[after : after + 3]
+        first = max(after, self.trimmed)
+        return self.entries[first : first + 3]
 
     async def fence(self, seen: Standing, leader: str, silent_s: float = 0.0) -> bool:
         await self._turns()
@@ -88,6 +92,14 @@ class LogInMemory:
 
     async def trim(self, epoch: int, copies: int) -> None:
         await self._turns()
+        if self.standing.epoch == epoch and len(self.durable) >= copies:
+            self.trimmed = max(self.trimmed, sorted(self.durable.values())[-copies])
+        await self._answer(True)
+
+    async def report(self, node: str, durable: int) -> None:
+        await self._turns()
+        self.durable = {**self.durable, node: durable}
+        await self._answer(True)
 
     async def release(self, epoch: int, ended_s: float = 0.0) -> None:
         await self._turns()

@@ -27,11 +27,13 @@ from tests.faults.kill_loop.loop import KillLoop, Options, Result
 from tests.faults.kill_loop.nodes import DEPOSED, Nodes
 from tests.faults.kill_loop.replaying import Replay
 from tests.faults.kill_loop.wires import Trouble, Wires
-from tests.postgresql import Standbys
+from tests.postgresql import Postgres, Standbys
 
 _MOST_SHOWN: Final = 40
-#: How long a leader is paused, or its wires fail: others lead meanwhile.
+#: How long a leader is paused, or the wires of all fail.
 _AWAY_S: Final = 6.0
+#: How long the wires of a leader fail, and it has no reason to end: longer than its clients are to stay with it.
+_ALONE_S: Final = 10.0
 #: What was on its way at a fault is no sign of a new leader.
 _ON_ITS_WAY_MS: Final = 200.0
 _CONFIRMED_S: Final = 60.0
@@ -161,11 +163,11 @@ class FailOvers(KillLoop):
 
     def mute(self) -> None:
         """PostgreSQL's answers do not come to the leader."""
-        self._trouble([self._nodes.leader], Trouble.MUTE)
+        self._trouble([self._nodes.leader], Trouble.MUTE, _ALONE_S)
 
     def cut(self) -> None:
         """The leader is cut off from PostgreSQL."""
-        self._trouble([self._nodes.leader], Trouble.CUT)
+        self._trouble([self._nodes.leader], Trouble.CUT, _ALONE_S)
 
     def cut_all(self) -> None:
         """All are cut off from PostgreSQL, so nobody else leads."""
@@ -174,9 +176,9 @@ class FailOvers(KillLoop):
     def lossy(self) -> None:
         self._trouble(self._nodes.names, Trouble.LOSSY)
 
-    def _trouble(self, nodes: list[str], trouble: Trouble) -> None:
+    def _trouble(self, nodes: list[str], trouble: Trouble, for_s: float = _AWAY_S) -> None:
         self._wires.set(nodes, trouble)
-        time.sleep(_AWAY_S)
+        time.sleep(for_s)
         self._wires.set(nodes, Trouble.NONE)
 
     def primary(self) -> None:
@@ -193,6 +195,22 @@ class FailOvers(KillLoop):
         if vanishes:
             self._until_confirmed(now_ms())
             self._wires.come_back(port)
+
+    def waits(self) -> None:
+        """None of PostgreSQL's standbys is there for a while: nothing is confirmed, and nobody else leads."""
+        assert self._standbys is not None
+        led, paused = self._nodes.led_by(), [server.pause() for server in self._standbys.others]
+        since_ms = now_ms() + _ON_ITS_WAY_MS
+        time.sleep(_AWAY_S)
+        self._flush()
+        self._confirms += self._new_confirms()
+        for pids in paused:
+            Postgres.go_on(pids)
+        if early := [t for t in self._confirms if t > since_ms]:
+            self._violations.append(Violation(Kind.LOST, f"{len(early)} sends were confirmed while no standby of PostgreSQL was there"))
+        self._until_confirmed(now_ms())
+        if (leads := self._nodes.led_by()) != led:
+            self._stuck(f"{leads} leads in the place of {led}, though PostgreSQL's standbys alone were away")
 
     def both(self) -> None:
         self._nodes.kill()
@@ -221,6 +239,7 @@ FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
     "replaying": FailOvers.replaying,
     "lossy": FailOvers.lossy,
     "cut_all": FailOvers.cut_all,
+    "waits": FailOvers.waits,
     "stop": FailOvers.stop,
 }
 #: Those that another node is to lead after, PostgreSQL being there.
