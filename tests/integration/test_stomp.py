@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
+import re
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import stomp
 
 from homing.client import blocking
 from tests.amqp_support import AMQP, channel
-from tests.process import HomingCommand, Server
+from tests.process import ROOT, HomingCommand, Server
 from tests.stomp_support import STOMP, Link, StompRefused, stomp_place
 
 VERSIONS = {"1.0": stomp.StompConnection10, "1.1": stomp.StompConnection11, "1.2": stomp.StompConnection12}
@@ -160,6 +162,21 @@ def test_a_session_by_hand_with_the_line_ends_of_others(broker: Server) -> None:
         assert b"RECEIPT\nreceipt-id:1\n\n\0\nERROR\nmessage:'NONSENSE' is no command" in told
 
 
+def test_the_sessions_that_the_docs_have_typed(broker: Server) -> None:
+    for commands, last in zip(_typed(), (b"RECEIPT\nreceipt-id:1\n\n\0\n", b"\n\nthree breads\0\n"), strict=True):
+        with socket.create_connection(stomp_place(broker), 20) as typed:
+            typed.sendall(subprocess.run(["bash", "-c", commands], capture_output=True, check=True).stdout)
+            told = b""
+            while not told.endswith(last):
+                told += typed.recv(4096)
+        assert told.startswith(b"CONNECTED\n")
+
+
+def _typed() -> list[str]:
+    """What goes into nc."""
+    return re.findall(r"^(printf .*) \| nc ", (ROOT / "docs" / "interoperability.md").read_text(), re.MULTILINE)
+
+
 def test_doctor_says_what_a_stomp_program_would_do(broker: Server, tmp_path: Path) -> None:
     homing, link = HomingCommand(tmp_path), Link(broker)
     homing.url = broker.url
@@ -222,3 +239,65 @@ def test_memory_stays_bounded_where_frames_never_end(start_server: Callable[...,
         hostile.close()
     assert good.sure("SEND", b"x", destination="/queue/a") == []
     good.close()
+
+
+def test_a_pattern_is_of_a_thousand_queues_and_of_no_more(broker: Server) -> None:
+    link = Link(broker)
+    for number in range(1000):
+        link.send("SEND", b"%d" % number, destination=f"/queue/many.{number}")
+    early = link.sure("SUBSCRIBE", id="s", destination="/queue/many.*")
+    found = {each.body for each in early} | {link.next("MESSAGE").body for _ in range(1000 - len(early))}
+    link.sure("SEND", b"one too many", destination="/queue/many.1000")
+    link.send("SEND", b"again", destination="/queue/many.7")
+    assert (len(found), link.next("MESSAGE").body) == (1000, b"again")
+    broker.logged("pattern-left-out", "/queue/many.1000")
+    link.close()
+
+
+def test_of_a_topic_whose_subscription_is_slow_the_oldest_give_way(broker: Server) -> None:
+    listener, program = Listener(), stomp.Connection([stomp_place(broker)])
+    program.set_listener("", listener)
+    program.connect(wait=True)
+    limit = {"activemq.prefetchSize": "2", "activemq.maximumPendingMessageLimit": "3", "receipt": "there"}
+    program.subscribe("/topic/crowded", id="s", ack="client-individual", headers=limit)
+    assert listener.receipts.get(timeout=20) == "there"
+    for number in range(10):
+        program.send("/topic/crowded", str(number), receipt=str(number))
+        assert listener.receipts.get(timeout=20) == str(number)
+    seen = []
+    for _ in range(7):
+        frame = listener.messages.get(timeout=20)
+        seen.append(frame.body)
+        program.ack(frame.headers["message-id"], "s")
+    assert seen == ["0", "1", "5", "6", "7", "8", "9"]
+    program.disconnect()
+
+
+def test_an_answer_comes_to_a_queue_of_ones_own_by_the_name_that_rabbitmq_has_for_it(broker: Server) -> None:
+    asker, server = Link(broker), Link(broker)
+    server.sure("SUBSCRIBE", id="s", destination="/queue/questions")
+    asker.sure("SUBSCRIBE", id="answers", destination="/temp-queue/answers")
+    asker.send("SEND", b"?", destination="/queue/questions", reply_to="/temp-queue/answers")
+    place = server.next("MESSAGE").headers["reply-to"]
+    server.send("SEND", b"!", destination="/reply-queue/" + place.removeprefix("/queue/"))
+    told = asker.next("MESSAGE")
+    assert (told.body, told.headers["destination"]) == (b"!", "/temp-queue/answers")
+    asker.close()
+    server.close()
+
+
+def test_two_virtual_hosts_have_each_its_own_queue_of_one_name(broker: Server) -> None:
+    with blocking.connect(broker.url) as inspector:
+        inspector.call("add-vhost", name="shop")
+    listeners = {}
+    for host in ("/", "shop", "the name of a machine"):
+        program = stomp.StompConnection12([stomp_place(broker)], vhost=host)
+        listeners[host] = listener = Listener()
+        program.set_listener("", listener)
+        program.connect(wait=True)
+        program.send("/queue/alike", host, receipt="sent")
+        assert listener.receipts.get(timeout=20) == "sent"
+        program.disconnect()
+    with blocking.connect(broker.url) as inspector:
+        found = {each["name"]: each["messages"] for each in inspector.listing("queues") if each["name"].endswith("alike")}
+    assert sorted(found.values()) == [1, 2], found
