@@ -39,12 +39,16 @@ _SETTING_TUNING: Final = (
     *("enable-metrics", "management-message-attribute-size-limit", "enable-ingress-timestamp", "max-size-bytes-reject-threshold"),
 )
 _WHEN_EMPTY: Final = "auto-delete-queues-message-count"
-_SLOW: Final = "nobody is disconnected for being slow; homing consumers and events show who is"
+_SLOW: Final = (
+    *("slow-consumer-threshold", "slow-consumer-check-period", "slow-consumer-policy"),
+    "slow-consumer-threshold-measurement-unit",
+)
+#: By how much a rate in that unit is divided to be one a second.
+_UNITS: Final = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400}
 #: Setting -> what becomes of it where it asks for something.
 _HABITS: Final = {
     "redistribution-delay": "a broker stands alone here",
     "default-consumer-window-size": "consumer-prefetch counts messages, not bytes",
-    "slow-consumer-threshold": _SLOW,
     "send-to-dla-on-no-route": "what nobody is bound for is dropped",
     "default-last-value-queue": "a queue keeps every message",
     "last-value-queue": "a queue keeps every message",
@@ -112,6 +116,13 @@ def _core(core: Node, security: Security, found: Translation) -> None:
     if said := core.take("max-disk-usage"):
         origin = _origin(core, "max-disk-usage")
         found.differ(origin, f"max-disk-usage={said}", "producers wait when journal.disk-reserve is all that is left")
+    if milliseconds := core.take("transaction-timeout"):
+        found.set("limits", "transaction-timeout", f"{int(milliseconds)}ms", _origin(core, "transaction-timeout"))
+    if count := core.take("id-cache-size"):
+        found.set("journal", "duplicate-ids-per-address", int(count), _origin(core, "id-cache-size"))
+    if core.take("persist-delivery-count-before-delivery") == "true":
+        name = "persist-delivery-count-before-delivery"
+        found.setting("#", name, True, _origin(core, name))
     for settings in core.all("address-settings", "address-setting"):
         _address_setting(settings, found)
     _defaults(core, found)
@@ -195,10 +206,21 @@ def _address_setting(settings: Node, found: Translation) -> None:
         nothing = ("0",) if name == _WHEN_EMPTY else ("false", "-1", "0")
         if settings.takes(name) and (value := settings.take(name)) not in nothing:
             found.miss(_origin(settings, name), f"{name} {value}", said)
-    period = ("slow-consumer-policy", "slow-consumer-check-period", "slow-consumer-threshold-measurement-unit")
-    found.needless(settings, period, _SLOW)
+    _slow_consumers(pattern, settings, found)
     found.needless(settings, ["auto-delete-addresses-delay"], "an address goes with its last queue")
     found.needless(settings, _SETTING_TUNING, _TUNING)
+
+
+def _slow_consumers(pattern: str, settings: Node, found: Translation) -> None:
+    unit = settings.take("slow-consumer-threshold-measurement-unit", "MESSAGES_PER_SECOND").rpartition("_")[2]
+    period, policy = settings.take("slow-consumer-check-period", "5"), settings.take("slow-consumer-policy", "NOTIFY").lower()
+    threshold, origin = int(settings.take("slow-consumer-threshold", "-1")), _origin(settings, "slow-consumer-threshold")
+    if threshold > 0 and unit in _UNITS:
+        found.setting(pattern, "slow-consumer-threshold", threshold / _UNITS[unit], origin)
+        found.setting(pattern, "slow-consumer-check-period", f"{max(1, int(period))}s", origin)
+        found.setting(pattern, "slow-consumer-policy", policy, origin)
+    elif names := [name for name in _SLOW if settings.takes(name)]:
+        found.differ(settings.origin, f"{', '.join(names)} of <{settings.name}>", "nobody is slow without slow-consumer-threshold")
 
 
 def _length(pattern: str, settings: Node, found: Translation) -> None:

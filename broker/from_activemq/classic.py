@@ -45,7 +45,8 @@ SECOND_QUEUE: Final = (
     "bind a second queue to the address (queues: NAME: {address: …, routing-type: multicast}), read as /queue/ADDRESS::NAME; or use an "
     "exchange over AMQP"
 )
-_SLOW: Final = "nobody is disconnected for being slow; homing consumers and events show who is"
+#: Strategy -> its limit, how long a consumer may be so, which is in ms.
+_SLOW: Final = {"abortSlowConsumerStrategy": "maxSlowDuration", "abortSlowAckConsumerStrategy": "maxTimeSinceLastAck"}
 JAVA: Final = "Java does not run here; events and the log tell what happens"
 #: Element -> what to do instead.
 _ELSEWHERE: Final = {
@@ -165,16 +166,28 @@ def _policy(policy: Node, found: Translation) -> None:
     for node in policy.all("messageEvictionStrategy"):
         kinds = ("oldestMessageEvictionStrategy", "oldestMessageWithLowestPriorityEvictionStrategy")
         found.needless(node, kinds, "overflow: drop-head lets the oldest of the lowest priority go")
-    for name, said in {
-        "slowConsumerStrategy": _SLOW,
-        "subscriptionRecoveryPolicy": "a subscription gets what is sent from then on; a queue that is bound to the address keeps the rest",
-    }.items():
-        if policy.drop(name):
-            found.miss(_origin(policy, name), f"<{name}>", said)
+    for node in policy.all("slowConsumerStrategy"):
+        for strategy in node.children:
+            if strategy.name in _SLOW:
+                _slow_consumers(pattern, strategy, found)
+    for node in policy.children:
+        if node.name == "subscriptionRecoveryPolicy":
+            node.pass_over()
+            said = "a subscription gets what is sent from then on; a queue that is bound to the address keeps the rest"
+            found.miss(node.origin, f"<{node.name}>", said)
 
 
-def _origin(node: Node, name: str) -> str:
-    return next(child.origin for child in node.children if child.name == name)
+def _slow_consumers(pattern: str, strategy: Node, found: Translation) -> None:
+    if (age := int(strategy.take(_SLOW[strategy.name], "30000"))) > 0:
+        found.setting(pattern, "slow-consumer-age", f"{age}ms", strategy.origin)
+    if strategy.name == "abortSlowAckConsumerStrategy":
+        found.setting(pattern, "slow-consumer-policy", "kill", strategy.origin)
+        found.differ(strategy.origin, f"<{strategy.name}>", "who is slow loses its whole connection")
+    else:
+        said = "slow is who has a message for so long, not who has twice its prefetch waiting; slow-consumer-policy: kill would end it"
+        found.miss(strategy.origin, f"<{strategy.name}>", said)
+    others = ("abortConnection", "checkPeriod", "maxSlowCount", "ignoreIdleConsumers", "ignoreNetworkConsumers")
+    found.needless(strategy, others, "slow-consumer-age and slow-consumer-policy are all that there is")
 
 
 def _pending_limit(pattern: str, strategy: Node, found: Translation) -> None:

@@ -89,7 +89,7 @@ def _options(connector: Connector, found: Translation) -> None:
         if name in ("maximumConnections", "connectionsAllowed"):
             if value.isdigit() and int(value) > 0:
                 found.set("limits", "max-connections", int(value), connector.origin)
-        elif name == "wireFormat.maxFrameSize":
+        elif name in ("wireFormat.maxFrameSize", "wireFormat.maxDataLength"):
             _longest_message(value, what, connector.origin, found)
         elif name in ("anycastPrefix", "multicastPrefix"):
             said = f"a destination that begins with {value} is an address of that whole name here: programs leave the prefix away"

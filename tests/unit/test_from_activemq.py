@@ -29,6 +29,9 @@ CLASSIC = """<beans xmlns="http://www.springframework.org/schema/beans"
   <policyEntry queue="gone"><deadLetterStrategy><discarding/></deadLetterStrategy></policyEntry>
   <policyEntry topic="news.*"><pendingMessageLimitStrategy><constantPendingMessageLimitStrategy limit="5"/></pendingMessageLimitStrategy>
   </policyEntry>
+  <policyEntry queue="hasty">
+   <slowConsumerStrategy><abortSlowAckConsumerStrategy maxTimeSinceLastAck="5000" abortConnection="true"/></slowConsumerStrategy>
+  </policyEntry>
   <policyEntry queue="a*b"/>
  </policyEntries></policyMap></destinationPolicy>
  <persistenceAdapter><kahaDB directory="${activemq.data}/kahadb"/></persistenceAdapter>
@@ -62,7 +65,9 @@ CLASSIC = """<beans xmlns="http://www.springframework.org/schema/beans"
 </broker><import resource="jetty.xml"/></beans>"""
 
 ARTEMIS = """<configuration xmlns="urn:activemq" xmlns:xi="http://www.w3.org/2001/XInclude"><core xmlns="urn:activemq:core">
-<name>0.0.0.0</name><journal-type>ASYNCIO</journal-type><global-max-size>100Mb</global-max-size>
+<name>0.0.0.0</name>
+<transaction-timeout>60000</transaction-timeout><id-cache-size>500</id-cache-size>
+<persist-delivery-count-before-delivery>true</persist-delivery-count-before-delivery><journal-type>ASYNCIO</journal-type><global-max-size>100Mb</global-max-size>
 <acceptors><acceptor name="all">tcp://127.0.0.1:61616?protocols=CORE,AMQP,STOMP;useEpoll=true</acceptor>
 <acceptor name="stomp">tcp://127.0.0.1:61613?protocols=STOMP;useEpoll=true</acceptor></acceptors>
 <security-settings><security-setting match="#"><permission type="createAddress" roles="amq"/><permission type="send" roles="amq, other"/>
@@ -80,7 +85,9 @@ SETTINGS = """<address-settings xmlns="urn:activemq:core">
 <max-size-bytes>-1</max-size-bytes><address-full-policy>PAGE</address-full-policy></address-setting>
 <address-setting match="orders.#"><max-delivery-attempts>5</max-delivery-attempts><redelivery-delay>5000</redelivery-delay>
 <redelivery-delay-multiplier>1.5</redelivery-delay-multiplier><expiry-delay>300000</expiry-delay><max-size-bytes>10Mb</max-size-bytes>
-<address-full-policy>BLOCK</address-full-policy><slow-consumer-threshold>20</slow-consumer-threshold></address-setting>
+<address-full-policy>BLOCK</address-full-policy><slow-consumer-threshold>30</slow-consumer-threshold>
+<slow-consumer-threshold-measurement-unit>MESSAGES_PER_MINUTE</slow-consumer-threshold-measurement-unit>
+<slow-consumer-check-period>120</slow-consumer-check-period><slow-consumer-policy>KILL</slow-consumer-policy></address-setting>
 <address-setting match="activemq.management#"><dead-letter-address>DLQ</dead-letter-address></address-setting></address-settings>"""
 
 
@@ -114,6 +121,9 @@ def test_an_activemq_xml(tmp_path: Path) -> None:
         "DLA",
         10,
     )
+    assert (orders.slow_consumer_age_ms, orders.slow_consumer_policy) == (30_000, "notify")
+    hasty = settings("hasty")
+    assert (hasty.slow_consumer_age_ms, hasty.slow_consumer_policy) == (5000, "kill")
     assert (settings("gone").dead_letter_address, settings("gone").without_dead_letter_address) == (None, "drop")
     twice = settings("twice")
     assert (twice.max_delivery_attempts, twice.redelivery_delay_ms, twice.redelivery_delay_multiplier, twice.max_redelivery_delay_ms) == (
@@ -134,7 +144,7 @@ def test_an_activemq_xml(tmp_path: Path) -> None:
     missing = {each.what: each.origin for each in found.missing}
     assert missing == {
         "<policyEntry> for a*b": at('queue="a*b"'),
-        "<slowConsumerStrategy>": at("<slowConsumerStrategy>"),
+        "<abortSlowConsumerStrategy>": at("<slowConsumerStrategy>"),
         "<transportConnector> openwire": at('name="openwire"'),
         "host 0.0.0.0 of <transportConnector> stomp": at('name="stomp"'),
         "<compositeQueue> all, which goes to queue one, filteredDestination a = 'b' two": at("<compositeQueue"),
@@ -163,6 +173,9 @@ def test_a_broker_xml_with_what_it_includes(tmp_path: Path) -> None:
     )
     assert (orders.max_delivery_attempts, orders.redelivery_delay_ms, orders.redelivery_delay_multiplier) == (5, 5000, 1.5)
     assert (orders.message_ttl_ms, orders.max_length_bytes, orders.overflow) == (300_000, 10 << 20, "block")
+    assert (orders.slow_consumer_threshold, orders.slow_consumer_check_period_ms, orders.slow_consumer_policy) == (0.5, 120_000, "kill")
+    assert everywhere.persist_delivery_count_before_delivery
+    assert (config.limits.transaction_timeout_ms, config.journal.duplicate_ids_per_address) == (60_000, 500)
     assert config.queues["news.eu"].arguments("news.eu") == {
         "queue": "news.eu",
         "address": "news",
@@ -175,7 +188,6 @@ def test_a_broker_xml_with_what_it_includes(tmp_path: Path) -> None:
     assert config.stomp.port == 61613
     assert [grant.describe() for grant in config.users["bill"].grants] == [{"rights": ["create", "send"], "pattern": "#"}]
     assert {each.what for each in found.missing} == {
-        "slow-consumer-threshold 20",
         "<acceptor> all",
         "<divert>: a goes to b too",
         "<strange>",
