@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ..core.settings.units import format_duration_ms
-from .output import CommandError, ExitCode, Json, escape, print_json, stdout
+from .output import CommandError, ExitCode, Json, Yes, confirm, escape, print_json, stdout
 from .settings import load_config
 
 if TYPE_CHECKING:
@@ -82,6 +82,27 @@ def switch_over(
     from ..process import handing_over
 
     _show(_ask(config, lambda log: handing_over.switch_over(log, to, origin)), as_json)
+
+
+@app.command()
+def reseed(
+    origin: Annotated[str, typer.Option("--from", help="The node that has most, by `homing cluster status`.", show_default=False)],
+    config: ConfigFile = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Begin the log anew behind what a node has, where the database lost what nodes have (exit code 73). All other nodes are made anew from
+    that one, and keep aside what they had.
+    """
+    from ..process import reseeding
+
+    seed = _ask(config, lambda log: reseeding.look(log, origin))
+    confirm(seed.said(), yes)
+    _ask(config, lambda log: reseeding.reseed(log, seed))
+    if as_json:
+        print_json({"node": seed.node, "entries": seed.at.number, "epoch": seed.epoch})
+    else:
+        stdout.print(f"The log goes on behind entry {seed.at.number:,}: start {escape(seed.node)}, then the other nodes.")
 
 
 def _show(change: Change, as_json: bool) -> None:

@@ -10,6 +10,7 @@ EXAMPLES: Final = {
     "reload": ["homing reload"],
     "tls self-signed": ["homing tls self-signed --host broker.example --host 10.0.0.5 --directory /etc/homing/tls"],
     "cluster init": ["homing cluster init", "homing cluster init --print | psql --username postgres homing"],
+    "cluster reseed": ["homing cluster reseed --from b", "homing cluster reseed --from b --yes --json"],
     "cluster status": ["homing cluster status", "homing cluster status --config /etc/homing/broker.yaml --json | jq .leader"],
     "cluster switch-over": [
         "homing cluster switch-over",

@@ -143,12 +143,19 @@ class Cluster:
 
     async def _follow_log(self, options: JournalOptions, broker_id: str) -> Leader:
         follower = await Follower.open(self._config.data_directory, options, BrokerClock().now_ms, broker_id)
-        self._far = lambda: (follower.at.number, follower.durable)
+        self._far, lost = lambda: (follower.at.number, follower.durable), False
         try:
             watch = Watch(self._section.node, self._section.fail_over_after_ms / 1000)
             return await follow_until_leading(self._log, follower, self._me, watch, time.monotonic)
+        except JournalError as error:
+            lost = error.code == "journal-log-lost"
+            raise
         finally:
             await follower.close()
+            if lost:
+                # For `homing cluster reseed`.
+                with suppress(LogAway):
+                    await self._log.tell_lost(follower.at)
 
     async def _rebuild(self, broker_id: str) -> None:
         """Until it is done: another node has to lead for that."""
@@ -292,6 +299,8 @@ def _ms(seconds: float | None) -> int | None:
 
 
 def _state(member: dict[str, Any], leads: str) -> str:
+    if member["lost"] is not None:
+        return "log-lost"
     if not member["process"]:
         return "stopped"
     if member["seen_s"] > 5:

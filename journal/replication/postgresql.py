@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS homing_cell (
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS homing_member (
     cell text, node text, process text NOT NULL, addresses text NOT NULL, reads int NOT NULL, applied bigint NOT NULL,
-    durable bigint NOT NULL, seen timestamptz NOT NULL, behind_ms bigint NOT NULL, version text NOT NULL, PRIMARY KEY (cell, node)
+    durable bigint NOT NULL, seen timestamptz NOT NULL, behind_ms bigint NOT NULL, version text NOT NULL, lost bytea,
+    PRIMARY KEY (cell, node)
 ) WITH (fillfactor = 50);
 """
 _LOG: Final = """\
@@ -54,6 +55,17 @@ DO $$ BEGIN
     IF FOUND AND coalesce((SELECT max(number) FROM homing_log_{cell}_{following}), 0) <= {up_to} THEN
         TRUNCATE homing_log_{cell}_{following};
         UPDATE homing_cell SET log = {following} WHERE cell = '{cell}';
+    END IF;
+END $$"""
+#: Others keep what is theirs by the epoch: it is a later one than any that was.
+_RESEED: Final = """\
+DO $$ BEGIN
+    UPDATE homing_cell SET epoch = {epoch}, last = {at.number}, hash = '\\x{at_hash}', log = 0, leader = '', successor = '', since = NULL,
+        before = CASE WHEN leader = '' THEN before ELSE split_part(leader, ' ', 1) END, why = 'lost its log', ended = clock_timestamp()
+        WHERE cell = '{cell}' AND epoch = {seen.epoch} AND last = {seen.last} AND hash = '\\x{seen_hash}';
+    IF FOUND THEN
+        TRUNCATE {tables};
+        UPDATE homing_member SET lost = NULL WHERE cell = '{cell}';
     END IF;
 END $$"""
 #: 244 bits of the secret are chance.
@@ -354,6 +366,20 @@ class PostgresLog:
                 "Give each node a name of its own (journal.replication.node).",
             )
 
+    async def tell_lost(self, at: Position) -> None:
+        """The log lacks what this node has, up to this entry, on disk."""
+        await self.report(at.number, at.number)
+        sql = "UPDATE homing_member SET lost = $3 WHERE cell = $1 AND node = $2"
+        await self._ask(self._looking, sql, self._cell, self._member.node, at.pack())
+
+    async def reseed(self, seen: Standing, epoch: int, at: Position) -> bool:
+        """The log begins anew behind this entry, in that epoch, and nobody leads; unless it is not as it was seen any more."""
+        hashes = {"at_hash": at.hash.hex(), "seen_hash": seen.hash.hex()}
+        tables = ", ".join(f"homing_log_{self._cell}_{each}" for each in range(_TABLES))
+        await self._ask(self._writing, _RESEED.format(cell=self._cell, seen=seen, epoch=epoch, at=at, tables=tables, **hashes))
+        now = await self.look()
+        return now.epoch >= epoch
+
     async def leave(self) -> None:
         """Another process may take the name at once."""
         sql = "UPDATE homing_member SET process = '' WHERE cell = $1 AND node = $2 AND process = $3"
@@ -398,7 +424,7 @@ class PostgresLog:
             " extract(epoch FROM since - ended)::float8 AS gap_s, broker_id FROM homing_cell WHERE cell = $1"
         )
         members = (
-            "SELECT node, process, addresses, version, applied, durable, behind_ms,"
+            "SELECT node, process, addresses, version, applied, durable, behind_ms, lost,"
             " extract(epoch FROM clock_timestamp() - seen)::float8 AS seen_s FROM homing_member WHERE cell = $1 ORDER BY node"
         )
         rows = await self._ask(self._looking, cell, self._cell)

@@ -10,6 +10,9 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,10 +24,13 @@ from pika.exceptions import AMQPConnectionError
 
 import homing
 from homing.journal.errors import JournalError
+from homing.journal.follower import Follower
+from homing.journal.journal import Journal, JournalOptions
 from homing.journal.replication import postgresql
 from homing.journal.replication.copies import Part
 from homing.journal.replication.entry import Entry, Position, after, beginning
 from homing.journal.replication.leader import Leader
+from homing.journal.replication.leadership import Watch, follow_until_leading
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from tests.amqp_wire import Wire
@@ -33,6 +39,7 @@ from tests.faults.kill_loop.failing_over import PLAIN, FailOvers
 from tests.faults.kill_loop.loop import Options
 from tests.postgresql import Postgres
 from tests.process import ROOT, Server, free_port
+from tests.unit.journal_support import NOW_MS, OPTIONS, queue, send, sequences
 
 #: Commits wait for a standby that is not there; and do not.
 _NO_STANDBY = ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
@@ -325,3 +332,71 @@ def test_leaders_are_killed_paused_and_stopped_under_working_clients_and_every_p
     print(result.figures, loop.gaps_ms)
     assert not result.violations, "\n".join(map(str, result.violations[:20]))
     assert result.figures["sends confirmed"] > 20 * len(PLAIN)
+
+
+async def test_a_log_that_was_restored_to_an_older_state_goes_on_from_the_node_that_is_furthest(postgres: Postgres, tmp_path: Path) -> None:
+    """The leader finds out at its next commit and answers nobody, its standby at its next look. All that was confirmed is there after."""
+    options, tables = JournalOptions(**OPTIONS), ["homing_cell", *(f"homing_log_lost_{each}" for each in range(3))]
+    (tmp_path / "broker.yaml").write_text(
+        f"journal: {{replication: {{url: '{postgres.url}', cell: lost, node: b, storage-is-replicated: true}}}}"
+    )
+
+    async def follower(node: str) -> Follower:
+        return await Follower.open(tmp_path / node, options, lambda: NOW_MS, "broker")
+
+    async def leads(log: PostgresLog, node: str) -> Leader:
+        copy = await follower(node)
+        try:
+            return await follow_until_leading(log, copy, f"{node} 1", Watch(node, 1.0), time.monotonic)
+        finally:
+            await copy.close()
+
+    async with log_of(postgres, "lost") as log, log_of(postgres, "lost", "b") as bs:
+        await begun(log)
+        journal, _ = await Journal.open(tmp_path / "a", options, NOW_MS, await leads(log, "a"))
+        journal.batch.queue(queue())
+        for number in range(1, 41):
+            send(journal, number)
+            await journal.flush()
+            if number == 20:
+                await postgres.sql(*(f"CREATE TABLE saved_{each} AS TABLE {each}" for each in tables))
+        standby = await follower("b")
+        while entries := await log.read(standby.at.number):
+            await standby.apply(entries)
+        await standby.close()
+        await postgres.sql(*(f"TRUNCATE {each}; INSERT INTO {each} SELECT * FROM saved_{each}" for each in tables))
+        answered: list[int] = []
+        send(journal, 41)
+        journal.when_safe(lambda: answered.append(41))
+        with pytest.raises(JournalError, match="journal-log-lost"):
+            await journal.flush()
+        await journal.close()
+        assert not answered
+        with pytest.raises(JournalError, match=r"journal-log-lost: .* `homing cluster reseed`"):
+            await leads(log, "b")
+        # As its process does at its end.
+        await bs.tell_lost(standby.at)
+        assert "b  log-lost, has entry" in await said_by(tmp_path, "cluster", "status")
+        for node, why in (("a", "no-such-node"), ("b", "nobody is there to be asked")):
+            assert why in await said_by(tmp_path, "cluster", "reseed", "--from", node)
+        said = await said_by(tmp_path, "cluster", "reseed", "--from", "b", "--yes")
+        assert f"The log goes on behind entry {standby.at.number}: start b" in said
+        assert "log-not-lost" in await said_by(tmp_path, "cluster", "reseed", "--from", "b", "--yes")
+        leader = await leads(log, "b")
+        journal, _ = await Journal.open(tmp_path / "b", options, NOW_MS, leader)
+        send(journal, 42)
+        await journal.flush()
+        await journal.close()
+        assert sequences(tmp_path / "b") == [*range(1, 41), 42]
+        assert leader.epoch == 3
+        with pytest.raises(JournalError, match="journal-left-behind"):
+            await leads(log, "c")
+
+
+async def said_by(directory: Path, *arguments: str) -> str:
+    """What the command says, whatever its exit code."""
+    command = [sys.executable, "-m", "homing.broker", *arguments]
+    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    process = await asyncio.create_subprocess_exec(*command, cwd=directory, env=environment, stdout=PIPE, stderr=STDOUT, stdin=DEVNULL)
+    said, _ = await process.communicate()
+    return said.decode()
