@@ -14,6 +14,7 @@ from ..errors import Refused
 from ..protocols.amqp091.options import AmqpOptions
 from ..protocols.codec_proxy import Peer, header
 from ..protocols.codec_tls import TlsTransport
+from ..protocols.passed import MaybePassed
 from ..protocols.refusing import Refusing
 from ..tls.certificate import Certificate
 from .listeners import listen_at, place
@@ -62,9 +63,12 @@ class Passing:
         self._secret = secret
         for name, host, port in _ports(self._config):
             protocol, _, tls = name.partition("-")
-            make = partial(_Client, partial(self._pass, name), self._open)
+            make = partial(self._client, name)
             self._listening[name] = await listen_at(protocol, "tls-port" if tls else "port", host, port, make)
         listens({name: place(each) for name, each in self._listening.items()})
+
+    def _client(self, name: str) -> asyncio.Protocol:
+        return MaybePassed(_Client(partial(self._pass, name), self._open), self._secret)
 
     def lead_by(self, leader: str, addresses: dict[str, str]) -> None:
         """``leader``: differs from each before it, also of the same name. "": nobody leads."""
@@ -158,7 +162,13 @@ class _Client(_End):
         self.peer, self.here = (Peer(*transport.get_extra_info(name)[:2]) for name in ("peername", "sockname"))
         self._passing = asyncio.get_running_loop().create_task(self._pass_on(self))
 
+    def came_from(self, peer: Peer) -> None:
+        """A node passes it on that takes this one for the leader yet: whoever connects is to come again."""
+        self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
         if self._refusing is not None:
             self._refusing.data_received(data)
         elif self.other is None:

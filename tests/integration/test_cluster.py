@@ -23,6 +23,7 @@ import pytest
 from pika.exceptions import AMQPConnectionError
 
 import homing
+from homing.broker.protocols.codec_proxy import Peer, header
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
 from homing.journal.journal import Journal, JournalOptions
@@ -248,6 +249,14 @@ async def made(url: str) -> None:
     log.cut()
 
 
+async def secret_of(url: str) -> bytes:
+    log = PostgresLog(Access(url, "main"), Member("", "", "{}"))
+    try:
+        return await log.secret()
+    finally:
+        log.cut()
+
+
 def connected(place: str, of: str, ca: Path | None = None) -> socket.socket:
     host, _, port = place.rpartition(":")
     plain = socket.create_connection((host, int(port)), 20, source_address=(of, 0))
@@ -267,11 +276,20 @@ def test_what_a_standby_does_for_clients(postgres: Postgres, tmp_path: Path) -> 
         assert [each["peer"].partition(":")[0] for each in found] == ["127.0.0.7", "127.0.0.8", "127.0.0.1"]
         for each in clients:
             each.close()
+        taken_for_the_leader(standby, asyncio.run(secret_of(postgres.url.replace("/postgres", "/two"))))
         amqp = Wire(int(standby.ready["amqp"].rpartition(":")[2]))
         assert amqp.tune.heartbeat == 5, "that its machine is gone is noticed soon"
         amqp.socket.close()
         leader.kill()
         nobody_leads(standby, authority)
+
+
+def taken_for_the_leader(standby: Server, secret: bytes) -> None:
+    """By a node that is late: what it passes on does not go on to the leader from here."""
+    with connected(standby.ready["stomp"], "127.0.0.1") as stomp:
+        stomp.sendall(header(Peer("127.0.0.9", 1), Peer("127.0.0.1", 2), secret) + _CONNECT)
+        with contextlib.suppress(ConnectionResetError):
+            assert stomp.recv(1000) == b""
 
 
 def nobody_leads(standby: Server, authority: Path) -> None:

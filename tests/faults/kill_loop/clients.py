@@ -72,7 +72,11 @@ class Process:
                 # What is sent back is as good as sent: it has to have come before all can settle.
                 senders.append(tasks.create_task(redrive(self._worker("redriver"))))
                 senders.append(tasks.create_task(self._repair()))
-            await self._obey(senders)
+            try:
+                await self._obey(senders)
+            finally:
+                # Also where a client ended by itself: threads are not cancelled.
+                self._stage.producing = self._stage.running = False
         self._flush()
 
     async def _repair(self) -> None:
@@ -102,7 +106,6 @@ class Process:
                 print("flushed", flush=True)
             elif line.strip() == b"stop":
                 break
-        self._stage.producing = self._stage.running = False
 
 
 if __name__ == "__main__":
