@@ -60,7 +60,7 @@ class Journal:
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
         self.on_space: Callable[[bool], None] = lambda low: None
         #: Called on the loop after each commit, when those that waited for it have been notified, and after upkeep.
-        self.on_commit: Callable[[], None] = lambda: None
+        self.on_commit: Callable[[int], None] = lambda unwritten: None
         #: Upkeep is due after a commit, or may be: what is much to write had better wait for it, else those beside it wait for both.
         self.tidying = False
         #: Whoever waited went before upkeep, which is next; and since when it waits for somebody to be answered (0: it does not).
@@ -478,12 +478,12 @@ class Journal:
         before = self._upkeep_due and self.batch.awaited and not self._put_off and not self.space_low
         if self._upkeep_due and not before and not later:
             if self._put_off:
-                self.on_commit()
+                self.on_commit(self.unwritten_references)
             await self._ahead.over()
             self._take(await self._store.run(self._writer_thread.upkeep, self._idle_seconds > 1))
             self._waits_since_s = 0.0
         self._put_off, self.tidying = before, before or later
-        self.on_commit()
+        self.on_commit(self.unwritten_references)
 
     def _committed(self, batch: WriteBatch) -> None:
         """The batch is on disk: whoever waited for it is answered, while the writer's thread still looks how things stand."""

@@ -6,10 +6,11 @@ A producer's messages are numbered without gaps; the highest stored number is it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from .queue import Queue
+#: Beyond its credit a producer may send so much: what was on its way when it was told.
+BEYOND_MESSAGES: Final = 4000
+BEYOND_BYTES: Final = 32 * 1024 * 1024
 
 
 class CreditSink(Protocol):
@@ -91,8 +92,3 @@ class Producer:
         self.lasting = self.passing = False
         #: What it was notified of, where it has to wait.
         self.waiting: Wait | None = None
-
-    def sent(self, durable: bool, queues: Sequence[Queue]) -> None:
-        """What came last, to these queues."""
-        kept = [queue.durable and (durable or queue.keeps_all) for queue in queues]
-        self.lasting, self.passing = True in kept, False in kept

@@ -384,7 +384,7 @@ class Queue:
             look.more = look.more or (self.pending.count > 0 and consumer.wants)
             return False
         # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
-        return consumer.selector is None and consumer.wants
+        return consumer.selector is None and self.pending.count > 0 and consumer.wants
 
     def _are_few(self, ready: list[Consumer], budget: int) -> bool:
         """Whether there are several consumers that take whatever comes, and for each of them not more than a few of what is here."""

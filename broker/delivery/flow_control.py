@@ -61,18 +61,18 @@ class FlowControl:
         self.producers.pop(producer, None)
         self.waiting.pop(producer, None)
 
-    def charge(self, producer: Producer, messages: int, size: int) -> bool:
-        """Takes what a frame held off the credit; False when the producer ignored it by more than a window."""
+    def charge(self, producer: Producer, messages: int, size: int) -> None:
+        """Takes what a frame held off the credit."""
         producer.credit_messages -= messages
         producer.credit_bytes -= size
         for share in producer.shares:
             self._charge(share, size)
-        return producer.credit_messages >= -WINDOW_MESSAGES and producer.credit_bytes >= -4 * WINDOW_BYTES - 16 * 1024 * 1024
 
-    def why_nothing_more(self, producer: Producer) -> str | None:
-        """Why nothing that it sends now is taken: it has no credit left, and nobody is granted any; many producers might each go on for a
-        window. None: it is taken.
+    def take(self, producer: Producer, messages: int, size: int) -> str | None:
+        """``charge``, and why nothing more is taken than there was credit for: nobody is granted any, and many producers might each go on
+        for a window. None: all is taken.
         """
+        self.charge(producer, messages, size)
         if producer.credit_messages > 0 and producer.credit_bytes > 0:
             return None
         return self._reason(False, producer)

@@ -239,8 +239,13 @@ class Intake:
     def sent(self, producer: Producer, last: Message) -> None:
         """It sent this last: a limit of what is of the same kind holds it back (flow_control.py)."""
         address = self._state.post_office.addresses.get(producer.address)
-        # Of many queues two stand for all.
-        producer.sent(last.durable, address.queues[:1] + address.queues[-1:] if address is not None else ())
+        self.sent_to(producer, last, address.queues if address is not None else [])
+
+    def sent_to(self, producer: Producer, last: Message, queues: list[Queue]) -> None:
+        """``sent``, to these queues."""
+        # Of many two stand for all.
+        kept = [queue.durable and (last.durable or queue.keeps_all) for queue in queues[:1] + queues[-1:]]
+        producer.lasting, producer.passing = True in kept, False in kept
 
     def _store_first(self, messages: list[Message], now_ms: int) -> tuple[int, Refused | None]:
         """Stores messages to one address, in order; returns how many, and why the next one was refused.

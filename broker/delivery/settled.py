@@ -52,11 +52,11 @@ class SettledReports:
             return
         self._in_trouble(reference, before)
         reference.failed += 1
-        recorder.read_report(told.report, queue, ACKNOWLEDGED)
+        recorder.report.read(told.report, queue.name, queue.settings, ACKNOWLEDGED)
         terms = Terms(queue.settings, None)
-        description = recorder.failed(consumer, terms, [(reference, _GONE)], ACKNOWLEDGED, now_ms, delivered=False)
+        recorder.failed(consumer, terms, [(reference, _GONE)], ACKNOWLEDGED, now_ms, delivered=False)
         queue.counts[FAILED] += 1
-        faults.failed(queue.name, [reference], description, consumer.client, now_ms)
+        faults.failed(queue.name, [reference], recorder.report.description, consumer.client, now_ms)
         faults.ended(reference, False, now_ms)
         self._state.redrives.ended(reference, "dropped")
         if not told.again:

@@ -152,12 +152,13 @@ class Settlement:
         self,
         consumer: Consumer,
         references: list[MessageReference],
-        failure: Failure,
+        failure: Failure | None,
         outcome: str,
         report: FailureReport | None = None,
         apply_limit: bool = True,
     ) -> None:
-        """These came back from the application. Each is decided by itself: again at once, again at a time, or dead."""
+        """These came back from the application. Each is decided by itself: again at once, again at a time, or dead. ``failure`` None: as
+        the report has it."""
         if report and "story" in report and outcome == REJECTED and len(references) == 1:
             consumer, last = self.stories.joined(consumer, references[0], report["story"])
             references = [last]
@@ -167,22 +168,23 @@ class Settlement:
         self,
         consumer: Consumer,
         references: list[MessageReference],
-        failure: Failure,
+        failure: Failure | None,
         outcome: str,
         report: FailureReport | None = None,
         apply_limit: bool = True,
     ) -> list[MessageReference]:
         """As ``fail``, but that those it returns, which go out again, are still to be taken back."""
         state, queue, settings = self._state, consumer.queue, consumer.queue.settings
+        report = report or {}
+        failure = failure or _reported(report)
         if consumer.returns_at_once:
             settings = of_amqp_consumer(settings, failure)
-        report = report or {}
         # The native client always says how it came back, which alone tells nothing of why.
         reported = bool(report.keys() - {"outcome"})
         consumer.reports += reported
         if failure.counts:
             # What a client wrote is read before anything changes.
-            state.recorder.read_report(report, queue, outcome)
+            state.recorder.report.read(report, queue.name, queue.settings, outcome)
         queue.release(consumer, references)
         now_ms = state.now_ms()
         failed, expired = self._count(references, failure, now_ms)
@@ -191,15 +193,10 @@ class Settlement:
         if settings.rules and failure.counts and outcome != CLOSED and (settings.rules_meant or not consumer.returns_at_once):
             groups = _by_rule(settings, failed, report, outcome)
         again: list[MessageReference] = []
-        goes_round: list[MessageReference] = []
         for rule, members in groups:
             terms = Terms(settings, consumer.policy) if rule is None else under(rule, settings, consumer.policy)
             decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
-            if failure.counts:
-                goes_round += self._record(consumer, terms, verdicts, outcome, reported, now_ms)
-            else:
-                state.recorder.delivered(queue, members, now_ms)
             ending: dict[tuple[bool, str], list[MessageReference]] = {}
             for reference, decision in verdicts:
                 if decision.action is not _REDELIVER:
@@ -209,6 +206,10 @@ class Settlement:
                 # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
                 reference.suspect = not apply_limit and limit_reached(terms.settings, terms.policy, reference.failed + 1)
                 again.append(reference)
+            if failure.counts:
+                self._record(consumer, terms, verdicts, outcome, reported, now_ms)
+            else:
+                state.recorder.delivered(queue, members, now_ms)
             for (dropped, reason), gone in ending.items():
                 if dropped:
                     self._office.drop_all(queue, gone, reason)
@@ -219,7 +220,7 @@ class Settlement:
             self._office.dead_letter_all(queue, expired, EXPIRED, now_ms)
         if failure.counts:
             queue.counts[RETRIED] += len(again)
-        if len(again) > len(goes_round):
+        elif again:
             unwritten = state.going_round.unwritten
             state.recorder.changed([each for each in again if each not in unwritten] if unwritten else again)
         if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
@@ -227,10 +228,8 @@ class Settlement:
         state.mark_ready(queue)
         return again
 
-    def _record(
-        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, reported: bool, now_ms: int
-    ) -> list[MessageReference]:
-        """What has failed alike is in the open batch, and durable from here on; but for what only goes round, which it returns."""
+    def _record(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, reported: bool, now_ms: int) -> None:
+        """What has failed alike is in the open batch, and durable from here on; but for what only goes round."""
         state, queue, rounds = self._state, consumer.queue, self._state.going_round
         members = [reference for reference, _ in verdicts]
         at_once = verdicts
@@ -248,15 +247,14 @@ class Settlement:
             if passing:
                 state.references.keep_failed(passing)
         queue.counts[FAILED] += len(members)
-        description = state.recorder.failed(consumer, terms, at_once, outcome, now_ms)
         if members and outcome != CLOSED:
             before = [each.cause for each in round_again]
-            state.faults.failed(queue.name, members, description, consumer.client, now_ms, later=not at_once)
+            state.faults.failed(queue.name, members, state.recorder.report.description, consumer.client, now_ms, later=not at_once)
             if changed := [each for each, was in zip(round_again, before, strict=True) if each.durable and each.cause != was]:
                 # They wait for another fault from here on, and are written with that.
                 rounds.written(changed)
-                round_again = [each for each in round_again if each in rounds.unwritten]
-        return round_again
+                state.recorder.changed(changed)
+        state.recorder.failed(consumer, terms, at_once, outcome, now_ms)
 
     @staticmethod
     def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:
@@ -387,3 +385,8 @@ def _by_rule(settings: AddressSettings, failed: list[MessageReference], report: 
     for reference in failed:
         groups.setdefault(first(rules, reference.lookup()), []).append(reference)
     return list(groups.items())
+
+
+def _reported(report: FailureReport) -> Failure:
+    """What decides of the message."""
+    return Failure(report.get("count", True), report.get("retryable", True), report.get("delay_ms"), report.get("until_ms"))

@@ -55,7 +55,7 @@ def move_back(
     batch, minute, number = journal.batch, now_ms // _MINUTE_MS, len(records)
     key_name = queue.settings.message_key_property
     moved: dict[int, ReferenceRecord] = {}
-    by_detail: dict[OutcomeDetail, list[EndedEntry]] = {}
+    by_detail: dict[OutcomeDetail, Outcomes] = {}
     entries: list[EndedEntry] = []
     sizes: list[int] = []
     weight = 0
@@ -70,9 +70,8 @@ def move_back(
             cause = cause_when_back(record.cause)
             detail = _outcome(record, queue, target, key_in(message.properties, key_name))
             if detail not in by_detail:
-                by_detail[detail] = []
-                batch.outcome(Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, by_detail[detail]))
-            entries = by_detail[detail]
+                by_detail[detail] = Outcomes(queue.queue_id, now_ms, _OUTCOME, detail, [])
+            entries = by_detail[detail].entries
         values = (target.queue_id, priority, sequence, deliveries, 0, 0, 0, None, None, cause, job_id, now_ms, hops, message, False, False)
         moved[sequence] = make(ReferenceRecord, values)
         entries.append((message.message_id, record.sequence, message.sent_at_ms, record.entered_at_ms))
@@ -83,12 +82,10 @@ def move_back(
     causes = Counter([record.cause for record in records])
     faults.sent_back(causes, now_ms)
     faults.graves.left(queue, causes)
-    batch.add_fresh(moved, weight, dict(zip(moved, left, strict=True)))
-    batch.delete_all(left)
+    batch.moved_in(target.queue_id, minute, moved, weight, dict(zip(moved, left, strict=True)))
+    batch.left(queue.queue_id, minute, QueueStat.MOVED_OUT, left, by_detail.values())
     target.counts[MOVED_IN] += number
     queue.counts[COUNT_OF_OUTCOME[_OUTCOME]] += number
-    batch.counts(target.queue_id, minute)[QueueStat.MOVED_IN] += number
-    batch.counts(queue.queue_id, minute)[QueueStat.MOVED_OUT] += number
     return list(moved.values()), sizes
 
 

@@ -55,7 +55,7 @@ class BrokerState(SharedState):
 
     def arrive(self, messages: list[Message], queue: Queue, now_ms: int) -> None:
         """The plain case of sending, a frame at a time: messages that all go to one queue, and at once."""
-        pager, size = self.pager, size_of(messages)
+        pager, size = self.pager, sum([message.size for message in messages])
         queue.counts[SENT] += len(messages)
         self.mark_ready(queue)
         if pager.room(queue, len(messages), size) or (pager.plenty(queue) and none_is_durable(messages, queue)):
@@ -92,18 +92,18 @@ class BrokerState(SharedState):
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """IN_COMMIT references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
-        now_ms = self.now_ms()
+        now_ms, schedule, expiries = self.now_ms(), self.schedule, self.references.expiries
+        look_at_ms = min(schedule.look_at_ms, expiries.look_at_ms)
         ready: dict[Queue, tuple[list[MessageReference], list[MessageReference]]] = {}
         for reference in references:
             if reference.where is not IN_COMMIT:
                 continue
             queue = reference.queue
             if reference.expires_at_ms is not None:
-                self.references.expiries.add(reference)  # again: the sweep passes over what is being delivered
+                expiries.add(reference)  # again: the sweep passes over what is being delivered
             if reference.due_at_ms is not None and reference.due_at_ms > now_ms:
                 if not self.pager.leave_until(reference, reference.due_at_ms):
-                    self.schedule.add(reference, reference.due_at_ms)
-                self.wake()
+                    schedule.add(reference, reference.due_at_ms)
                 continue
             new, back = ready.get(queue) or ready.setdefault(queue, ([], []))
             if fresh and reference.due_at_ms is None:
@@ -113,9 +113,12 @@ class BrokerState(SharedState):
                     self.lateness_ms.add(now_ms - reference.due_at_ms)
                     reference.due_at_ms = None
                 back.append(reference)
+        if min(schedule.look_at_ms, expiries.look_at_ms) < look_at_ms:
+            self.wake()
         for queue, (new, back) in ready.items():
-            queue.put_back(back)
-            room = self.pager.room(queue, len(new), size_of([reference.message for reference in new]))
+            if back:
+                queue.put_back(back)
+            room = bool(new) and self.pager.room(queue, len(new), size_of([reference.message for reference in new]))
             for reference in new:
                 if room or not self.pager.leave(reference):
                     queue.append(reference)

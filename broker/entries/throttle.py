@@ -126,9 +126,9 @@ class Throttle:
         There is to be a turn after the next commit."""
         self._wants_commit = True
 
-    def written(self) -> None:
-        """A commit has ended, or upkeep."""
-        self._others_first = not self._others_first and self._journal.unwritten_references > 0
+    def written(self, unwritten_references: int) -> None:
+        """A commit has ended, or upkeep. ``unwritten_references``: what is still on its way to the disk."""
+        self._others_first = not self._others_first and unwritten_references > 0
         if self._wants_commit or self._line:
             self._wants_commit = False
             self._wake()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
 from ..core.fault import FailureReport
-from ..core.redelivery import Failure
 
 KINDS: Final[dict[str, type]] = {
     "reason": str,
@@ -26,11 +25,14 @@ _MOST_BASES: Final = 64
 _MOST_MS: Final = (1 << 63) - 1
 
 
-def checked_report(report: Mapping[str, Any]) -> FailureReport:
-    """Without the keys whose value is None. Raises ValueError, which goes on behind the word "failure"."""
+def checked_report(report: object, outcomes: Sequence[str] = ()) -> FailureReport:
+    """Without the keys whose value is None. ``outcomes``: what it may give as its outcome. Raises ValueError, which goes on behind the word
+    "failure"."""
+    if not isinstance(report, Mapping):
+        raise ValueError("must be a map")
     kept: dict[str, Any] = {}
     for name, value in report.items():
-        kind = KINDS.get(name)
+        kind = str if outcomes and name == "outcome" else KINDS.get(name)
         if kind is None:
             raise ValueError(f"has no key {name!r}")
         if value is None:
@@ -38,6 +40,8 @@ def checked_report(report: Mapping[str, Any]) -> FailureReport:
         if type(value) is not kind:
             raise ValueError(f"gives {name} as something other than {_WORDS[kind]}")
         kept[name] = value
+    if kept.get("outcome") not in (None, *outcomes):
+        raise ValueError(f"has an outcome that is none of {', '.join(outcomes)}")
     for name in ("delay_ms", "until_ms"):
         if not 0 <= kept.get(name, 0) <= _MOST_MS:
             raise ValueError(f"gives {name} as something other than a whole number from 0 on")
@@ -47,8 +51,3 @@ def checked_report(report: Mapping[str, Any]) -> FailureReport:
     if len(bases) > _MOST_BASES or any(type(base) is not str for base in bases):
         raise ValueError(f"has bases that are not up to {_MOST_BASES} names")
     return cast(FailureReport, kept)
-
-
-def failure_of(report: FailureReport) -> Failure:
-    """What decides of the message."""
-    return Failure(report.get("count", True), report.get("retryable", True), report.get("delay_ms"), report.get("until_ms"))

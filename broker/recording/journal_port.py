@@ -14,7 +14,7 @@ class JournalPort(Protocol):
 
     batch: WriteBatch
     #: Called on the loop after each commit, and after upkeep.
-    on_commit: Callable[[], None]
+    on_commit: Callable[[int], None]
     #: Upkeep is due after a commit, or may be.
     tidying: bool
 

@@ -28,12 +28,11 @@ from homing.journal.contract import (
 
 from ..core.consumer import Consumer
 from ..core.dead_letter import DELETED
-from ..core.fault import FailureReport
 from ..core.message import Message, MessageReference, is_durable
 from ..core.queue import Queue
 from ..core.redelivery import Action, Decision, Terms
 from ..core.routing import Address
-from .failure_report import FaultDescription, LastReport
+from .failure_report import LastReport
 from .journal_port import JournalPort
 from .mapping import arrival_record, home_of, message_key, message_record, reference_record, state_bits
 from .passing import Passing
@@ -43,6 +42,7 @@ from .transient_counts import TransientCounts
 #: What ``max-redelivery-records: -1`` comes to.
 MAX_ATTEMPT_RECORDS: Final = 100
 _MINUTE_MS: Final = 60_000
+_REDELIVER: Final = Action.REDELIVER
 
 COLUMN_OF_OUTCOME: Final = {
     "succeeded": QueueStat.SUCCEEDED,
@@ -66,7 +66,8 @@ class Recorder:
         self._keep_all = keep_all_history
         self.transient = TransientCounts(journal)
         self.passing = Passing(journal, self.transient)
-        self._report = LastReport()
+        #: Read once for each report, however many messages it fails, and before any of them changes.
+        self.report = LastReport()
         self._policies = PoliciesInForce(journal)
         #: (queue_id, consumer) -> returns that are counted and not in the journal yet: how many, held for how long, the first, the last.
         self._rounds: dict[tuple[int, str], list[int]] = {}
@@ -201,6 +202,12 @@ class Recorder:
 
     def changed(self, references: Iterable[MessageReference]) -> None:
         """Counts, due time or state of references that stay where they are."""
+        for counts, sequences in self._standing(references):
+            self._journal.batch.change(sequences, counts)
+
+    @staticmethod
+    def _standing(references: Iterable[MessageReference]) -> list[tuple[ReferenceCounts, list[int]]]:
+        """As they stand now, those that are durable: which of them alike."""
         alike: dict[tuple[int, int, int, int, int | None, int | None, int, int], list[int]] = {}
         last = None
         for reference in references:
@@ -218,8 +225,7 @@ class Recorder:
                 if counts != last:
                     last, sequences = counts, alike.setdefault(counts, [])
                 sequences.append(reference.sequence)
-        for counts, sequences in alike.items():
-            self._journal.batch.change(sequences, make(ReferenceCounts, counts))
+        return [(make(ReferenceCounts, counts), sequences) for counts, sequences in alike.items()]
 
     def succeeded(
         self, queue: Queue, references: list[MessageReference], now_ms: int, alone: bool = True, consumer: Consumer | None = None
@@ -342,11 +348,9 @@ class Recorder:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(
-        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int, delivered: bool = True
-    ) -> FaultDescription:
+    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int, delivered: bool = True) -> None:
         """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already, and their
-        report was read (``read_report``). ``delivered``: they are counted as deliveries here. Returns what they failed of.
+        report was read (``report``); what is to be redelivered has its due time. ``delivered``: they are counted as deliveries here.
 
         Keeps, of each message, the first tenth and the last of at most max-redelivery-records.
         """
@@ -389,11 +393,11 @@ class Recorder:
                     given_at_ms=delivered_ms,
                     delivery_count=counted,
                     failed=failed,
-                    delay_ms=decision.delay_ms if decision.action is Action.REDELIVER else None,
+                    delay_ms=decision.delay_ms if decision.action is _REDELIVER else None,
                     due_at_ms=decision.due_at_ms,
                     decision=decision.action.value,
                     policy=self._policies.name(terms.settings, terms.policy, now_ms),
-                    fault=self._report.to_store(),
+                    fault=self.report.to_store(),
                     message_key=key,
                     client=consumer.client,
                     producer=message.producer or None,
@@ -404,10 +408,10 @@ class Recorder:
             attempts.entries.append((message.message_id, sequence))
         if number:
             numbers = Failures(number if delivered else 0, number, first, failed_ms, now_ms, now_ms)
-            batch.failed(queue_id, consumer.stats_name, alike.values(), numbers)
+            again = self._standing([each for each, decision in verdicts if decision.action is _REDELIVER])
+            batch.failed(queue_id, consumer.stats_name, alike.values(), numbers, again)
         if transient:
             self._transient_failed(consumer, transient, now_ms, delivered)
-        return self._report.description
 
     def _transient_failed(self, consumer: Consumer, references: list[MessageReference], now_ms: int, delivered: bool = True) -> None:
         queue, number = consumer.queue, len(references)
@@ -432,10 +436,6 @@ class Recorder:
         for (queue_id, name), (number, failed_ms, first_ms, last_ms) in self._rounds.items():
             self._journal.batch.failed(queue_id, name, (), Failures(number, number, 0, failed_ms, first_ms, last_ms))
         self._rounds.clear()
-
-    def read_report(self, report: FailureReport, queue: Queue, outcome: str) -> None:
-        """Once for each report, however many messages it fails, and before any of them changes."""
-        self._report.read(report, queue.name, queue.settings, outcome)
 
     def delivered(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
         """The application was given them, and they came back, which is no failure; others count this themselves."""

@@ -194,10 +194,12 @@ class WriteBatch(LastStates):
         self.size += size
         self._as_record = as_record
 
-    def moved_in(self, queue_id: int, minute: int, records: dict[int, ReferenceRecord], size: int) -> None:
-        """Came from other queues, with sequences that never were anywhere before."""
+    def moved_in(
+        self, queue_id: int, minute: int, records: dict[int, ReferenceRecord], size: int, sources: Mapping[int, int] = _NO_SOURCES
+    ) -> None:
+        """Came from other queues, with sequences that never were anywhere before. ``sources``: see there."""
         self.counts(queue_id, minute)[_MOVED_IN] += len(records)
-        self.add_fresh(records, size)
+        self.add_fresh(records, size, sources)
 
     def spill(self, records: Mapping[int, ReferenceRecord], size: int) -> None:
         """Adds what is on disk for want of memory alone, for which no confirm waits."""
@@ -361,8 +363,15 @@ class WriteBatch(LastStates):
         self.outcomes += outcomes
         self.delete_all(sequences)
 
-    def failed(self, queue_id: int, consumer: str, attempts: Iterable[Attempts], numbers: Failures) -> None:
-        """Deliveries to ``consumer`` of which these attempts are kept."""
+    def failed(
+        self,
+        queue_id: int,
+        consumer: str,
+        attempts: Iterable[Attempts],
+        numbers: Failures,
+        changes: Iterable[tuple[ReferenceCounts, list[int]]] = (),
+    ) -> None:
+        """Deliveries to ``consumer`` of which these attempts are kept, and how those that stay in their queue stand now."""
         delivered, failed, first, failed_ms, first_at_ms, last_at_ms = numbers
         minute = last_at_ms // 60_000
         counts = self.counts(queue_id, minute)
@@ -371,6 +380,8 @@ class WriteBatch(LastStates):
         counts[_FAILED_FIRST] += first
         counts[_FAILED_MS] += failed_ms
         self.attempts += attempts
+        for standing, sequences in changes:
+            self._change(dict.fromkeys(sequences, standing))
         self.add_consumer_stats(queue_id, minute, consumer, [0, 0, failed, failed_ms, first_at_ms, last_at_ms])
 
     def delete_attempt(self, message_id: int, sequence: int, attempt: int) -> None:

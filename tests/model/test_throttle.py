@@ -458,13 +458,13 @@ def test_a_commit_for_others_comes_between_two_for_many_queues() -> None:
     throttle = Throttle(numbers, lambda: None, lambda: False)
     many = FEW_QUEUES + 1
     numbers.unwritten_references = 1
-    throttle.written()
+    throttle.written(numbers.unwritten_references)
     assert not throttle.room(many), "one of another's waits"
     assert throttle.room(FEW_QUEUES)
-    throttle.written()
+    throttle.written(numbers.unwritten_references)
     assert throttle.room(many), "others have had a commit, whatever has come since"
     numbers.unwritten_references = 0
-    throttle.written()
+    throttle.written(numbers.unwritten_references)
     assert throttle.room(many), "nobody waits"
     numbers.tidying = True
     assert not throttle.room(many), "who came meanwhile waits for that already"

@@ -65,7 +65,7 @@ class DictJournal:
         self.queue_stats: dict[int, list[int]] = {}
         self._next_id = 1
         self.batch = WriteBatch()
-        self.on_commit: Callable[[], None] = lambda: None
+        self.on_commit: Callable[[int], None] = lambda unwritten: None
         self.tidying = False
         #: Numbers from here on are not reserved on disk before the next commit.
         self.reserved_up_to = 1 << 62
@@ -222,7 +222,7 @@ class DictJournal:
         self.reserved_up_to = max(self.reserved_up_to, self._next_id)
         for callback in batch.after:
             callback()
-        self.on_commit()
+        self.on_commit(self.unwritten_references)
 
     def crash(self) -> Recovered:
         """What is left when the process dies now."""

@@ -443,7 +443,7 @@ async def test_more_ids_than_reserved_are_given_and_the_next_commit_reserves_the
         journal.batch.queue(queue())
         journal.batch.add(reference(journal.next_ids(1000)))
         commits: list[bool] = []
-        journal.on_commit = lambda: commits.append(journal.ids_reserved)
+        journal.on_commit = lambda unwritten: commits.append(journal.ids_reserved)
         await journal.flush()
         assert commits[-1], "whoever is told of the commit may go on"
         assert query(tmp_path, "SELECT value FROM meta WHERE key = 'reserved_up_to'")[0][0] > 1051

@@ -48,7 +48,7 @@ async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, 
             order.append("upkeep")
             return upkeep(connection, idle)
 
-        def reported() -> None:
+        def reported(unwritten: int) -> None:
             if order[-1] == "upkeep" and not journal.tidying:
                 kept_up.set()
 
@@ -327,7 +327,7 @@ async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path)
         loop = asyncio.get_running_loop()
         journal._alarm = loop.call_at(loop.time() + 3600, journal._ring)
         committed = asyncio.Event()
-        journal.on_commit = committed.set
+        journal.on_commit = lambda unwritten: committed.set()
         settle(journal, 1)
         await asyncio.wait_for(committed.wait(), 20)
         assert not {1, 2, 3, 4, 5, 6}.intersection(sequences(tmp_path))

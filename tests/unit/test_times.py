@@ -30,6 +30,7 @@ from homing.broker.protocols.amqp091.codec import AmqpError
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties
 from homing.broker.protocols.amqp091.errors import error_of
 from homing.broker.protocols.amqp091.message_mapping import ttl_of
+from homing.broker.protocols.failures import checked_report
 from homing.broker.protocols.native import fields
 from homing.broker.protocols.native.codec import ProtocolError
 from homing.broker.topology.amqp.arguments import options_for
@@ -140,7 +141,7 @@ class Life:
             assert inside.intake(broker).send(producer, 1, messages, broker.now_ms()) is None
             broker.drain()
             held = list(consumer.unsettled.values())
-            report = fields.failure_report({"delay_ms": times["nack"]})
+            report = checked_report({"delay_ms": times["nack"]})
             inside.settlement(broker).fail(consumer, held[:1], Failure(delay_ms=report["delay_ms"]), "nack", report)
             inside.settlement(broker).fail(consumer, held[1:2], Failure(retryable=False), "nack", {})
 

@@ -10,7 +10,6 @@ from ...core.dead_letter import REJECTED
 from ...core.fault import FailureReport
 from ...core.message import MessageReference
 from ...core.redelivery import Failure
-from ..failures import failure_of
 from .reports import Reports
 from .unacked import Unacked
 
@@ -28,8 +27,8 @@ _REFUSALS: Final = {
 
 def refused(
     ended: list[Unacked], how: str, reports: Reports
-) -> Iterator[tuple[Consumer, list[MessageReference], Failure, str, FailureReport]]:
-    """What fails together, and how: as the method says, and as was reported of it."""
+) -> Iterator[tuple[Consumer, list[MessageReference], Failure | None, str, FailureReport]]:
+    """What fails together, and how: as the method says, and as was reported of it (None: as that has it)."""
     failure, outcome = _REFUSALS[how]
     silent = list[Unacked]() if reports else ended
     for entry in ended if reports else ():
@@ -38,7 +37,7 @@ def refused(
             silent.append(entry)
             continue
         for consumer, references in still_unacked([entry]).items():
-            yield consumer, references, failure if failure.poison else failure_of(report), outcome, report
+            yield consumer, references, failure if failure.poison else None, outcome, report
     for consumer, references in still_unacked(silent).items():
         yield consumer, references, failure, outcome, {}
 

@@ -6,18 +6,16 @@ A frame whose *shape* is wrong is a ProtocolError (the connection ends); a messa
 from __future__ import annotations
 
 import uuid
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
 from ...core.consumer import Client, Library
-from ...core.fault import FailureReport
 from ...core.message import DEFAULT_PRIORITY, Message
 from ...core.redelivery import ConsumerPolicy
 from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...properties import checked
-from ..failures import checked_report
 from .codec import MESSAGE_OVERHEAD_BYTES, PROPERTY_OVERHEAD_BYTES, Frame, ProtocolError
 
 MAX_NESTING: Final = 16
@@ -36,7 +34,23 @@ def malformed(message: str) -> ProtocolError:
     return ProtocolError("malformed-frame", message, "see docs/protocol.md")
 
 
-def take(frame: Frame, name: str, *types: type, defaults: tuple[Any, ...] = ()) -> list[Any]:
+class Unsigned(NamedTuple):
+    """A whole number from ``lowest`` to ``highest``, as an error calls it."""
+
+    name: str
+    highest: int = (1 << 63) - 1
+    lowest: int = 0
+
+
+REQUEST: Final = Unsigned("request")
+CONSUMER: Final = Unsigned("consumer", 1 << 31, 1)
+PRODUCER: Final = Unsigned("producer", 65_535, 1)
+FIRST_SEQUENCE: Final = Unsigned("first_sequence", MAX_SEQUENCE, 1)
+SESSION: Final = Unsigned("session", MAX_SESSION, 1)
+TIMEOUT_MS: Final = Unsigned("timeout_ms", MAX_DURATION_MS, -1)
+
+
+def take(frame: Frame, name: str, *types: type | Unsigned, defaults: tuple[Any, ...] = ()) -> list[Any]:
     """The fields of a frame, typed; trailing ones may be left out where there are defaults. ``bool`` is not taken for ``int``."""
     fields = frame[1:]
     least = len(types) - len(defaults)
@@ -44,8 +58,11 @@ def take(frame: Frame, name: str, *types: type, defaults: tuple[Any, ...] = ()) 
         raise malformed(f"{name} has {len(fields)} fields, expected {least} to {len(types)}")
     fields += defaults[len(fields) - least :]
     for number, (field, kind) in enumerate(zip(fields, types, strict=True), 1):
-        if kind is not object and type(field) is not kind:
-            raise malformed(f"field {number} of {name} must be {kind.__name__}, not {type(field).__name__}")
+        wanted = int if isinstance(kind, Unsigned) else kind
+        if wanted is not object and type(field) is not wanted:
+            raise malformed(f"field {number} of {name} must be {wanted.__name__}, not {type(field).__name__}")
+        if isinstance(kind, Unsigned):
+            unsigned(field, *kind)
     return fields
 
 
@@ -131,15 +148,15 @@ def messages_alike(
         raise malformed("bodies must be binary")
     cost = MESSAGE_OVERHEAD_BYTES * len(bodies) + sum(map(len, bodies))
     try:
-        like = _message([b"", None, *said], address, producer, now_ms, 0)
+        _, _, priority, durable, expires_at_ms, delay_ms, _ = _said([b"", None, *said], now_ms)
     except Refused as refusal:
         return [], cost, refusal
-    priority, durable, expires_at_ms, delay_ms = like.priority, like.durable, like.expires_at_ms, like.delay_ms
     read = [Message(0, address, body, None, priority, durable, now_ms, expires_at_ms, producer, None, delay_ms) for body in bodies]
     return read, cost, None
 
 
-def _message(item: list[Any], address: str, producer: str, now_ms: int, max_properties: int) -> Message:
+def _said(item: list[Any], now_ms: int) -> tuple[bytes, object, int, bool, int | None, int, str | None]:
+    """Of a message: body, properties (not checked), priority, durable, when it expires, delay, duplicate_id."""
     defaults: tuple[Any, ...] = (None, DEFAULT_PRIORITY, True, 0, 0, None)
     body, properties, priority, durable, ttl_ms, delay_ms, duplicate_id = (*item, *defaults[len(item) - 1 :])
     if type(priority) is not int or type(durable) is not bool or type(ttl_ms) is not int or type(delay_ms) is not int:
@@ -152,12 +169,16 @@ def _message(item: list[Any], address: str, producer: str, now_ms: int, max_prop
         type(duplicate_id) is not str or not 0 < len(duplicate_id) <= MAX_DUPLICATE_ID or not duplicate_id.isprintable()
     ):
         raise Refused("invalid-message", f"a duplicate_id is 1 to {MAX_DUPLICATE_ID} printable characters", "use for example a UUID")
+    return body, properties, priority, durable, now_ms + ttl_ms if ttl_ms else None, delay_ms, duplicate_id
+
+
+def _message(item: list[Any], address: str, producer: str, now_ms: int, max_properties: int) -> Message:
+    body, properties, priority, durable, expires_at_ms, delay_ms, duplicate_id = _said(item, now_ms)
     size = extra = 0
     if properties is not None:
         if type(properties) is not dict:
             raise malformed("properties must be a map")
         properties, size, extra = checked(properties, max_properties)
-    expires_at_ms = now_ms + ttl_ms if ttl_ms else None
     return Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, duplicate_id, delay_ms, size, extra)
 
 
@@ -176,27 +197,8 @@ def largest_message(max_frame_bytes: int) -> int:
     return max_frame_bytes - min(_DELIVERY_BYTES, max_frame_bytes // 16)
 
 
-_OUTCOMES: Final = ("nack", "listener", "recover", "error", "rollback")
-
-
-def failure_report(report: object) -> FailureReport:
-    """A failure report, checked. Text that cannot be written as UTF-8 never gets here: msgpack refuses it."""
-    if report is None:
-        return {}
-    if type(report) is not dict:
-        raise malformed("failure must be a map")
-    outcome = report.pop("outcome", None)
-    if outcome is not None and outcome not in _OUTCOMES:
-        raise malformed(f"failure's outcome must be one of {', '.join(_OUTCOMES)}")
-    try:
-        kept = checked_report(report)
-    except ValueError as error:
-        raise malformed(f"failure {error}") from None
-    if outcome is not None:
-        kept["outcome"] = outcome
-    return kept
-
-
+#: Ways in which a failed delivery comes back.
+OUTCOMES: Final = ("nack", "listener", "recover", "error", "rollback")
 _CONSUMER_OPTIONS: Final[dict[str, type]] = {
     "prefetch": int,
     "selector": str,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from ...broker import Broker
 from ...connection import Connection
 from ...core.memory import Kind, Owner
 from ...core.message import REFERENCE_BYTES, Message
-from ...core.producer import Producer
+from ...core.producer import BEYOND_BYTES, BEYOND_MESSAGES, Producer
 from ...errors import Refused
 from ...shares import Share, least
 from ..output import PausableOutput
@@ -59,22 +60,21 @@ class Sends:
         if producer is None:
             raise malformed(f"producer {number} is not open")
         broker, now_ms = self._broker, self._broker.now_ms()
-        nothing_more, credit = self._flow.why_nothing_more(producer), (producer.credit_messages, producer.credit_bytes)
+        credit = producer.credit_messages, producer.credit_bytes
         # Before the messages are looked at: a frame may hold very many small ones.
-        if not self._flow.charge(producer, len(items), 0):
+        if len(items) > credit[0] + BEYOND_MESSAGES:
             raise _credit_exceeded()
         whose = (producer.address, producer.name, now_ms)
         if said is None:
             messages, cost, refusal = fields.messages(items, *whose, self._max_properties_bytes)
         else:
             messages, cost, refusal = fields.messages_alike(said, items, *whose)
-        if not self._flow.charge(producer, 0, cost):
+        if cost > credit[1] + BEYOND_BYTES:
             raise _credit_exceeded()
+        nothing_more = self._flow.take(producer, len(items), cost)
         if cost + self._max_properties_bytes > self._largest_message:
             messages, oversize = fields.up_to_oversize(messages, self._largest_message)
             refusal = oversize or refusal
-        # None where it has credit left, or everybody may have more.
-        nothing_more = nothing_more or self._flow.why_nothing_more(producer)
         if nothing_more is not None:
             repeats = 0 if session else max(0, producer.high_watermark + 1 - first)
             taken = max(repeats, _within(messages, *credit))
@@ -148,7 +148,7 @@ class Sends:
             answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
             if refused is not None:
                 answer.append([refused[0], refused[1].code, shown(refused[1].message), shown(refused[1].fix)])
-            broker.journal.when_stored(lambda: self._write(answer))
+            broker.journal.when_stored(partial(self._write, answer))
         if not done:
             self._flow.notify_blocked(producer)
             if producer.high_watermark > before:

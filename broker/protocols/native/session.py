@@ -18,16 +18,15 @@ from ...core.fault import FailureReport
 from ...core.message import MessageReference
 from ...core.producer import Producer
 from ...core.redelivery import PolicyMap, RedeliveryPolicyError
-from ...core.settings.units import MAX_DURATION_MS
 from ...errors import Refused
 from ...shares import Share
 from ..exceptions import connection_ended
-from ..failures import failure_of
+from ..failures import checked_report
 from ..output import PausableOutput
 from . import deliveries, fields
 from .answers import refusal_frame, result_frame
 from .codec import MAGIC, PROTOCOL_VERSION, AckType, Frame, Op, ProtocolError, check_ranges, encode, ranges_of
-from .fields import MAX_SEQUENCE, MAX_SESSION, malformed, shown, take, unsigned
+from .fields import CONSUMER, FIRST_SEQUENCE, MAX_SEQUENCE, PRODUCER, REQUEST, SESSION, TIMEOUT_MS, malformed, shown, take, unsigned
 from .sends import Sends, check_session
 
 log = logging.getLogger("homing")
@@ -250,9 +249,7 @@ class NativeSession:
     # -- producing ---------------------------------------------------------------------------------------------------
 
     def _on_producer(self, connection: Connection, frame: Frame) -> None:
-        request, number, address = take(frame, "PRODUCER", int, int, str)
-        unsigned(request, "request")
-        unsigned(number, "producer", 65_535, 1)
+        request, number, address = take(frame, "PRODUCER", REQUEST, PRODUCER, str)
         self._sends.then(lambda: self._open_producer(connection, request, number, address))
 
     def _open_producer(self, connection: Connection, request: int, number: int, address: str) -> None:
@@ -280,15 +277,13 @@ class NativeSession:
         self._sends.send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 0 if session else 1), None, items, session)
 
     def _on_send_bodies(self, connection: Connection, frame: Frame) -> None:
-        number, first, said, bodies = take(frame, "SEND_BODIES", int, int, list, list)
-        self._sends.send(connection, number, unsigned(first, "first_sequence", MAX_SEQUENCE, 1), said, bodies, 0)
+        number, first, said, bodies = take(frame, "SEND_BODIES", int, FIRST_SEQUENCE, list, list)
+        self._sends.send(connection, number, first, said, bodies, 0)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
     def _on_subscribe(self, connection: Connection, frame: Frame) -> None:
-        request, number, name, options = take(frame, "SUBSCRIBE", int, int, str, dict)
-        unsigned(request, "request")
-        unsigned(number, "consumer", 1 << 31, 1)
+        request, number, name, options = take(frame, "SUBSCRIBE", REQUEST, CONSUMER, str, dict)
         try:
             consumer = self._broker.subscribe(connection, number, name, fields.consumer_options(options))
         except (Refused, RedeliveryPolicyError) as refusal:
@@ -301,8 +296,7 @@ class NativeSession:
         return connection.consumers.get(number) or connection.retired.get(number)
 
     def _on_unsubscribe(self, connection: Connection, frame: Frame) -> None:
-        request, number = take(frame, "UNSUBSCRIBE", int, int)
-        unsigned(request, "request")
+        request, number = take(frame, "UNSUBSCRIBE", REQUEST, int)
         consumer = connection.consumers.get(number)
         if consumer is not None:
             self._broker.unsubscribe(connection, consumer)
@@ -315,8 +309,7 @@ class NativeSession:
             consumer.delivered(tag, self._broker.now_ms())
 
     def _on_pull(self, connection: Connection, frame: Frame) -> None:
-        number, timeout_ms = take(frame, "PULL", int, int)
-        unsigned(timeout_ms, "timeout_ms", MAX_DURATION_MS, -1)
+        number, timeout_ms = take(frame, "PULL", int, TIMEOUT_MS)
         consumer = connection.consumers.get(number)
         if consumer is None:
             # Its queue may have been deleted while the PULL was under way: that is nobody's fault.
@@ -340,14 +333,17 @@ class NativeSession:
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def _on_ack(self, connection: Connection, frame: Frame) -> None:
-        number, kind, ranges, report, request, session = take(frame, "ACK", int, int, list, object, int, int, defaults=(None, 0, 0))
+        number, kind, ranges, report, request, session = take(frame, "ACK", int, int, list, object, REQUEST, int, defaults=(None, 0, 0))
         check_ranges(ranges)
-        unsigned(request, "request")
         if session:
             check_session(connection, session)
         if not 0 <= kind <= _LAST_ACK_TYPE:
             raise malformed(f"there is no acknowledgement type {kind}")
-        report = fields.failure_report(report)
+        # Text that cannot be written as UTF-8 never gets here: msgpack refuses it.
+        try:
+            failure: FailureReport = {} if report is None else checked_report(report, fields.OUTCOMES)
+        except ValueError as error:
+            raise malformed(f"failure {error}") from None
         consumer = self._consumer(connection, number)
         if consumer is None:
             self._not_held(number, ranges, request)
@@ -356,7 +352,7 @@ class NativeSession:
             self._broker.delivered(consumer, sum(ranges[at + 1] - ranges[at] + 1 for at in range(0, len(ranges), 2)))
             return
         held, missing = consumer.held(ranges)
-        self._settle(connection, consumer, kind, held, report, session)
+        self._settle(connection, consumer, kind, held, failure, session)
         if missing and not request:
             self._write([int(Op.NOT_HELD), number, missing])
         self._when_settled(connection, lambda: self._answer_when_safe(request, {"not_held": missing}))
@@ -371,7 +367,7 @@ class NativeSession:
             else:
                 broker.settlement.acknowledge(consumer, held)
         elif kind == AckType.REDELIVERED:
-            broker.settlement.fail(consumer, held, failure_of(report), report.get("outcome", "nack"), report)
+            broker.settlement.fail(consumer, held, None, report.get("outcome", "nack"), report)
         elif kind == AckType.POISON:
             broker.settlement.poison(consumer, held, report)
         elif kind == AckType.UNMATCHED:
@@ -406,12 +402,11 @@ class NativeSession:
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def _on_commit(self, connection: Connection, frame: Frame) -> None:
-        request, session, transaction_id, sends = take(frame, "COMMIT", int, int, str, int)
-        unsigned(request, "request")
+        request, session, transaction_id, sends = take(frame, "COMMIT", REQUEST, SESSION, str, int)
         if not 0 < len(transaction_id) <= 128 or not transaction_id.isprintable():
             raise malformed("a transaction_id is 1 to 128 printable characters")
         try:
-            self._broker.transactions.commit(connection, unsigned(session, "session", MAX_SESSION, 1), transaction_id, sends)
+            self._broker.transactions.commit(connection, session, transaction_id, sends)
         except Refused as refusal:
             self._refuse(request, refusal)
             self._when_settled(connection, lambda: None)
@@ -419,16 +414,14 @@ class NativeSession:
         self._answer_when_safe(request, None)
 
     def _on_rollback(self, connection: Connection, frame: Frame) -> None:
-        request, session = take(frame, "ROLLBACK", int, int)
-        unsigned(request, "request")
-        self._broker.transactions.roll_back(connection, unsigned(session, "session", MAX_SESSION, 1))
+        request, session = take(frame, "ROLLBACK", REQUEST, SESSION)
+        self._broker.transactions.roll_back(connection, session)
         self._when_settled(connection, lambda: self._write([int(Op.RESULT), request, None]))
 
     # -- the rest ----------------------------------------------------------------------------------------------------
 
     def _on_call(self, connection: Connection, frame: Frame) -> None:
-        request, verb, arguments = take(frame, "CALL", int, str, dict)
-        unsigned(request, "request")
+        request, verb, arguments = take(frame, "CALL", REQUEST, str, dict)
         fields.nested(arguments, self._options.max_nesting - 1, self._options.max_nesting)
 
         answered = False
@@ -459,8 +452,7 @@ class NativeSession:
         self._output.resume_reading()
 
     def _on_close(self, connection: Connection, frame: Frame) -> None:
-        (request,) = take(frame, "CLOSE", int)
-        unsigned(request, "request")
+        (request,) = take(frame, "CLOSE", REQUEST)
         self._closing = True
         self._sends.then(lambda: self._close(connection, request))
 

@@ -106,12 +106,12 @@ class ToExchange(Outlet):
         if not [each for each in messages if each.delay_ms or each.duplicate_id]:
             stored = intake.publish(route, messages[: throttle.room_for(route)], now_ms)
             if stored is not None:
-                producer.sent(messages[0].durable, route.queues[:1] + route.queues[-1:])
+                intake.sent_to(producer, messages[0], route.queues)
                 return stored, None
         for number, message in enumerate(messages):
             if not throttle.room_for(route):
                 return number, None
-            producer.sent(message.durable, route.queues[:1] + route.queues[-1:])
+            intake.sent_to(producer, message, route.queues)
             if not intake.duplicate(message) and not intake.offer(producer, route.queues, message):
                 what = f"a queue that exchange {self._exchange} leads to under {self._key[:80]!r} is full"
                 return number, Refused("queue-full", what, "send again later, raise max-length, or choose another overflow")

@@ -11,7 +11,6 @@ from ...connection import Connection
 from ...core.consumer import Consumer
 from ...core.message import MessageReference
 from ...errors import Refused
-from ..failures import failure_of
 from ..output import Output
 from .browser import Browser
 from .codec import Headers, header_line
@@ -273,7 +272,7 @@ class Subscriptions:
     def fail(self, named: Named, report: Any) -> None:
         """Several have failed because of one of them, nobody knows which: none of them is dead-lettered for that (semantics.md, 5)."""
         consumer, references = named
-        self._broker.settlement.fail(consumer, references, failure_of(report), "nack", report, apply_limit=len(references) == 1)
+        self._broker.settlement.fail(consumer, references, None, "nack", report, apply_limit=len(references) == 1)
         self._settled(consumer)
 
     def rolled_back(self) -> None:
