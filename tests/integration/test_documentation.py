@@ -219,6 +219,14 @@ def test_files_and_settings_that_pages_name_are_there() -> None:
     assert [each for each in settings if each[1] not in known and not each[1].endswith(_NO_SETTINGS)] == []
 
 
+def test_tests_that_a_page_names_are_there() -> None:
+    """``file::test``, without its ``test_``."""
+    named = set(re.findall(r"`([a-z]\w*)::(\w+)`", (ROOT / "docs" / "comparison.md").read_text())) - {("file", "test")}
+    texts = {file: "".join(each.read_text() for each in ROOT.glob(f"tests/*/test_{file}.py")) for file, _ in named}
+    assert len(named) > 100
+    assert [each for each in named if f"def test_{each[1]}(" not in texts[each[0]]] == []
+
+
 @pytest.mark.timeout(240)
 async def test_the_commands_of_the_page_on_operations_work(start_server: Callable[..., Server]) -> None:
     """One after the other, with numbers of this broker for those that are shown. Those with sudo are for scripts/check-system."""
