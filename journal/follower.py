@@ -33,6 +33,8 @@ class Follower:
         self._lock = opened.lock
         self._store = opened.store
         self._writer_thread = opened.writer_thread
+        #: By the last look: there is little room on the disk.
+        self.space_low = opened.standing.space_low
 
     @classmethod
     async def open(cls, directory: Path, options: JournalOptions, now_ms: Callable[[], int], broker_id: str) -> Follower:
@@ -59,6 +61,13 @@ class Follower:
         batch.applied = at.pack()
         standing = self._writer_thread.commit(connection, batch, reserve_up_to)
         return standing is not None and standing.upkeep_due
+
+    async def look(self) -> None:
+        """How things stand, and what is to be done about it, where no entry brings that along."""
+        standing = await self._store.run(self._writer_thread.standing, True)
+        if standing.upkeep_due:
+            standing = await self._store.run(self._writer_thread.upkeep, True)
+        self.space_low = standing.space_low
 
     def opening(self) -> bytes:
         """See replication.leadership.Copy: what was not durable went with the leader before."""

@@ -53,6 +53,7 @@ def init(
 def status(config: ConfigFile = None, as_json: Json = False) -> None:
     """Who leads, and how far each node is: from the database, also where no node runs."""
     from ..process.cluster import describe
+    from ..process.handing_over import HINDRANCES
 
     found = describe(_ask(config, lambda log: log.describe()))
     if as_json:
@@ -65,7 +66,8 @@ def status(config: ConfigFile = None, as_json: Json = False) -> None:
         stdout.print(f"  {_changed(found['last_change'])}", highlight=False)
     for each in found["nodes"]:
         lag = f", {each['behind']:,} entries and {_age(each['behind_ms'])} behind" if each["behind_ms"] >= _BEHIND_MS else ""
-        said = f"{each['state']}, has entry {each['applied']:,}{lag}, seen {_age(each['seen_ms'])} ago, Homing {each['version']}"
+        hindrance = "" if each["hindrance"] is None else f", {HINDRANCES[each['hindrance']]}"
+        said = f"{each['state']}, has entry {each['applied']:,}{lag}{hindrance}, seen {_age(each['seen_ms'])} ago, Homing {each['version']}"
         stdout.print(f"  {escape(each['node'])}  {escape(said)}", highlight=False)
 
 

@@ -7,10 +7,10 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
@@ -18,7 +18,7 @@ from homing.journal.journal import Journal
 from homing.journal.options import JournalOptions
 from homing.journal.rebuild import rebuild
 from homing.journal.replication.leader import AGAIN_S, Leader
-from homing.journal.replication.leadership import Watch, follow_until_leading
+from homing.journal.replication.leadership import Hindrance, Watch, follow_until_leading
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 
@@ -26,6 +26,7 @@ from .. import __version__
 from ..clock import BrokerClock
 from ..config.config import Config
 from ..config.models import ReplicationSection
+from ..core.settings.units import format_duration_ms
 from ..http.health import Health, State
 from ..tls.certificate import Certificate
 from .passing import Passing, places
@@ -35,6 +36,8 @@ log = logging.getLogger("homing")
 
 #: How often a node says how far it is.
 _REPORT_S: Final = 1.0
+#: A clock that differs by more makes waits and expiries other ones.
+_CLOCK_OFF_MS: Final = 300_000
 #: A name is free when so long nothing was heard of whoever had it.
 _FREED_S: Final = 8.0
 #: What a node's copy is made anew for.
@@ -51,6 +54,21 @@ def log_of(section: ReplicationSection, directory: Path, member: Member, on_away
     files = (section.password_file, section.ca, section.certificate, section.key)
     beside = [None if file is None else directory / file for file in files]
     return PostgresLog(Access(section.url, section.cell, *beside), member, on_away)
+
+
+class Far(NamedTuple):
+    """The last entries that a node has applied, and has on disk; and whether there is little room left for more."""
+
+    applied: int
+    on_disk: int
+    space_low: bool
+
+
+def _fixed(far: Far) -> Callable[[], Awaitable[Far]]:
+    async def found() -> Far:
+        return far
+
+    return found
 
 
 class Lag:
@@ -85,12 +103,13 @@ class Cluster:
         self._passing = Passing(config, certificate)
         self._began_s = time.monotonic()
         self._lag = Lag(self._began_s)
+        self._watch = Watch(section.node, section.fail_over_after_ms / 1000)
+        self._clock_off_ms = 0
         self._other = asyncio.Event()
         self._attending: asyncio.Task[None] | None = None
         #: By it the leader knows who passes connections on.
         self.secret = b""
-        #: Up to which entries this node has applied, and has on disk.
-        self._far: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._far = _fixed(Far(0, 0, False))
         self._state: State = "standby"
         #: It was given a copy, and has to go on with the log from there.
         self._given = False
@@ -143,14 +162,21 @@ class Cluster:
 
     async def _follow_log(self, options: JournalOptions, broker_id: str) -> Leader:
         follower = await Follower.open(self._config.data_directory, options, BrokerClock().now_ms, broker_id)
-        self._far, lost = lambda: (follower.at.number, follower.durable), False
+        lost = False
+
+        async def far() -> Far:
+            await follower.look()
+            return Far(follower.at.number, follower.durable, follower.space_low)
+
+        self._far = far
+        self._consider(follower.space_low)
         try:
-            watch = Watch(self._section.node, self._section.fail_over_after_ms / 1000)
-            return await follow_until_leading(self._log, follower, self._me, watch, time.monotonic)
+            return await follow_until_leading(self._log, follower, self._me, self._watch, time.monotonic)
         except JournalError as error:
             lost = error.code == "journal-log-lost"
             raise
         finally:
+            self._far = _fixed(Far(follower.at.number, follower.durable, follower.space_low))
             await follower.close()
             if lost:
                 # For `homing cluster reseed`.
@@ -159,7 +185,7 @@ class Cluster:
 
     async def _rebuild(self, broker_id: str) -> None:
         """Until it is done: another node has to lead for that."""
-        self._far, self._state, self._given = lambda: (0, 0), "rebuilding", True
+        self._far, self._state, self._given = _fixed(Far(0, 0, False)), "rebuilding", True
         while self._state == "rebuilding":
             try:
                 await rebuild(self._config.data_directory, broker_id, lambda path: fetch(self._log.copies, path))
@@ -176,6 +202,7 @@ class Cluster:
             try:
                 broker_id = await self._log.begin(self._section.storage_is_replicated)
                 self.secret = await self._log.secret()
+                await self._compare_clocks()
                 return broker_id
             except LogAway:
                 await asyncio.sleep(AGAIN_S)
@@ -188,9 +215,12 @@ class Cluster:
         place = self._config.data_directory / _GIVEN
         giving = Giving(self._log.copies, journal.backups, place, lambda: journal.durable)
 
+        async def far() -> Far:
+            return Far(leader.at.number, journal.durable, journal.space_low)
+
         async def attend() -> None:
             try:
-                await asyncio.gather(self._attend(lambda: (leader.at.number, journal.durable), leader), giving.run())
+                await asyncio.gather(self._attend(far, leader), giving.run())
             except Exception as error:
                 if not journal.failed.done():
                     journal.failed.set_exception(error)
@@ -203,29 +233,55 @@ class Cluster:
         with suppress(LogAway):
             await self._log.serves(self.leader.epoch)
 
-    async def _attend(self, far: Callable[[], tuple[int, int]], leader: Leader | None = None) -> None:
-        """``far``: up to which entries this node has applied, and has on disk."""
+    async def _attend(self, far: Callable[[], Awaitable[Far]], leader: Leader | None = None) -> None:
         while True:
             with suppress(LogAway):
-                await self._report(far())
+                await self._compare_clocks()
+                seen, here = await self._log.look(), await far()
+                self._consider(here.space_low)
                 if leader is None:
-                    await self._see(await self._log.look(), far()[0])
+                    await self._see(seen, here.applied)
                 else:
-                    await self._log.trim(leader.epoch, self._section.copies)
-                    self._health.cluster = {"leader": self._section.node, "behind": 0}
+                    self._tell(self._section.node, 0)
                     self._lag.saw(0, 0, time.monotonic())
-                    await self._hand_over_to(leader, await self._log.look())
                     await self._came_near(0)
+                    await self._look_for_successor(leader, seen)
+                    await self._log.trim(leader.epoch, self._section.copies)
+                await self._report(here)
             await asyncio.sleep(_REPORT_S)
 
-    async def _hand_over_to(self, leader: Leader, seen: Standing) -> None:
-        if seen.epoch == leader.epoch and seen.successor:
-            log.info("handing-over: node %s is to lead: nothing more is handed out, what was asked for is answered", seen.successor)
+    async def _compare_clocks(self) -> None:
+        asked_ms = BrokerClock().now_ms()
+        there_ms = await self._log.clock_ms()
+        self._clock_off_ms = clock_off_ms(asked_ms, there_ms, BrokerClock().now_ms())
+
+    def _consider(self, space_low: bool) -> None:
+        """Whether this node had better not lead, and a line where that changes."""
+        off = self._clock_off_ms
+        hindrance = Hindrance.CLOCK if abs(off) > _CLOCK_OFF_MS else Hindrance.DISK if space_low else Hindrance.NONE
+        if hindrance is self._watch.hindrance:
+            return
+        self._watch.hindrance = hindrance
+        if hindrance is Hindrance.CLOCK:
+            way = "behind" if off < 0 else "ahead of"
+            log.error("clock-off: the clock is %s %s the database's: this node does not lead until it is set", _said(abs(off)), way)
+        elif hindrance is Hindrance.DISK:
+            log.warning("disk-short: there is little room on the data directory's file system: this node leads only where no other can")
+        else:
+            log.info("may-lead: clock and disk are well again: this node may lead")
+
+    async def _look_for_successor(self, leader: Leader, seen: Standing) -> None:
+        """One is named by whoever wants this node to lead no longer, as by itself."""
+        successor = seen.successor if seen.epoch == leader.epoch else ""
+        if self._watch.hindrance and not successor:
+            successor = await self._log.name_successor(leader.epoch)
+        if successor and not leader.hands_over.is_set():
+            log.info("handing-over: node %s is to lead: nothing more is handed out, what was asked for is answered", successor)
             leader.hand_over()
 
-    async def _report(self, far: tuple[int, int]) -> None:
+    async def _report(self, far: Far) -> None:
         try:
-            await self._log.report(*far, self._lag.ms(time.monotonic()))
+            await self._log.report(far.applied, far.on_disk, self._lag.ms(time.monotonic()), self._watch.hindrance)
         except JournalError:
             # Whoever had the name before this start was killed a moment ago, or is there still.
             if time.monotonic() > self._began_s + _FREED_S:
@@ -234,7 +290,7 @@ class Cluster:
     async def _see(self, seen: Standing, applied: int) -> None:
         node, _, process = seen.leader.rpartition(" ")
         self._lag.saw(seen.last, applied, time.monotonic())
-        self._health.cluster = {"leader": node or None, "behind": seen.last - applied}
+        self._tell(node, seen.last - applied)
         self._health.state = self._state
         if self._state == "standby":
             await self._came_near(seen.last - applied)
@@ -248,6 +304,9 @@ class Cluster:
         if self._given and behind <= _NEAR:
             await self._log.copies.end()
             self._given = False
+
+    def _tell(self, leader: str, behind: int) -> None:
+        self._health.cluster = {"leader": leader or None, "behind": behind, "hindrance": self._watch.hindrance or None}
 
     def _away(self, why: str) -> None:
         self._health.log_away = bool(why)
@@ -276,6 +335,7 @@ def describe(found: dict[str, Any]) -> dict[str, Any]:
             "applied": each["applied"],
             "behind": max(0, found["last"] - each["applied"]),
             "behind_ms": each["behind_ms"],
+            "hindrance": each["hindrance"] or None,
             "on_disk": each["durable"],
             "seen_ms": round(each["seen_s"] * 1000),
             "addresses": json.loads(each["addresses"]),
@@ -292,6 +352,15 @@ def describe(found: dict[str, Any]) -> dict[str, Any]:
         "entries": found["last"],
         "nodes": members,
     }
+
+
+def clock_off_ms(asked_ms: int, there_ms: int, answered_ms: int) -> int:
+    """By how much this clock is ahead of (or behind: less than 0) one that showed ``there_ms`` at some moment between the two."""
+    return max(0, asked_ms - there_ms) + min(0, answered_ms - there_ms)
+
+
+def _said(duration_ms: int) -> str:
+    return format_duration_ms(duration_ms // 1000 * 1000)
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -16,6 +16,10 @@ from .cluster import describe
 _CHANGED_S: Final = 120.0
 _BACK_S: Final = 30.0
 _LOOK_S: Final = 0.05
+HINDRANCES: Final = {
+    "clock": "does not lead, as its clock is more than 5 minutes off the database's",
+    "disk": "leads only where no other can, as there is little room on its disk",
+}
 
 
 class Change(TypedDict):
@@ -46,12 +50,16 @@ async def switch_over(log: PostgresLog, to: str = "", origin: str = "") -> Chang
 def _not_able(found: dict[str, Any], node: str) -> Refused:
     there = {each["node"]: each for each in found["nodes"]}
     if not node:
-        return Refused("no-standby", "no other node is there to lead", "start one, and let it read what it lacks: `homing cluster status`")
+        return Refused(
+            "no-standby", "no other node is there that can lead", "start one, and let it read what it lacks: `homing cluster status`"
+        )
     if node not in there:
         return Refused("no-such-node", f"the cell has no node {node}", "`homing cluster status` lists them")
     member = there[node]
     if member["state"] in ("stopped", "away"):
         return Refused("no-standby", f"node {node} does not run", "start it: homing serve")
+    if member["hindrance"] is not None:
+        return Refused("no-standby", f"node {node} {HINDRANCES[member['hindrance']]}", "see to that; its log says more")
     lacks = f"node {node} has lacked something for {member['behind_ms'] // 1000} s: {member['behind']} entries by now"
     return Refused("no-standby", lacks, "try again when it has them: `homing cluster status`")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Final, Protocol
 
 from .entry import BadEntry, Entry, Position
@@ -31,6 +32,17 @@ class Copy(Protocol):
         """The batch of the first entry, where this node begins to lead."""
 
 
+class Hindrance(StrEnum):
+    """Why a node had better not lead."""
+
+    #: None of them.
+    NONE = ""
+    #: It differs from the database's: messages would wait, expire and come again at other times than before. Such a node never leads.
+    CLOCK = "clock"
+    #: Producers would wait at once. Such a node leads where it is named, or where no other has.
+    DISK = "disk"
+
+
 class Watch:
     """Whether ``node`` is to take the lead: nobody has it, or nothing moved for so long, by looks that were answered. Where another node is
     named that one has as much time before."""
@@ -38,6 +50,7 @@ class Watch:
     def __init__(self, node: str, patience_s: float) -> None:
         self._node = node
         self._patience_s = patience_s
+        self.hindrance = Hindrance.NONE
         self._seen: Standing | None = None
         self._since_s = 0.0
         self._looks = 0
@@ -46,8 +59,12 @@ class Watch:
         if seen != self._seen:
             self._seen, self._since_s, self._looks = seen, now_s, 0
         self._looks += 1
-        free = not seen.leader and seen.successor in ("", self._node)
-        return free or (self._looks >= _LOOKS and self.silent_s(now_s) >= self._patience_s)
+        if self.hindrance is Hindrance.CLOCK:
+            return False
+        short = self.hindrance is Hindrance.DISK
+        free = not seen.leader and (seen.successor == self._node or not (seen.successor or short))
+        patience_s = 2 * self._patience_s if short else self._patience_s
+        return free or (self._looks >= _LOOKS and self.silent_s(now_s) >= patience_s)
 
     def silent_s(self, now_s: float) -> float:
         """For how long nothing moved."""

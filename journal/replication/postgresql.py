@@ -38,8 +38,8 @@ CREATE TABLE IF NOT EXISTS homing_cell (
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS homing_member (
     cell text, node text, process text NOT NULL, addresses text NOT NULL, reads int NOT NULL, applied bigint NOT NULL,
-    durable bigint NOT NULL, seen timestamptz NOT NULL, behind_ms bigint NOT NULL, version text NOT NULL, lost bytea,
-    PRIMARY KEY (cell, node)
+    durable bigint NOT NULL, seen timestamptz NOT NULL, behind_ms bigint NOT NULL, version text NOT NULL,
+    hindrance text NOT NULL, lost bytea, PRIMARY KEY (cell, node)
 ) WITH (fillfactor = 50);
 """
 _LOG: Final = """\
@@ -312,10 +312,10 @@ class PostgresLog:
 
     async def name_successor(self, epoch: int, node: str = "") -> str:
         """That node is to lead next, or the best there is: whoever leads in this epoch hands over when it sees it. Returns its name; "":
-        it is not there, or far behind, or leads, or the epoch is another."""
+        it is not there, or far behind, or hindered, or leads, or the epoch is another."""
         best = (
             f"SELECT m.node FROM homing_member m JOIN homing_cell c USING (cell) WHERE cell = $1 AND {_SEEN} AND m.node <> {_LEADS}"
-            f" AND behind_ms < {_REACH_MS} AND ($3 = '' OR m.node = $3) ORDER BY applied DESC LIMIT 1"
+            f" AND behind_ms < {_REACH_MS} AND hindrance = '' AND ($3 = '' OR m.node = $3) ORDER BY applied DESC LIMIT 1"
         )
         sql = (
             f"UPDATE homing_cell SET successor = best.node FROM ({best}) AS best"
@@ -337,9 +337,11 @@ class PostgresLog:
         ((self._table,),) = await self._ask(self._looking, "SELECT log FROM homing_cell WHERE cell = $1", self._cell)
         self._bytes = 0
 
-    async def report(self, applied: int, durable: int, behind_ms: int = 0) -> None:
-        """This node's row. ``behind_ms``: for how long it has lacked something. Raises JournalError ``log-node-taken``: another process has
-        the name, and was there a moment ago."""
+    async def report(self, applied: int, durable: int, behind_ms: int = 0, hindrance: str = "") -> None:
+        """This node's row. ``behind_ms``: for how long it has lacked something. ``hindrance``: see leadership.Hindrance.
+
+        Raises JournalError ``log-node-taken``: another process has the name, and was there a moment ago.
+        """
         member = self._member
         row = {
             "cell": self._cell,
@@ -351,6 +353,7 @@ class PostgresLog:
             "durable": durable,
             "behind_ms": behind_ms,
             "version": member.version,
+            "hindrance": hindrance,
         }
         columns, places = ", ".join(row), ", ".join(f"${place}" for place in range(1, len(row) + 1))
         changed = ", ".join(f"{name} = excluded.{name}" for name in [*row, "seen"][2:])
@@ -379,6 +382,11 @@ class PostgresLog:
         await self._ask(self._writing, _RESEED.format(cell=self._cell, seen=seen, epoch=epoch, at=at, tables=tables, **hashes))
         now = await self.look()
         return now.epoch >= epoch
+
+    async def clock_ms(self) -> int:
+        """The database's."""
+        ((now_ms,),) = await self._ask(self._looking, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+        return int(now_ms)
 
     async def leave(self) -> None:
         """Another process may take the name at once."""
@@ -424,7 +432,7 @@ class PostgresLog:
             " extract(epoch FROM since - ended)::float8 AS gap_s, broker_id FROM homing_cell WHERE cell = $1"
         )
         members = (
-            "SELECT node, process, addresses, version, applied, durable, behind_ms, lost,"
+            "SELECT node, process, addresses, version, applied, durable, behind_ms, lost, hindrance,"
             " extract(epoch FROM clock_timestamp() - seen)::float8 AS seen_s FROM homing_member WHERE cell = $1 ORDER BY node"
         )
         rows = await self._ask(self._looking, cell, self._cell)

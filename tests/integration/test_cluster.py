@@ -14,7 +14,7 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,34 @@ async def test_what_is_no_log_of_this_cell_is_refused_in_words(postgres: Postgre
         (member,) = (await log.describe())["members"]
         assert (member["node"], member["applied"], member["durable"]) == ("a", 5, 4)
         assert await log.address("a") == "{}"
+
+
+async def test_who_is_named_next_is_there_has_most_and_can_lead(postgres: Postgres) -> None:
+    async with AsyncExitStack() as stack:
+        a, b, c, d = [await stack.enter_async_context(log_of(postgres, "named", node)) for node in "abcd"]
+        await begun(a)
+        assert await a.name_successor(0) == "", "nobody leads"
+        assert await a.fence(await a.look(), "a 1")
+        for log, applied, behind_ms, hindrance in ((a, 9, 0, ""), (b, 5, 0, ""), (c, 6, 0, "disk"), (d, 7, 6000, "")):
+            await log.report(applied, applied, behind_ms, hindrance)
+        assert [await a.name_successor(1, node) for node in "acdx"] == [""] * 4
+        assert await a.name_successor(0) == "", "of another epoch"
+        assert await a.name_successor(1) == "b"
+        assert (await a.look()).successor == "b"
+        await a.release(1, 0.5)
+        assert await d.fence(await d.look(), "d 1", 3.0)
+        await d.serves(2)
+        told = await d.describe()
+        assert (told["leader"], told["successor"], told["before"], told["why"]) == ("d 1", "", "a", "handed over")
+        assert 0.5 < told["gap_s"] < 30
+        assert await b.fence(await b.look(), "b 1", 3.0)
+        await b.serves(3)
+        told = await b.describe()
+        assert (told["before"], told["why"]) == ("d", "died")
+        assert 3.0 < told["gap_s"] < 33
+        await b.leave()
+        await a.report(9, 9)
+        assert await b.name_successor(3) == "a"
 
 
 async def no_standby(postgres: Postgres) -> None:

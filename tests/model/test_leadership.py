@@ -15,7 +15,7 @@ import pytest
 from homing.journal.errors import JournalError
 from homing.journal.replication.entry import Position, after, follow, hash_of
 from homing.journal.replication.leader import Leader
-from homing.journal.replication.leadership import Watch, follow_until_leading
+from homing.journal.replication.leadership import Hindrance, Watch, follow_until_leading
 from homing.journal.replication.log import LogAway, ReplicatedLog, Standing
 from tests.model.log_in_memory import NOWHERE, LogInMemory
 
@@ -224,6 +224,19 @@ async def test_nobody_writes_between_a_fence_and_the_first_entry_behind_it() -> 
     with pytest.raises(JournalError, match="journal-fenced: Another node leads: b, in epoch 1"):
         await leader.append(b"after")
     assert len(log.entries) == 1
+
+
+def test_a_node_with_another_clock_never_leads_and_one_without_room_only_where_no_other_does() -> None:
+    led, free, named = Standing(1, 1, b"", "a 1"), Standing(1, 1, b"", ""), Standing(1, 1, b"", "", "b")
+    other = named._replace(successor="c")
+    for seen, hindrance, leads_after_s in (
+        *((free, Hindrance.NONE, 0), (named, Hindrance.NONE, 0), (led, Hindrance.NONE, 3), (other, Hindrance.NONE, 3)),
+        *((free, Hindrance.DISK, 6), (named, Hindrance.DISK, 0), (led, Hindrance.DISK, 6), (other, Hindrance.DISK, 6)),
+        *((each, Hindrance.CLOCK, 99) for each in (free, named, led, other)),
+    ):
+        watch = Watch("b", 3)
+        watch.hindrance = hindrance
+        assert next((now_s for now_s in range(20) if watch.saw(seen, now_s)), 99) == leads_after_s
 
 
 async def test_a_log_with_another_past_is_refused() -> None:
