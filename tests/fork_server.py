@@ -219,6 +219,7 @@ def _main() -> None:
         if ahead_s := float(os.environ.get(AHEAD, 0)):
             _set_clock(ahead_s)
         sys.argv[:] = arguments
+        sys.orig_argv[:] = [sys.executable, "-m", *arguments]
         try:
             main() if arguments[0] == "homing" else runpy.run_module(arguments[0], run_name="__main__")
         except SystemExit as end:

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -38,6 +39,11 @@ _ALONE_S: Final = 10.0
 _ON_ITS_WAY_MS: Final = 200.0
 _CONFIRMED_S: Final = 60.0
 _LED_S: Final = 60.0
+#: When a leader is killed after what it does was begun.
+_WITHIN_SWITCH_S: Final = (0.2, 1.2)
+_WITHIN_JOIN_S: Final = (0.2, 2.5)
+#: Whoever lacks no more than so many entries has joined.
+_NEAR: Final = 100
 #: Until somebody promotes a standby of a primary that is gone.
 _PROMOTED_S: Final = (0.2, 4.0)
 
@@ -63,13 +69,15 @@ class FailOvers(KillLoop):
         self._faults, self._database, self._standbys, self._say = faults, database, standbys, say
         servers = [] if standbys is None else [server.port for server in standbys.servers.values()]
         self._wires = Wires(names, servers, options.seed)
-        own = {"fail-over-after": f"{fail_over_after_s:g}s", "storage-is-replicated": standbys is None}
+        # Whoever replays the log is one more that needs it.
+        own = {"fail-over-after": f"{fail_over_after_s:g}s", "storage-is-replicated": standbys is None, "copies": nodes + 1}
         self._sections = {name: {"url": database if standbys is None else self._wires.url(name), **own} for name in names}
         super().__init__(directory, options)
         self._replay = Replay(directory / "replay", database, self.rules.ours)
         self._chance = Random(options.seed)
         self._read: dict[Path, int] = {}
-        self._confirms: list[float] = []
+        #: Of each client, when something was confirmed to it.
+        self._confirms: dict[Path, list[float]] = defaultdict(list)
         self.gaps_ms: dict[str, list[float]] = defaultdict(list)
         self.begun: dict[str, int] = defaultdict(int)
 
@@ -100,36 +108,36 @@ class FailOvers(KillLoop):
         at_ms = self._down_since_ms = now_ms()
         FAULTS[fault](self)
         self._wait_until_ready()
-        gap_ms = self._until_confirmed(at_ms) - at_ms
-        found = self._replay.go_on(f"{fault} {number}", orderly=fault == "stop")
+        self._until_confirmed()
+        gap_ms = _gap_ms(sorted(chain(*self._confirms.values())), at_ms)
+        waited_ms = max(_gap_ms(each, at_ms) for path, each in self._confirms.items() if "producer" in path.name)
+        found = self._replay.go_on(f"{fault} {number}", orderly=fault in ("stop", "switch"))
         self._snapshots += found
         self.gaps_ms[fault].append(gap_ms)
         self.begun[fault] += len(found)
-        self._say(f"round {number}: {fault} of {led}, {nodes.leader} leads; no confirm for {gap_ms:.0f} ms")
+        self._say(f"round {number}: {fault} of {led}, {nodes.leader} leads; no confirm for {gap_ms:.0f} ms, of one client {waited_ms:.0f}")
 
     def _chance_to_work(self) -> None:
         time.sleep(self._chance.uniform(self.options.least_ms, self.options.most_ms) / 1000)
 
-    def _until_confirmed(self, after_ms: float) -> float:
-        """When something was confirmed that was sent to who leads now."""
+    def _until_confirmed(self) -> None:
+        """Something is confirmed from now on."""
+        since_ms = now_ms() + _ON_ITS_WAY_MS
         end = time.monotonic() + _CONFIRMED_S
-        while True:
-            self._flush()
-            self._confirms += self._new_confirms()
-            if first := next((t for t in sorted(self._confirms) if t > after_ms + _ON_ITS_WAY_MS), None):
-                return first
+        while not any(t > since_ms for each in self._confirms.values() for t in each[-1:]):
             if time.monotonic() > end:
                 self._stuck(f"nothing was confirmed for {_CONFIRMED_S:.0f} s (see the nodes' logs)")
-                return now_ms()
+                return
             time.sleep(0.1)
+            self._take_confirms()
 
-    def _new_confirms(self) -> Iterator[float]:
+    def _take_confirms(self) -> None:
+        self._flush()
         for path in self._directory.glob("clients*.jsonl"):
             with path.open() as lines:
                 lines.seek(self._read.get(path, 0))
-                for event in map(json.loads, lines.readlines()):
-                    if event["e"] == "sent" and event["outcome"] == OK:
-                        yield event["t"]
+                events = [json.loads(line) for line in lines.readlines()]
+                self._confirms[path] += [event["t"] for event in events if event["e"] in ("sent", "committed") and event["outcome"] == OK]
                 self._read[path] = lines.tell()
 
     # -- faults
@@ -160,6 +168,41 @@ class FailOvers(KillLoop):
         while (now := self._nodes.led_by()) == led:
             assert time.monotonic() < end, f"nobody else leads: {self._nodes.log_tail()}"
         return now[1]
+
+    def switch(self) -> None:
+        """The leader hands over."""
+        if code := self._nodes.switch_over().wait(_LED_S):
+            self._stuck(f"homing cluster switch-over ended with exit code {code}: {self._nodes.log_tail()}")
+
+    def switch_kill(self) -> None:
+        """It dies while it does."""
+        switching = self._nodes.switch_over()
+        time.sleep(self._chance.uniform(*_WITHIN_SWITCH_S))
+        self._nodes.kill()
+        switching.wait(_LED_S)
+
+    def join(self) -> None:
+        """A standby begins anew with an empty disk."""
+        self._until_joined(self._nodes.begin_anew())
+
+    def join_kill(self) -> None:
+        """The leader dies while it does."""
+        name = self._nodes.begin_anew()
+        time.sleep(self._chance.uniform(*_WITHIN_JOIN_S))
+        self._nodes.kill()
+        self._wait_until_ready()
+        self._until_joined(name)
+
+    def _until_joined(self, name: str) -> None:
+        end = time.monotonic() + _LED_S
+        while self._nodes.behind(name) > _NEAR:
+            if time.monotonic() > end:
+                self._stuck(
+                    f"a node that began anew lacks {self._nodes.behind(name)} entries after {_LED_S:.0f} s: {self._nodes.log_tail()}"
+                )
+                return
+            self._nodes.check_alive()
+            time.sleep(0.1)
 
     def mute(self) -> None:
         """PostgreSQL's answers do not come to the leader."""
@@ -193,7 +236,7 @@ class FailOvers(KillLoop):
         time.sleep(self._chance.uniform(*_PROMOTED_S))
         asyncio.run(standbys.promote())
         if vanishes:
-            self._until_confirmed(now_ms())
+            self._until_confirmed()
             self._wires.come_back(port)
 
     def waits(self) -> None:
@@ -202,13 +245,12 @@ class FailOvers(KillLoop):
         led, paused = self._nodes.led_by(), [server.pause() for server in self._standbys.others]
         since_ms = now_ms() + _ON_ITS_WAY_MS
         time.sleep(_AWAY_S)
-        self._flush()
-        self._confirms += self._new_confirms()
+        self._take_confirms()
         for pids in paused:
             Postgres.go_on(pids)
-        if early := [t for t in self._confirms if t > since_ms]:
+        if early := [t for each in self._confirms.values() for t in each if t > since_ms]:
             self._violations.append(Violation(Kind.LOST, f"{len(early)} sends were confirmed while no standby of PostgreSQL was there"))
-        self._until_confirmed(now_ms())
+        self._until_confirmed()
         if (leads := self._nodes.led_by()) != led:
             self._stuck(f"{leads} leads in the place of {led}, though PostgreSQL's standbys alone were away")
 
@@ -223,7 +265,10 @@ class FailOvers(KillLoop):
             self._replay.go_on("the end")
             self._violations += [Violation(Kind.JOURNAL, f"replay: {text}") for text in self._replay.compare(self._nodes.journals)]
         result = super()._result(account_)
-        result.figures["entries replayed"] = self._replay.entries
+        result.figures |= {
+            "entries replayed": f"{self._replay.entries}, of which the log has those from {self._replay.first} on",
+            "copies made anew": self._nodes.said("rebuilt: "),
+        }
         return result
 
 
@@ -240,10 +285,19 @@ FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
     "lossy": FailOvers.lossy,
     "cut_all": FailOvers.cut_all,
     "waits": FailOvers.waits,
+    "switch": FailOvers.switch,
+    "switch_kill": FailOvers.switch_kill,
+    "join": FailOvers.join,
+    "join_kill": FailOvers.join_kill,
     "stop": FailOvers.stop,
 }
 #: Those that another node is to lead after, PostgreSQL being there.
-_OF_NODES: Final = ("kill", "pause", "mute", "cut", "replaying", "stop")
+_OF_NODES: Final = ("kill", "pause", "mute", "cut", "replaying", "switch", "switch_kill", "join_kill", "stop")
+
+
+def _gap_ms(confirms: Sequence[float], since_ms: float) -> float:
+    """The longest time without one of them that ended later; 0 where nothing was confirmed since."""
+    return max((after - before for before, after in pairwise(confirms) if after > since_ms), default=0.0)
 
 
 async def _make_cell(database: str) -> None:
@@ -268,7 +322,8 @@ def _arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = _arguments()
-    options = Options(rounds=arguments.rounds, seed=secrets.randbits(32) if arguments.seed is None else arguments.seed)
+    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    options = Options(rounds=arguments.rounds, seed=seed, module="tests.faults.kill_loop.small_log")
     directory = arguments.keep or Path(tempfile.mkdtemp(prefix="homing-fail-over-"))
     directory.mkdir(parents=True, exist_ok=arguments.keep is None)
     print(f"seed {options.seed}, {options.rounds} rounds, {arguments.nodes} nodes, in {directory}", flush=True)

@@ -6,25 +6,28 @@ import asyncio
 import json
 import os
 import select
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any, Final
 
 from homing.journal.replication.leader import ask
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from tests import fork_server
 from tests.faults.kill_loop.processes import Broker
-from tests.process import free_port
+from tests.process import ROOT, free_port
 
 _START_S: Final = 60.0
 #: Another node leads.
 DEPOSED: Final = 72
-#: What a node that was paused, and found that another one leads, has to say of it.
-_MEANT: Final = ("journal-fenced", "log-away")
+#: What a node says that was paused and finds that another one leads, that the log is away from, or that begins anew.
+_MEANT: Final = ("journal-fenced", "log-away", "rebuilding: journal-left-behind")
 
 
 class Node(Broker):
-    """``leads``: it said so and has not ended since."""
+    """``leads``: it said so last, and has not ended since."""
 
     def __init__(self, directory: Path, config: dict[str, Any], port: int, module: str) -> None:
         super().__init__(directory, config, port, module)
@@ -42,7 +45,8 @@ class Node(Broker):
         while select.select([process.stdout], [], [], 0)[0] and (more := os.read(process.stdout.fileno(), 65_536)):
             self._said += more
         *lines, self._said = self._said.split(b"\n")
-        self.leads = self.leads or any("standby" not in json.loads(line) for line in lines)
+        for line in lines:
+            self.leads = "standby" not in json.loads(line)
         code = process.poll()
         if code is not None:
             self.leads, self._said = False, b""
@@ -138,6 +142,20 @@ class Nodes:
         self._leader.leads = False
         return self._leader
 
+    def switch_over(self) -> fork_server.Forked:
+        """The command, which goes on by itself: the leader hands over."""
+        words = ["cluster", "switch-over", "--config", str(self._leader.config)]
+        with (self._leader.directory / "switch-over.log").open("a") as log:
+            return fork_server.start(words, ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def begin_anew(self) -> str:
+        """A standby, which loses its disk; returns its name."""
+        node = next(each for each in self._nodes if each is not self._leader)
+        node.kill()
+        shutil.rmtree(node.data)
+        node.spawn()
+        return node.directory.name
+
     def stop_leader(self) -> int:
         """In order; returns its exit code."""
         self._leader.leads = False
@@ -166,12 +184,29 @@ class Nodes:
     def log_tail(self) -> str:
         return "\n".join(f"{node.directory.name}:\n{node.log_tail()}" for node in self._nodes)
 
+    def said(self, word: str) -> int:
+        """How many lines of their logs have it."""
+        return sum(word in line for node in self._nodes for line in node.lines())
+
     def complaints(self) -> list[str]:
         return [line for node in self._nodes for line in node.complaints()]
+
+    def behind(self, name: str) -> int:
+        """How many entries that node lacks, as it last said."""
+        found = asyncio.run(_described(self._database))
+        return int(next((found["last"] - each["applied"] for each in found["members"] if each["node"] == name), found["last"]))
 
     def led_by(self) -> tuple[int, str]:
         """The epoch and the node that leads in it, "" where nobody does, as the database says, which is waited for."""
         return asyncio.run(_led_by(self._database))
+
+
+async def _described(database: str) -> dict[str, Any]:
+    log = PostgresLog(Access(database, "main"), Member("", "", "{}"))
+    try:
+        return await log.describe()
+    finally:
+        log.cut()
 
 
 async def _led_by(database: str) -> tuple[int, str]:

@@ -31,14 +31,14 @@ class Broker:
         self.url = f"homing://127.0.0.1:{port}"
         self._module = module
         self._process: fork_server.Forked | None = None
-        self._config = directory / "broker.yaml"
+        self.config = directory / "broker.yaml"
         self._log = directory / "broker.log"
         directory.mkdir(parents=True, exist_ok=True)
-        with self._config.open("w") as out:
+        with self.config.open("w") as out:
             YAML(typ="safe").dump({"data-directory": "data", "native": {"port": port}, **config}, out)
 
     def spawn(self) -> None:
-        words = ["serve", "--config", str(self._config), "--json"]
+        words = ["serve", "--config", str(self.config), "--json"]
         with self._log.open("a") as log:
             self._process = fork_server.start(words, ROOT, stdin=subprocess.DEVNULL, stdout=None, stderr=log, module=self._module)
 
@@ -79,9 +79,13 @@ class Broker:
     def log_tail(self) -> str:
         return self._log.read_text()[-4000:]
 
+    def lines(self) -> list[str]:
+        """Of its log."""
+        return self._log.read_text().splitlines()
+
     def complaints(self) -> list[str]:
         """What a broker that nothing happened to must not write: errors, and tracebacks."""
-        return [line for line in self._log.read_text().splitlines() if " ERROR " in line or " CRITICAL " in line or "Traceback" in line]
+        return [line for line in self.lines() if " ERROR " in line or " CRITICAL " in line or "Traceback" in line]
 
     def _running(self) -> fork_server.Forked:
         assert self._process is not None, "the broker is not running"

@@ -26,11 +26,11 @@ Tables = dict[str, list[tuple[object, ...]]]
 
 
 class Replay:
-    """``entries``: how many it has; ``begun``: how often another leader began, behind the first."""
+    """``entries``: how many it has; ``first``: the first of them that the log has yet; ``begun``: how often another leader began."""
 
     def __init__(self, directory: Path, database: str, ours: tuple[str, ...]) -> None:
         self.directory = directory
-        self.entries = self.begun = 0
+        self.entries = self.first = self.begun = 0
         self._database, self._ours = database, ours
 
     def go_on(self, name: str, orderly: bool = False) -> list[Snapshot]:
@@ -39,7 +39,7 @@ class Replay:
 
     async def _go_on(self, name: str, orderly: bool) -> list[Snapshot]:
         found: list[Snapshot] = []
-        log = PostgresLog(Access(self._database, "main"), Member("", "", "{}"))
+        log = PostgresLog(Access(self._database, "main"), Member("replay", "", "{}"))
         try:
             follower = await self._open(self.directory, log)
             while entries := await log.read(follower.at.number):
@@ -53,6 +53,8 @@ class Replay:
                     await follower.apply([packed])
             self.entries = follower.at.number
             await follower.close()
+            await log.report(self.entries, self.entries)
+            self.first = Entry.unpack((await log.read(0))[0]).number
         finally:
             log.cut()
         self.begun += len(found)
