@@ -42,8 +42,7 @@ _BROKER_HABITS: Final = {
     "populateJMSXUserID": "a message does not say who sent it; the audit log and rights do",
 }
 SECOND_QUEUE: Final = (
-    "bind a second queue to the address (queues: NAME: {address: …, routing-type: multicast}), read as /queue/ADDRESS::NAME; or use an "
-    "exchange over AMQP"
+    "bind a second queue to the address (queues: NAME: {address: …, routing-type: multicast}), or use an exchange over AMQP"
 )
 #: Strategy -> its limit, how long a consumer may be so, which is in ms.
 _SLOW: Final = {"abortSlowConsumerStrategy": "maxSlowDuration", "abortSlowAckConsumerStrategy": "maxTimeSinceLastAck"}
@@ -118,10 +117,33 @@ def _interceptors(node: Node, found: Translation) -> None:
     """Virtual and composite destinations."""
     for each in node.all("virtualDestinationInterceptor", "virtualDestinations"):
         for child in each.children:
-            child.pass_over()
-            targets = [" ".join((one.name, *one.attributes.values())) for to in child.all("forwardTo") for one in to.children]
-            to = f", which goes to {', '.join(targets)}" if targets else ""
-            found.miss(child.origin, f"<{child.name}> {child.attributes.get('name', '')}{to}", SECOND_QUEUE)
+            if child.name in ("compositeQueue", "compositeTopic") and not set(child.attributes.get("name", "*")) & {"*", ">"}:
+                _composite(child, found)
+            else:
+                child.pass_over()
+                what = " ".join((f"<{child.name}>", *child.attributes.values()))
+                said = "bind each consumer's queue to the address (queues: Consumer.A.NAME: {address: NAME, routing-type: multicast})"
+                found.miss(child.origin, what, said)
+
+
+def _composite(composite: Node, found: Translation) -> None:
+    """What is sent to it goes to each queue that is bound to its address."""
+    name = composite.take("name")
+    found.entry("addresses", name, composite.origin, routing_types=["multicast"])
+    said = f"what is sent to {name} goes to each of these queues; what is sent to one of them itself is refused"
+    found.differ(composite.origin, f"<{composite.name}> {name}", said)
+    if composite.take("forwardOnly", "true") == "false" and composite.name == "compositeQueue":
+        found.entry("queues", name, composite.origin, address=name, routing_type="multicast")
+    for target in (one for each in composite.all("forwardTo") for one in each.children):
+        queue = target.take("physicalName" if target.name == "queue" else "queue")
+        if target.name in ("queue", "filteredDestination") and queue:
+            selector = target.take("selector")
+            bound = {"address": name, "routing_type": "multicast", **({"selector": selector} if selector else {})}
+            found.entry("queues", queue, target.origin, **bound)
+        else:
+            target.pass_over()
+            what = " ".join((f"<{target.name}>", *target.attributes.values()))
+            found.miss(target.origin, what, f"a topic gets nothing of another: its programs subscribe to /topic/{name}")
 
 
 def _pattern(node: Node, found: Translation) -> str | None:

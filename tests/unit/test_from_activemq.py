@@ -57,7 +57,8 @@ CLASSIC = """<beans xmlns="http://www.springframework.org/schema/beans"
   </authorizationEntries></authorizationMap></map></authorizationPlugin>
  </plugins>
  <destinations><queue physicalName="billing"/><topic physicalName="news"/></destinations>
- <destinationInterceptors><virtualDestinationInterceptor><virtualDestinations><compositeQueue name="all"><forwardTo>
+ <destinationInterceptors><virtualDestinationInterceptor><virtualDestinations><virtualTopic name=">" prefix="C.*."/>
+ <compositeQueue name="all" forwardOnly="false"><forwardTo><topic physicalName="three"/>
   <queue physicalName="one"/><filteredDestination selector="a = 'b'" queue="two"/></forwardTo></compositeQueue>
  </virtualDestinations></virtualDestinationInterceptor></destinationInterceptors>
  <transportConnectors><transportConnector name="openwire" uri="tcp://0.0.0.0:61616"/>
@@ -133,7 +134,9 @@ def test_an_activemq_xml(tmp_path: Path) -> None:
         900,
     )
     assert (settings("news.eu").max_length, settings("news.eu").overflow) == (5, "drop-head")
-    assert sorted(config.queues) == ["ActiveMQ.DLQ", "billing"]
+    assert sorted(config.queues) == ["ActiveMQ.DLQ", "all", "billing", "one", "two"]
+    two = {"queue": "two", "address": "all", "routing_type": "multicast", "durable": True, "selector": "a = 'b'"}
+    assert config.queues["two"].arguments("two") == two
     assert config.addresses["news"].routing_types == ("multicast",)
     assert config.stomp is not None
     assert (config.stomp.host, config.stomp.port, config.limits.max_connections) == ("127.0.0.1", 61612, 70)
@@ -147,7 +150,8 @@ def test_an_activemq_xml(tmp_path: Path) -> None:
         "<abortSlowConsumerStrategy>": at("<slowConsumerStrategy>"),
         "<transportConnector> openwire": at('name="openwire"'),
         "host 0.0.0.0 of <transportConnector> stomp": at('name="stomp"'),
-        "<compositeQueue> all, which goes to queue one, filteredDestination a = 'b' two": at("<compositeQueue"),
+        "<topic> three": at("<compositeQueue"),
+        "<virtualTopic> > C.*.": at("<virtualTopic"),
         "password of lost": at('username="lost"') + " " + at('write="shops"').rpartition(":")[2],
         "unheardOf of <broker>": at("unheardOf"),
     }

@@ -90,9 +90,10 @@ WHOLE = {
     "own-plugin": Whole({"a": ONE_FOR_ALL}, {STOMP_HOST, "<bean> com.example.CountingPlugin"}, stomp=(61613, 61614)),
     "composite-topic": Whole(
         {"a": ONE_FOR_ALL},
-        {OPENWIRE, STOMP_HOST, "<compositeTopic> changes, which goes to queue indexer"},
+        {OPENWIRE, STOMP_HOST},
         stomp=(61613, 61614),
         limits=(20 * MIB, GIB, 100 * MIB),
+        queues=("ActiveMQ.DLQ", "indexer"),
     ),
     "directory-service": Whole({"a": ONE_FOR_ALL}, {OPENWIRE, "${broker-name}, name", "users.properties", "<cachedLDAPAuthorizationMap>"}),
     "client-certificates": Whole(
