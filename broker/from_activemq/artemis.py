@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from .classic import JAVA, SECOND_QUEUE
+from .classic import ALONE, JAVA, SECOND_QUEUE
 from .connectors import Connector, listen, options_of
 from .nodes import Node
 from .security import Security
@@ -47,7 +47,7 @@ _SLOW: Final = (
 _UNITS: Final = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400}
 #: Setting -> what becomes of it where it asks for something.
 _HABITS: Final = {
-    "redistribution-delay": "a broker stands alone here",
+    "redistribution-delay": ALONE,
     "default-consumer-window-size": "consumer-prefetch counts messages, not bytes",
     "send-to-dla-on-no-route": "what nobody is bound for is dropped",
     "default-last-value-queue": "a queue keeps every message",
@@ -63,8 +63,9 @@ _QUEUE_HABITS: Final = {
 }
 _CORE_TUNING: Final = re.compile(
     r"(journal|paging|bindings|large-messages|disk|critical|network-check|memory|server|thread|scheduled|message-expiry|address-queue|page|"
-    r"jmx|configuration-file|log-delegate|persist|transaction|connection-ttl|wild-card|graceful|security-invalidation|create-|perf-|internal)"
-    r"[a-zA-Z-]*|connectors|metrics|max-redelivery-records|addresses-warn|uuid.*|population.*"
+    r"jmx|configuration-file|log-|persist|transaction|connection-ttl|wild-card|graceful|security-invalidation|create-|perf-|internal|"
+    r"resolve-protocols|management-|cluster-|password-codec|mask-password|message-counter|async-|amqp-use)"
+    r"[a-zA-Z-]*|connectors|metrics|max-redelivery-records|addresses-warn|uuid.*"
 )
 _NONE: Final = Value(False, "Artemis's default")
 _RIGHTS: Final = {"send": "send", "consume": "consume", "browse": "browse", "manage": "manage"}
@@ -73,11 +74,11 @@ _TUNING: Final = "how Artemis works inside; nothing of it is to be set here"
 _ELSEWHERE: Final = {
     "bridges": "there are none; a program receives here and sends there",
     "federations": "there are none; a program receives here and sends there",
-    "cluster-connections": "a broker stands alone here",
-    "ha-policy": "a broker stands alone here; homing journal backup is a copy",
-    "broadcast-groups": "a broker stands alone here",
-    "discovery-groups": "a broker stands alone here",
+    **dict.fromkeys(("cluster-connections", "ha-policy", "broadcast-groups", "discovery-groups"), ALONE),
     "broker-plugins": JAVA,
+    "connector-services": JAVA,
+    "remoting-incoming-interceptors": JAVA,
+    "remoting-outgoing-interceptors": JAVA,
     "grouping-handler": "groups are carried as properties (JMSXGroupID) and do nothing",
 }
 
@@ -126,13 +127,25 @@ def _core(core: Node, security: Security, found: Translation) -> None:
     for settings in core.all("address-settings", "address-setting"):
         _address_setting(settings, found)
     _defaults(core, found)
-    for address in core.all("addresses", "address"):
-        _address(address, found)
+    _addresses(core, found)
     listen([_acceptor(each) for each in core.all("acceptors", "acceptor")], found)
-    _security(core.all("security-settings", "security-setting"), security, found)
-    if core.take("security-enabled", "true") != "false":
+    if core.take("security-enabled", "true") == "false":
+        found.needless(
+            core, ["security-settings"], "of security-enabled, which is off: everybody may do everything, from this machine alone"
+        )
+    else:
+        _security(core.all("security-settings", "security-setting"), security, found)
         security.from_files("artemis-users.properties", "artemis-roles.properties", core.origin, found)
         security.write(found)
+    for limits in core.all("resource-limit-settings", "resource-limit-setting"):
+        most = {name: int(limits.take(name, "-1")) for name in ("max-connections", "max-queues")}
+        found.entry("user-limits", limits.take("match"), limits.origin, **{name: value for name, value in most.items() if value >= 0})
+    if (flag := core.take("populate-validated-user")) not in ("", "false"):
+        said = "a message does not say who sent it; the audit log and rights do"
+        found.miss(_origin(core, "populate-validated-user"), f"populate-validated-user={flag}", said)
+    if (most_messages := core.take("global-max-messages", "-1")) != "-1":
+        said = "broker.memory-limit is in bytes; max-length is of each queue"
+        found.miss(_origin(core, "global-max-messages"), f"global-max-messages={most_messages}", said)
     for divert in core.all("diverts", "divert"):
         _divert(divert, found)
     for name, said in _ELSEWHERE.items():
@@ -251,30 +264,40 @@ def _sizes(settings: Node, names: Iterable[str]) -> dict[str, str]:
     return {name: value for name in names if (value := settings.take(name, "-1")) != "-1"}
 
 
-def _address(address: Node, found: Translation) -> None:
-    name = address.take("name")
-    kinds = [kind for kind in ("anycast", "multicast") if address.takes(kind) or address.all(kind)]
-    found.entry("addresses", name, address.origin, routing_types=kinds or ["multicast"])
-    for kind in kinds:
-        for queue in address.all(kind, "queue"):
-            own = queue.take("name")
-            values: dict[str, object] = {"address": name, "routing_type": kind}
-            text = queue.take("filter")
-            for node in queue.all("filter"):
-                text = text or node.take("string")
-            if text:
-                values["selector"] = text
-            if (most := queue.take("max-consumers")) and most != "-1":
-                values["max_consumers"] = int(most)
-            durable = queue.take("durable")
-            if durable == "false":
-                values["durable"] = False
-            found.entry("queues", own, queue.origin, **values)
-            for habit, said in _QUEUE_HABITS.items():
-                if queue.take(habit) == "true":
-                    found.miss(queue.origin, f"{habit} of queue {own}", said)
-            if queue.take("enabled") == "false":
-                found.miss(queue.origin, f"enabled=false of queue {own}", "homing queue pause keeps its messages back")
+def _addresses(core: Node, found: Translation) -> None:
+    addresses = [(address, address.take("name")) for address in core.all("addresses", "address")]
+    kinds: dict[str, dict[str, None]] = {}
+    for address, name in addresses:
+        kinds.setdefault(name, {}).update({kind: None for kind in ("anycast", "multicast") if address.all(kind)})
+    for address, name in addresses:
+        found.entry("addresses", name, address.origin, routing_types=list(kinds[name]) or ["multicast"])
+        for kind in kinds[name]:
+            for queue in address.all(kind, "queue"):
+                _queue(queue, name, kind, found)
+    # As Artemis 1 has them, where each queue of an address gets each message.
+    for queue in core.all("queues", "queue"):
+        name = queue.take("address")
+        _queue(queue, name, "anycast" if name == queue.take("name") else "multicast", found)
+
+
+def _queue(queue: Node, address: str, kind: str, found: Translation) -> None:
+    own = queue.take("name")
+    values: dict[str, object] = {"address": address, "routing_type": kind}
+    text = queue.take("filter")
+    for node in queue.all("filter"):
+        text = text or node.take("string")
+    if text:
+        values["selector"] = text
+    if (most := queue.take("max-consumers")) and most != "-1":
+        values["max_consumers"] = int(most)
+    if queue.take("durable") == "false":
+        values["durable"] = False
+    found.entry("queues", own, queue.origin, **values)
+    for habit, said in _QUEUE_HABITS.items():
+        if queue.take(habit) == "true":
+            found.miss(queue.origin, f"{habit} of queue {own}", said)
+    if queue.take("enabled") == "false":
+        found.miss(queue.origin, f"enabled=false of queue {own}", "homing queue pause keeps its messages back")
 
 
 def _security(settings: list[Node], security: Security, found: Translation) -> None:

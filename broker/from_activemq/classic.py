@@ -34,7 +34,7 @@ _POLICY_TUNING: Final = (
 _BROKER_TUNING: Final = (
     *("useJmx", "dataDirectory", "schedulerSupport", "start", "restartAllowed", "useShutdownHook", "advisorySupport", "enableStatistics"),
     *("splitSystemUsageForProducersConsumers", "schedulePeriodForDestinationPurge", "dedicatedTaskRunner", "vmConnectorURI"),
-    *("waitForSlave", "tmpDataDirectory", "brokerId", "useVirtualTopics", "destroyApplicationContextOnStop", "id"),
+    *("tmpDataDirectory", "brokerId", "useVirtualTopics", "destroyApplicationContextOnStop", "id"),
 )
 #: What it does where that is so.
 _BROKER_HABITS: Final = {
@@ -46,10 +46,11 @@ SECOND_QUEUE: Final = (
 )
 #: Strategy -> its limit, how long a consumer may be so, which is in ms.
 _SLOW: Final = {"abortSlowConsumerStrategy": "maxSlowDuration", "abortSlowAckConsumerStrategy": "maxTimeSinceLastAck"}
+ALONE: Final = "no queue is spread over brokers; standbys take over from one (docs/cluster.md)"
 JAVA: Final = "Java does not run here; events and the log tell what happens"
 #: Element -> what to do instead.
 _ELSEWHERE: Final = {
-    "networkConnectors": "a broker stands alone here",
+    "networkConnectors": ALONE,
     "jmsBridgeConnectors": "there are no bridges; a program receives here and sends there",
     "sslContext": "tls.certificate and tls.key are PEM files; a key store is to be exported",
     "services": JAVA,
@@ -85,6 +86,8 @@ def translate(root: Node, security: Security, found: Translation) -> None:
     for node in broker.all("destinations"):
         for each in node.children:
             _destination(each, found)
+        if ids := [each.take("id") for each in node.children if each.takes("id")]:
+            found.differ(node.origin, f"ids {', '.join(ids)} of <{node.name}>", _NAMES)
     for usage in broker.all("systemUsage", "systemUsage"):
         _usage(usage, found)
     for node in broker.all("plugins"):
@@ -291,7 +294,6 @@ def _where_nobody_says(broker: Node, found: Translation) -> None:
 
 def _destination(node: Node, found: Translation) -> None:
     name = node.take("physicalName")
-    found.needless(node, ["id"], _NAMES)
     if node.name == "queue" and name:
         found.entry("queues", name, node.origin)
     elif node.name == "topic" and name:
@@ -421,6 +423,7 @@ def _redelivery_policy(pattern: str, policy: Node, found: Translation) -> None:
 
 def _connector(connector: Node, found: Translation) -> Connector:
     name, uri = connector.take("name"), connector.take("uri")
+    found.needless(connector, ["disableAsyncDispatch"], _TUNING)
     found.needless(connector, ("discoveryUri", "updateClusterClients", "rebalanceClusterClients"), "of a network of brokers")
     scheme, _, how = urlsplit(uri).scheme.partition("+")
     tls = how in ("ssl", "nio+ssl") or scheme == "ssl"

@@ -40,7 +40,7 @@ class Connector(NamedTuple):
 
 def options_of(uri: str) -> dict[str, str]:
     """Name -> value, after the ``?``, separated by ``&``, or by ``;`` as Artemis does."""
-    pairs = (each.partition("=") for each in re.split("[&;]", uri.partition("?")[2]) if each)
+    pairs = (each.strip().partition("=") for each in re.split("[&;]", uri.partition("?")[2]) if each)
     return {name: unquote(value) for name, _, value in pairs}
 
 
@@ -89,6 +89,8 @@ def _options(connector: Connector, found: Translation) -> None:
         if name in ("maximumConnections", "connectionsAllowed"):
             if value.isdigit() and int(value) > 0:
                 found.set("limits", "max-connections", int(value), connector.origin)
+            elif value not in ("0", "-1"):
+                found.miss(connector.origin, what, "give limits.max-connections a number")
         elif name in ("wireFormat.maxFrameSize", "wireFormat.maxDataLength"):
             _longest_message(value, what, connector.origin, found)
         elif name in ("anycastPrefix", "multicastPrefix"):

@@ -11,6 +11,11 @@ from xml.parsers import expat
 from ..errors import Refused
 
 _PLACEHOLDER: Final = re.compile(r"\$\{([^${}]*)\}")
+#: Java's and Spring's, of which no file beside it says what they stand for.
+_UNFILLED: Final = re.compile(r"[$#]\{[^}]*\}")
+#: Of these it is said elsewhere.
+_TOLD_ELSEWHERE: Final = ("password", "uri")
+_UNKNOWN: Final = "it is not known here, or has no counterpart"
 _MOST_BYTES: Final = 4 << 20
 _DEEPEST: Final = 100
 
@@ -27,18 +32,26 @@ class Node:
         self.line = line
         self.seen = False
         self._taken: set[str] = set()
+        #: Placeholders in what was looked at, which nothing fills.
+        self._unfilled: list[str] = []
 
     def take(self, name: str, default: str = "") -> str:
         """An attribute, or else a child that has nothing but a text, which is looked at with that."""
         self.seen = True
         if name in self.attributes:
             self._taken.add(name)
-            return self.attributes[name]
+            return self._used(name, self.attributes[name])
         for child in self.children:
             if child.name == name and not child.children:
                 child.seen = True
-                return child.text
+                return self._used(name, child.text)
         return default
+
+    def _used(self, name: str, value: str) -> str:
+        found = _UNFILLED.search(value)
+        if found is not None and name not in _TOLD_ELSEWHERE and (said := f"{found[0]}, {name} of <{self.name}>") not in self._unfilled:
+            self._unfilled.append(said)
+        return value
 
     def takes(self, name: str) -> bool:
         return name in self.attributes or any(child.name == name for child in self.children)
@@ -71,14 +84,16 @@ class Node:
         for child in self.children:
             child.pass_over()
 
-    def left(self) -> Iterator[tuple[str, str]]:
-        """(where, what) of all that nobody has looked at."""
+    def left(self) -> Iterator[tuple[str, str, str]]:
+        """(where, what, what is the matter with it) of all that nobody has looked at, and of what nobody can know."""
         if not self.seen:
-            yield self.origin, f"<{self.name}>"
+            yield self.origin, f"<{self.name}>", _UNKNOWN
             return
         for name in self.attributes:
             if name not in self._taken:
-                yield self.origin, f"{name} of <{self.name}>"
+                yield self.origin, f"{name} of <{self.name}>", _UNKNOWN
+        for said in self._unfilled:
+            yield self.origin, said, "no file beside this one says what that stands for: put it in"
         for child in self.children:
             yield from child.left()
 

@@ -33,8 +33,8 @@ def translate(path: Path) -> tuple[Translation, str]:
         kinds[root.name](root, security, found)
     except ValueError as error:
         raise Refused("not-readable", f"{file} has something else where a number belongs: {error}", "correct it there") from None
-    for origin, what in root.left():
-        found.miss(origin, what, "it is not known here, or has no counterpart")
+    for note in root.left():
+        found.miss(*note)
     return found, found.as_yaml(str(path))
 
 

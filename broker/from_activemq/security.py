@@ -57,10 +57,14 @@ class Security:
             )
 
     def _of(self, groups: list[str]) -> tuple[list[dict[str, Any]], list[str]]:
-        """What they may, and where that is said."""
-        given = [(pattern, rights) for group in groups for pattern, rights in self._grants.get(group, {}).items()]
-        origins = dict.fromkeys(origin for _, rights in given for origin in rights.values())
-        return [{"rights": sorted(rights), "pattern": pattern} for pattern, rights in given], list(origins)
+        """What they may together, and where that is said."""
+        given: dict[str, set[str]] = {}
+        origins: dict[str, None] = {}
+        for group in groups:
+            for pattern, rights in self._grants.get(group, {}).items():
+                given.setdefault(pattern, set()).update(rights)
+                origins.update(dict.fromkeys(rights.values()))
+        return [{"rights": sorted(rights), "pattern": pattern} for pattern, rights in given.items()], list(origins)
 
     @staticmethod
     def _write_user(name: str, password: str, grants: list[dict[str, Any]], origins: list[str], found: Translation) -> None:

@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple
 from .nodes import Node
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.$/+-]*")
-#: What no file beside it says the meaning of: Java's and Spring's placeholders.
-_UNFILLED: Final = re.compile(r"[$#]\{[^}]*\}")
 #: What YAML would take for something else than text.
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 
@@ -50,21 +48,16 @@ class Translation:
     def entry(self, section: str, name: str, origin: str, **values: Any) -> None:
         """One of what a section names: a queue, a user."""
         found = self.sections.setdefault(section, {}).setdefault(name, {})
-        self._must_be_filled("name", name, self._named.setdefault((section, name), origin))
+        self._named.setdefault((section, name), origin)
         for key, value in values.items():
             self._put(found, key.replace("_", "-"), value, origin, f"{key} of {name!r}")
 
     def _put(self, layer: dict[str, Any], key: str, value: Any, origin: str, what: str) -> None:
         """The first that says it holds."""
-        self._must_be_filled(key, value, origin)
         before = layer.setdefault(key, Value(value, origin))
         if before.value != value:
             said = f"{what} is {before.value} by {before.origin} already, which stays"
             self.miss(origin, f"{key}: {value}", said)
-
-    def _must_be_filled(self, key: str, value: Any, origin: str) -> None:
-        if isinstance(value, str) and (unfilled := _UNFILLED.search(value)):
-            self.miss(origin, f"{unfilled[0]}, {key}", "no file beside this one says what that stands for: put it in")
 
     def needless(self, node: Node, names: Iterable[str], said: str) -> None:
         """What the element has of these is known, and comes to nothing here."""
@@ -143,12 +136,12 @@ def covers(wide: list[str], narrow: list[str]) -> bool:
     return bool(narrow) and (wide[0] == narrow[0] or (wide[0] == "*" and narrow[0] != "#")) and covers(wide[1:], narrow[1:])
 
 
-def size_text(size: int) -> str:
-    """Bytes in the largest unit that has them whole."""
+def size_text(size: int) -> str | int:
+    """Bytes, in the largest unit that has them whole."""
     for bits, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if size and size % (1 << bits) == 0:
             return f"{size >> bits}{unit}"
-    return str(size)
+    return size
 
 
 def size_of(text: str) -> int | None:

@@ -95,7 +95,9 @@ WHOLE = {
         limits=(20 * MIB, GIB, 100 * MIB),
         queues=("ActiveMQ.DLQ", "indexer"),
     ),
-    "directory-service": Whole({"a": ONE_FOR_ALL}, {OPENWIRE, "${broker-name}, name", "users.properties", "<cachedLDAPAuthorizationMap>"}),
+    "directory-service": Whole(
+        {"a": ONE_FOR_ALL}, {OPENWIRE, "${broker-name}, brokerName of <broker>", "users.properties", "<cachedLDAPAuthorizationMap>"}
+    ),
     "client-certificates": Whole(
         {"a": ONE_FOR_ALL},
         {
@@ -106,9 +108,37 @@ WHOLE = {
     ),
     "service": Whole(
         {"a": ONE_FOR_ALL},
-        {"<transportConnector> internal", "sendFailIfNoSpace", "#{env.machine}, name", "<bean> com.example.DiscoveryPlugin"},
+        {
+            "<transportConnector> internal",
+            "sendFailIfNoSpace",
+            "#{env.machine}, brokerName of <broker>",
+            "<bean> com.example.DiscoveryPlugin",
+        },
         limits=(GIB, 10 * GIB, GIB),
     ),
+    "invoices": Whole(
+        {
+            "a": {
+                "dead_letter_address": "shop.DLQ",
+                "expiry_address": None,
+                "max_delivery_attempts": 11,
+                "redelivery_delays_ms": (1000, 300_000),
+            },
+            "shop.archive": {
+                "dead_letter_address": "shop.archive.dlq",
+                "max_delivery_attempts": 7,
+                "redelivery_delays_ms": (1000, 1_800_000),
+            },
+            "shop.send": {"dead_letter_address": None, "without_dead_letter_address": "drop", "max_delivery_attempts": 1},
+            "shop.split": {"max_delivery_attempts": 4, "redelivery_delay_ms": 1000, "dead_letter_address": "shop.DLQ"},
+            "shop.archive.dlq": {"dead_letter_address": None, "without_dead_letter_address": "drop"},
+        },
+        {"<transportConnector>"},
+        limits=(64 * MIB, 512 * MIB, 128 * MIB),
+        queues=("shop.DLQ", "shop.archive", "shop.archive.dlq", "shop.send"),
+        users={"admin": ["shop.#", "*.shop.#"]},
+    ),
+    "benchmark": Whole({"a": ONE_FOR_ALL}, {OPENWIRE, "deleteAllMessagesOnStartup=true"}, limits=(2 * GIB, None, None)),
     "network": Whole({"a": ONE_EACH}, {OPENWIRE, "<networkConnectors>"}, limits=(20 * MIB, GIB, 100 * MIB), queues=()),
     "embedded": Whole({"a": ONE_FOR_ALL}, {"<transportConnector> vm"}, limits=(20 * MIB, GIB, 100 * MIB)),
     "artemis-stomp-bug": Whole(
@@ -165,6 +195,49 @@ WHOLE = {
         },
         stomp=(61613, 61614),
         queues=("DLQ", "ExpiryQueue", "RH.ORDERS"),
+    ),
+    "artemis-chart": Whole(
+        {
+            "a": {
+                "dead_letter_address": "DLQ",
+                "max_delivery_attempts": -1,
+                "redelivery_delay_ms": 500,
+                "redelivery_delay_multiplier": 2.0,
+                "max_redelivery_delay_ms": 300_000,
+                "auto_delete_queues": False,
+                "max_length": None,
+                "overflow": "page",
+            }
+        },
+        {NO_USERS, ACCEPTOR_HOST, "<acceptor> artemis-tls", "group amq", "group global", "group system:authenticated"},
+        stomp=(61613, 61614),
+        queues=("DLQ", "ExpiryQueue"),
+    ),
+    "artemis-everything": Whole(
+        {
+            "a": {"persist_delivery_count_before_delivery": True},
+            "a1": {
+                "dead_letter_address": "a1.1",
+                "expiry_address": "a1.2",
+                "redelivery_delay_ms": 1,
+                "default_max_consumers": 5,
+                "slow_consumer_threshold": 10,
+                "slow_consumer_policy": "notify",
+                "default_address_routing_type": "multicast",
+            },
+            "a2": {"slow_consumer_threshold": 20, "slow_consumer_check_period_ms": 15_000, "slow_consumer_policy": "kill"},
+        },
+        {
+            *("protocols of <acceptor>", "host 0.0.0.0 of <acceptor>", "connectionsAllowed=${ninetyTwoProp} of <acceptor>", "<acceptor>"),
+            *("<divert>: address1 goes to forwarding-address1", "<bridges>", "<federations>", "<cluster-connections>", "<ha-policy>"),
+            *("<broadcast-groups>", "<discovery-groups>", "<grouping-handler>", "<remoting-incoming-interceptors>", "<connector-services>"),
+            *("populate-validated-user=true", "default-purge-on-no-consumers true", "default-queue-routing-type multicast"),
+            *("default-consumer-window-size 10000", "purge-on-no-consumers of queue q4", "${trueProp}, durable of <queue>"),
+            *("${falseProp}, durable of <queue>", "${falseProp}, purge-on-no-consumers of <queue>"),
+        },
+        stomp=(61616, 61614),
+        limits=(1_234_567, None, None),
+        queues=("q1", "q2", "q3", "q4", "q5", "q7", "queue1", "queue2"),
     ),
     "artemis-tls": Whole(
         {"a": {"dead_letter_address": "DLQ"}},
