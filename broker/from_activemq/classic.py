@@ -80,7 +80,10 @@ def translate(root: Node, security: Security, found: Translation) -> None:
     policies = broker.all("destinationPolicy", "policyMap", "policyEntries", "policyEntry")
     policies += broker.all("destinationPolicy", "policyMap", "defaultEntry", "policyEntry")
     for policy in policies:
+        before = found.size
         _policy(policy, found)
+        if found.size == before:
+            found.differ(policy.origin, f"pattern {_said(policy)} of <{policy.name}>", "it sets nothing here")
     for node in broker.all("destinationInterceptors"):
         _interceptors(node, found)
     for node in broker.all("destinations"):
@@ -151,18 +154,22 @@ def _composite(composite: Node, found: Translation) -> None:
 
 def _pattern(node: Node, found: Translation) -> str | None:
     """Of what has a ``queue`` or a ``topic``; without either it holds for all."""
-    queue, topic = node.take("queue"), node.take("topic")
     for name in ("tempQueue", "tempTopic"):
         if node.takes(name):
             node.pass_over()
             found.differ(node.origin, f"{name} of <{node.name}>", "temporary queues are as others, and go with their connection")
             return None
-    said = queue or topic or ">"
+    said = _said(node)
     pattern = pattern_of(said)
     if pattern is None:
         node.pass_over()
         found.miss(node.origin, f"<{node.name}> for {said}", "a wildcard stands for whole words here: name it otherwise")
     return pattern
+
+
+def _said(node: Node) -> str:
+    """The pattern, as the file has it."""
+    return node.take("queue") or node.take("topic") or ">"
 
 
 def _policy(policy: Node, found: Translation) -> None:

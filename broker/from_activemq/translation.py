@@ -37,6 +37,12 @@ class Translation:
         self.differs: list[Note] = []
         self.missing: list[Note] = []
 
+    @property
+    def size(self) -> int:
+        """How much has been said."""
+        layers = self.sections.get("address-settings", {}).values()
+        return len(self.differs) + len(self.missing) + sum(len(layer) for layer in layers)
+
     def set(self, section: str, key: str, value: Any, origin: str) -> None:
         self._put(self.sections.setdefault(section, {}), key, value, origin, f"{section}.{key}")
 

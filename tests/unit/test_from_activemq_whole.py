@@ -16,6 +16,7 @@ from homing.broker.errors import Refused
 from homing.broker.from_activemq import security
 from homing.broker.from_activemq.reading import translate
 from tests.house import HASH
+from tests.unit.test_from_activemq import ARTEMIS, CLASSIC, PECULIAR, SETTINGS
 
 FOLDER = Path(__file__).parent / "activemq"
 FILES = sorted(FOLDER.glob("*.xml"))
@@ -337,11 +338,15 @@ def named_in(told: str, element: Element, line: int) -> Iterator[Element]:
         yield from (child for child in element if local(child.tag) in names.split(", "))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_nothing_is_lost_unsaid(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+PARTS = [CLASSIC, ARTEMIS.replace('<xi:include href="settings.xml"/>', SETTINGS), *(content for _, content, _, _ in PECULIAR)]
+DATA = {file.stem: file.read_bytes() for file in FILES} | {f"part-{number}": part.encode() for number, part in enumerate(PARTS)}
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+def test_nothing_is_lost_unsaid(data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each attribute and text makes a difference, to a line that is written or to the list, or stands within what the list names whole."""
     monkeypatch.setattr(security, "hash_password", str)
-    root, copy = fromstring(file.read_bytes()), tmp_path / "copy.xml"
+    root, copy = fromstring(data), tmp_path / "copy.xml"
 
     def told() -> str:
         copy.write_bytes(tostring(root))
