@@ -76,6 +76,10 @@ def translate(root: Node, security: Security, found: Translation) -> None:
     for name, said in _BROKER_HABITS.items():
         if broker.take(name) == "true":
             found.miss(broker.origin, f"{name}=true", said)
+    if (age := broker.take("offlineDurableSubscriberTimeout", "-1")) != "-1":
+        said = "expires lets the queue of a durable subscription go when nobody used it for so long"
+        found.miss(broker.origin, f"offlineDurableSubscriberTimeout={age}", said)
+    found.needless(broker, ["offlineDurableSubscriberTaskSchedule"], "of offlineDurableSubscriberTimeout")
     found.needless(broker, _BROKER_TUNING, _TUNING)
     policies = broker.all("destinationPolicy", "policyMap", "policyEntries", "policyEntry")
     policies += broker.all("destinationPolicy", "policyMap", "defaultEntry", "policyEntry")

@@ -17,7 +17,8 @@ from homing.broker.from_activemq.reading import translate
 CLASSIC = """<beans xmlns="http://www.springframework.org/schema/beans"
   xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:schemaLocation="a b">
 <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"><property name="locations"/></bean>
-<broker xmlns="http://activemq.apache.org/schema/core" brokerName="shop" dataDirectory="${activemq.data}" unheardOf="1">
+<broker xmlns="http://activemq.apache.org/schema/core" brokerName="shop" dataDirectory="${activemq.data}" unheardOf="1"
+ offlineDurableSubscriberTimeout="86400000" offlineDurableSubscriberTaskSchedule="3600000">
  <destinationPolicy><policyMap><policyEntries>
   <policyEntry topic=">" producerFlowControl="true">
    <pendingMessageLimitStrategy><constantPendingMessageLimitStrategy limit="1000"/></pendingMessageLimitStrategy>
@@ -154,6 +155,7 @@ def test_an_activemq_xml(tmp_path: Path) -> None:
         "<virtualTopic> > C.*.": at("<virtualTopic"),
         "password of lost": at('username="lost"') + " " + at('write="shops"').rpartition(":")[2],
         "unheardOf of <broker>": at("unheardOf"),
+        "offlineDurableSubscriberTimeout=86400000": at("unheardOf"),
     }
     assert all(f"# - {each.origin}: {each.what}: {each.said}" in text for each in (*found.missing, *found.differs))
 

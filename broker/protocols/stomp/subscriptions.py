@@ -29,7 +29,7 @@ _NO_LIMIT: Final = 1 << 30
 #: As the clients of each broker say how many may be on their way to them.
 _PREFETCH: Final = ("activemq.prefetchSize", "prefetch-count")
 #: What a durable subscription to a topic is called; ActiveMQ takes the misspelt one, too.
-_DURABLE: Final = ("activemq.subscriptionName", "activemq.subcriptionName", "durable-subscription-name")
+_DURABLE: Final = ("durable-subscriber-name", "durable-subscription-name", "activemq.subscriptionName", "activemq.subcriptionName")
 _MOST_WAITING: Final = "activemq.maximumPendingMessageLimit"
 _MOST_BROWSERS: Final = 100
 _MOST_TEMPORARY: Final = 1000
