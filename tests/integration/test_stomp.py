@@ -174,7 +174,7 @@ def test_the_sessions_that_the_docs_have_typed(broker: Server) -> None:
 
 def _typed() -> list[str]:
     """What goes into nc."""
-    return re.findall(r"^(printf .*) \| nc ", (ROOT / "docs" / "interoperability.md").read_text(), re.MULTILINE)
+    return re.findall(r"^\((printf .*); sleep 1\) \| nc ", (ROOT / "docs" / "interoperability.md").read_text(), re.MULTILINE)
 
 
 def test_doctor_says_what_a_stomp_program_would_do(broker: Server, tmp_path: Path) -> None:
