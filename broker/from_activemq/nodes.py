@@ -84,6 +84,13 @@ class Node:
         for child in self.children:
             child.pass_over()
 
+    def words(self) -> Iterator[str]:
+        """All texts and values of attributes."""
+        yield self.text
+        yield from self.attributes.values()
+        for child in self.children:
+            yield from child.words()
+
     def left(self) -> Iterator[tuple[str, str, str]]:
         """(where, what, what is the matter with it) of all that nobody has looked at, and of what nobody can know."""
         if not self.seen:

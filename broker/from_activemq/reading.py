@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
@@ -14,15 +15,14 @@ from .translation import Translation
 
 _FOLDERS: Final = (".", "conf", "etc")
 _FILES: Final = ("activemq.xml", "broker.xml")
+_PROPERTIES: Final = re.compile(r"[\w.-]+\.properties")
 _MOST_INCLUDES: Final = 100
 
 
 def translate(path: Path) -> tuple[Translation, str]:
     """What it comes to, and the broker.yaml. Raises Refused."""
     file = _file(path)
-    values: dict[str, str] = {}
-    for properties in sorted(file.parent.glob("*.properties")):
-        values.update({key: value for key, (value, _) in (read_properties(properties) or {}).items()})
+    values = _values(file)
     root = parse(file, values.get)
     _include(root, file.parent, values, [])
     kinds = {"beans": classic.translate, "broker": classic.translate, "configuration": artemis.translate, "core": artemis.translate}
@@ -46,6 +46,16 @@ def _file(path: Path) -> Path:
             if (path / folder / name).is_file():
                 return path / folder / name
     raise Refused("not-found", f"there is no {' or '.join(_FILES)} at {path}", "name the file, or the folder that has it")
+
+
+def _values(file: Path) -> dict[str, str]:
+    """What placeholders stand for: by the files of properties that it names, or by all beside it where it names none."""
+    named = set(_PROPERTIES.findall(" ".join(parse(file, lambda _: None).words())))
+    values: dict[str, str] = {}
+    for properties in sorted(file.parent.glob("*.properties")):
+        if not named or properties.name in named:
+            values.update({key: value for key, (value, _) in (read_properties(properties) or {}).items()})
+    return values
 
 
 def _include(node: Node, folder: Path, values: dict[str, str], included: list[Path]) -> None:

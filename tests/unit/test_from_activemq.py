@@ -233,6 +233,15 @@ def test_nothing_of_a_file_begins_a_line_of_the_other(tmp_path: Path) -> None:
     assert (config.insecure, config.broker.name) == (False, "a\ninsecure: true")
 
 
+def test_of_two_files_of_passwords_the_one_that_is_named_counts(tmp_path: Path) -> None:
+    named = '<beans><bean class="a"><property name="location" value="file:${activemq.conf}/secret-enc.properties"/></bean><broker>'
+    user = '<authenticationUser username="ann" password="${ann.password}" groups="a"/>'
+    text = f"{named}<plugins><simpleAuthenticationPlugin><users>{user}</users></simpleAuthenticationPlugin></plugins></broker></beans>"
+    written(tmp_path, activemq_xml=text, secret_properties="ann.password=plain", secret__enc_properties="ann.password=ENC(x)")
+    found, text = translate(tmp_path)
+    assert ([each.what for each in found.missing], "users:" in text) == (["password of ann"], False)
+
+
 def test_the_command_says_by_its_exit_code_whether_that_was_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = '<broker xmlns="http://activemq.apache.org/schema/core" brokerName="a"/>'
     (tmp_path / "activemq.xml").write_text(whole)
