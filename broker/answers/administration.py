@@ -170,9 +170,19 @@ class Reloaded(TypedDict):
     changed: list[ChangedValue]
 
 
+class ClusterHealth(TypedDict):
+    """Who leads, None: nobody; how many entries of the log the node lacks, and for how long; ``hindrance``: why it had better not lead."""
+
+    leader: str | None
+    behind: int
+    behind_ms: int
+    hindrance: str | None
+
+
 class Health(TypedDict):
-    """``producers_wait``: None where whoever asks may not know."""
+    """``producers_wait``: None where whoever asks may not know. ``cluster``: of a node of one."""
 
     state: str
     degraded: list[str]
     producers_wait: list[Waiting] | None
+    cluster: NotRequired[ClusterHealth]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _EXPIRES_MS: Final = 60_000
 #: Its name: this, and something that no other has. A grant is for all of them.
 _PREFIX: Final = "events."
-_STYLES: Final = {"fault": "yellow", "dead-letters": "red", "queue": "red", "disk": "red", "redrive": "green"}
+_STYLES: Final = {"fault": "yellow", "consumer": "yellow", "redrive": "green"}
 
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Each event from now on, until Ctrl-C; JSON lines to a pipe or with --json.")]
 Since = Annotated[
@@ -131,6 +131,6 @@ def _show(event: BrokerEvent, as_json: bool) -> None:
 
 
 def _cells(event: BrokerEvent) -> list[str]:
-    style = _STYLES[event["event"].partition(".")[0]]
+    style = _STYLES.get(event["event"].partition(".")[0], "red")
     at = clock(int(datetime.fromisoformat(event["time"]).timestamp() * 1000))
     return [f"[dim]{at}[/]", f"[{style}]{event['event']}[/]", escape(event["meaning"]), f"[dim]{escape(event['command'])}[/]"]

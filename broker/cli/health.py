@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from ..answers.administration import Health
-from .output import CommandError, ExitCode, Json, print_json, stdout
+from .output import CommandError, ExitCode, Json, escape, print_json, stdout
 from .status import waiting
 
 DEFAULT_HTTP: Final = "http://127.0.0.1:7172"
@@ -39,9 +39,12 @@ def health(url: AnyUrl = DEFAULT_HTTP, as_json: Json = False) -> None:
         print_json(said)
     else:
         stdout.print(f"{said['state']}, degraded: {', '.join(said['degraded'])}" if said["degraded"] else said["state"])
+        if said["state"] == "standby":
+            cluster = said["cluster"]
+            stdout.print(f"  {escape(cluster['leader'] or 'nobody')} leads; {cluster['behind']} entries behind")
         for each in said["producers_wait"] or ():
             stdout.print(f"  {waiting(each)}")
-    if said["state"] not in ("ready", "standby"):
+    if said["state"] not in ("ready", "leading", "standby"):
         raise typer.Exit(ExitCode.FAILED)
 
 

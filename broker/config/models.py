@@ -243,6 +243,8 @@ class ReplicationSection(Section):
     fail_over_after_ms: Duration = Field(default=3_000, ge=2_000)
     #: What so many nodes have on disk may leave the log.
     copies: int = Field(default=2, ge=1, le=16)
+    #: At which producers wait until enough nodes have what is in the log. Three tables of it are in use in any case.
+    log_limit_bytes: Size = Field(default=16 << 30, alias="log-limit", ge=512 << 20)
     #: The disk below the database is replicated, so that its commits need not be.
     storage_is_replicated: bool = False
 

@@ -28,9 +28,13 @@ REDRIVE_STOPPED: Final = "redrive.stopped"
 QUEUE_FULL: Final = "queue.full"
 CONSUMER_SLOW: Final = "consumer.slow"
 DISK_LOW: Final = "disk.low"
+FAILED_OVER: Final = "cluster.failed-over"
+STANDBY_BEHIND: Final = "cluster.standby-behind"
+LOG_AWAY: Final = "cluster.log-away"
 
 _SHOW: Final = "homing faults show {fault}"
 _STATUS: Final = "homing redrives status {redrive}"
+_CLUSTER: Final = "homing cluster status"
 KINDS: Final = {
     FAULT_NEW: Kind(
         "deliveries of a queue fail as none of it did before",
@@ -102,6 +106,23 @@ KINDS: Final = {
         "free disk space is down to the reserve",
         "free disk space is down to the reserve: producers wait until there is more",
         "homing status",
+    ),
+    FAILED_OVER: Kind(
+        "a node of a cluster leads, as the one before was taken for gone",
+        "node {node} leads since {before} was taken for gone; nobody was served for {gap_s} s",
+        _CLUSTER,
+        10,
+    ),
+    STANDBY_BEHIND: Kind(
+        "a standby has lacked entries for 30 s, or was not seen for so long",
+        "node {node} is behind by {behind} entries, and has been for {behind_s} s",
+        _CLUSTER,
+        10,
+    ),
+    LOG_AWAY: Kind(
+        "the database that keeps the log of a cluster does not answer",
+        "the replicated log does not answer, and nothing is confirmed until it does: {why}",
+        _CLUSTER,
     ),
 }
 #: Within this long ``most`` events of one kind are made of a queue.

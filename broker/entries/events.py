@@ -144,6 +144,9 @@ class Events:
             self._report(DISK_LOW, self._broker, "", {})
         self._disk_low = low
 
+    def of_cluster(self, name: str, node: str, **fields: Any) -> None:
+        self._report(name, node, "", {"node": node, **fields})
+
     def _report(self, name: str, subject: str, queue: str, fields: dict[str, Any], whose: str | None = None) -> bool:
         """Whether there are not too many. ``whose``: the queue whose owner is named with it, if that is another one."""
         if self._takes_events(queue):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from ..answers.administration import ClusterHealth
 from ..answers.parts import Waiting
 from ..management.statistics import WHOLE
 
-State = Literal["recovering", "rebuilding", "standby", "ready", "log-away", "stopping", "failed"]
+State = Literal["recovering", "rebuilding", "standby", "ready", "stopping", "failed"]
 
 
 class Health:
@@ -16,8 +17,8 @@ class Health:
 
     def __init__(self) -> None:
         self.state: State = "recovering"
-        #: Of a node: who leads, and how many entries it is behind; None: there is no cluster.
-        self.cluster: dict[str, Any] | None = None
+        #: Of a node: who leads, and how many entries it is behind, and for how long; None: there is no cluster.
+        self.cluster: ClusterHealth | None = None
         self.log_away = False
         self._broker: tuple[Callable[[], bool], Callable[[], list[Waiting]]] | None = None
 
@@ -37,6 +38,10 @@ class Health:
         waits = producers_wait()
         # Whoever asks has not logged in, and is told no names of queues and users.
         told = [{**each, "why": each["why"] if each["limit"] in WHOLE else None} for each in waits]
-        state = "log-away" if self.log_away and self.state in ("recovering", "rebuilding", "standby", "ready") else self.state
-        said = {"state": state, "degraded": degraded, "producers_wait": told}
+        said = {"state": self._shown(), "degraded": degraded, "producers_wait": told}
         return said if self.cluster is None else {**said, "cluster": self.cluster}
+
+    def _shown(self) -> str:
+        if self.log_away and self.state in ("recovering", "rebuilding", "standby", "ready"):
+            return "log-away"
+        return "leading" if self.state == "ready" and self.cluster is not None else self.state

@@ -119,6 +119,7 @@ class HttpListener:
         self._patience = patience
         self._guests: dict[_Http, None] = {}
         self._figures: Callable[[], Awaitable[list[Metric]]] | None = None
+        self._of_node: Callable[[], list[Metric]] = list
         self._process = ProcessCollector(registry=CollectorRegistry())
         self._state = ServerState()
         routes = {"/livez": self._live, "/readyz": self._ready, "/metrics": self._metrics}
@@ -143,6 +144,10 @@ class HttpListener:
         self._figures = figures
         self._monitors = monitors
 
+    def show_node(self, figures: Callable[[], list[Metric]]) -> None:
+        """Of a cluster. Until the broker's are shown they are what anybody may see, as the probes."""
+        self._of_node = figures
+
     def make(self) -> asyncio.Protocol:
         # uvicorn's protocol without its Server: that looks for work ten times a second, and takes the process's signals.
         return _Http(self._config, self._state, self._guests, self._patience)
@@ -160,14 +165,14 @@ class HttpListener:
     async def _metrics(self, request: Request) -> Response:
         if not _is_local(request):
             if self._monitors is None:
-                return PlainTextResponse("not ready\n", 503)
+                found = self._of_node()
+                return await _shown(found) if found else PlainTextResponse("not ready\n", 503)
             try:
                 await self._monitors.check(request)
             except Refused as refusal:
                 return _refused(refusal)
-        found = [*self._process.collect(), *(await self._figures() if self._figures is not None else ())]
-        # The text of very many takes its time, and needs nothing of the broker's.
-        return Response(await asyncio.to_thread(_text, found), media_type=CONTENT_TYPE_LATEST)
+        found = [*self._process.collect(), *self._of_node(), *(await self._figures() if self._figures is not None else ())]
+        return await _shown(found)
 
 
 class _Collected(Collector):
@@ -178,6 +183,11 @@ class _Collected(Collector):
 
     def collect(self) -> list[Metric]:
         return self._found
+
+
+async def _shown(found: list[Metric]) -> Response:
+    # The text of very many takes its time, and needs nothing of the broker's.
+    return Response(await asyncio.to_thread(_text, found), media_type=CONTENT_TYPE_LATEST)
 
 
 def _text(found: list[Metric]) -> bytes:

@@ -192,10 +192,10 @@ class BrokerFigures:
         attempts = figures.attempts
         # Those that succeeded at once are counted anyway.
         first_tries = messages["succeeded"] - sum(attempts.numbers)
-        yield _histogram("homing_attempts_to_success", "Attempts of messages that succeeded.", attempts, at_once=first_tries)
+        yield histogram("homing_attempts_to_success", "Attempts of messages that succeeded.", attempts, at_once=first_tries)
         late = "How long after its due time a message was ready to go."
-        yield _histogram("homing_due_lateness_seconds", late, figures.lateness_ms, factor=0.001)
-        yield _histogram("homing_loop_lag_seconds", "How late the loop came to what was to be done at a time.", self._loop_lag)
+        yield histogram("homing_due_lateness_seconds", late, figures.lateness_ms, factor=0.001)
+        yield histogram("homing_loop_lag_seconds", "How late the loop came to what was to be done at a time.", self._loop_lag)
         yield self._steps()
         if (next_ms := min((at for at in (figures.next_due_ms, on_disk_ms) if at is not None), default=None)) is not None:
             yield _gauge(
@@ -298,7 +298,7 @@ def _counter(name: str, help_text: str, value: float) -> CounterMetricFamily:
     return family
 
 
-def _histogram(name: str, help_text: str, values: Histogram, *, factor: float = 1.0, at_once: int = 0) -> HistogramMetricFamily:
+def histogram(name: str, help_text: str, values: Histogram, *, factor: float = 1.0, at_once: int = 0) -> HistogramMetricFamily:
     """``at_once``: values of 1 besides."""
     family = HistogramMetricFamily(name, help_text)
     _add_histogram(family, [], values, factor, at_once)

@@ -26,6 +26,8 @@ from .. import __version__
 from ..clock import BrokerClock
 from ..config.config import Config
 from ..config.models import ReplicationSection
+from ..core.cluster import ClusterFigures
+from ..core.event import FAILED_OVER, LOG_AWAY, STANDBY_BEHIND
 from ..core.settings.units import format_duration_ms
 from ..http.health import Health, State
 from ..tls.certificate import Certificate
@@ -106,6 +108,9 @@ class Cluster:
         self._watch = Watch(section.node, section.fail_over_after_ms / 1000)
         self._clock_off_ms = 0
         self._other = asyncio.Event()
+        self.figures = ClusterFigures(section.cell, section.node, section.log_limit_bytes)
+        #: What makes an event: its name, the node, and what it is made of. There is nobody yet who keeps one.
+        self.event: Callable[..., object] = lambda name, node, **fields: None
         self._attending: asyncio.Task[None] | None = None
         #: By it the leader knows who passes connections on.
         self.secret = b""
@@ -211,6 +216,7 @@ class Cluster:
         """While this node leads."""
         leader = self.leader
         assert leader is not None
+        leader.on_append = self.figures.appends.add
 
         place = self._config.data_directory / _GIVEN
         giving = Giving(self._log.copies, journal.backups, place, lambda: journal.durable)
@@ -232,6 +238,9 @@ class Cluster:
         assert self.leader is not None
         with suppress(LogAway):
             await self._log.serves(self.leader.epoch)
+            change = describe(await self._log.describe())["last_change"]
+            if change is not None and change["why"] == "died":
+                self.event(FAILED_OVER, self._section.node, before=change["before"], gap_s=round(change["gap_ms"] / 1000, 1))
 
     async def _attend(self, far: Callable[[], Awaitable[Far]], leader: Leader | None = None) -> None:
         while True:
@@ -239,6 +248,7 @@ class Cluster:
                 await self._compare_clocks()
                 seen, here = await self._log.look(), await far()
                 self._consider(here.space_low)
+                self.figures.take(await self._log.describe(), leader is not None)
                 if leader is None:
                     await self._see(seen, here.applied)
                 else:
@@ -246,9 +256,15 @@ class Cluster:
                     self._lag.saw(0, 0, time.monotonic())
                     await self._came_near(0)
                     await self._look_for_successor(leader, seen)
+                    self._look_at_standbys()
                     await self._log.trim(leader.epoch, self._section.copies)
                 await self._report(here)
             await asyncio.sleep(_REPORT_S)
+
+    def _look_at_standbys(self) -> None:
+        for each in self.figures.newly_behind():
+            log.warning("standby-behind: node %s is behind by %d entries, and has been for %.0f s", each.name, each.behind, each.behind_s)
+            self.event(STANDBY_BEHIND, each.name, behind=each.behind, behind_s=round(each.behind_s))
 
     async def _compare_clocks(self) -> None:
         asked_ms = BrokerClock().now_ms()
@@ -306,11 +322,14 @@ class Cluster:
             self._given = False
 
     def _tell(self, leader: str, behind: int) -> None:
-        self._health.cluster = {"leader": leader or None, "behind": behind, "hindrance": self._watch.hindrance or None}
+        behind_ms = self._lag.ms(time.monotonic()) if behind else 0
+        hindrance = self._watch.hindrance or None
+        self._health.cluster = {"leader": leader or None, "behind": behind, "behind_ms": behind_ms, "hindrance": hindrance}
 
     def _away(self, why: str) -> None:
-        self._health.log_away = bool(why)
+        self._health.log_away = self.figures.log_away = bool(why)
         if why:
+            self.event(LOG_AWAY, self._section.node, why=why)
             log.error("log-away: the replicated log does not answer, and nothing is confirmed until it does: %s", why)
         else:
             log.info("log-back: the replicated log answers")
@@ -350,6 +369,8 @@ def describe(found: dict[str, Any]) -> dict[str, Any]:
         "successor": found["successor"] or None,
         "last_change": {"before": found["before"], "why": found["why"], "gap_ms": _ms(found["gap_s"])} if found["why"] else None,
         "entries": found["last"],
+        "log_bytes": found["log_bytes"],
+        "fail_overs": found["fail_overs"],
         "nodes": members,
     }
 

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from homing.journal.errors import JournalError
@@ -100,6 +101,10 @@ class _Process:
             from .cluster import Cluster
 
             cluster = Cluster(config, config.journal.replication, self.health, self.certificate)
+            if self.http is not None:
+                from ..http.cluster_metrics import cluster_metrics
+
+                self.http.show_node(partial(cluster_metrics, cluster.figures))
             try:
                 self._manager.feed_watchdog(loop)
                 await cluster.follow(journal_options(config), self._stop, self._stand_by)
@@ -129,9 +134,7 @@ class _Process:
         clock = BrokerClock(recovered.clock_ms)
         if clock.behind_ms:
             log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
-        secret = b"" if cluster is None else cluster.secret
-        server = Server(config, journal, clock, self._log_writer, self.certificate, manager=self._manager, secret=secret)
-        server.leader = leader
+        server = Server(config, journal, clock, self._log_writer, self.certificate, manager=self._manager, cluster=cluster)
         console = ConsoleChild(config.console, config.tls)
         try:
             listening = await server.start(recovered)

@@ -64,6 +64,7 @@ from .turns import BrokerTurns
 
 if TYPE_CHECKING:
     from ..http.listener import HttpListener
+    from .cluster import Cluster
 
 log = logging.getLogger("homing")
 
@@ -94,9 +95,10 @@ class Server:
         certificate: Certificate | None = None,
         rng: Random | None = None,
         manager: ServiceManager | None = None,
-        secret: bytes = b"",
+        cluster: Cluster | None = None,
     ) -> None:
-        """``log_writer``: what a reload gives the log's settings to; None where the log is somebody else's. ``secret``: see Listeners."""
+        """``log_writer``: what a reload gives the log's settings to; None where the log is somebody else's. ``cluster``: of which this node
+        leads."""
         self.config = config
         self.manager = manager or ServiceManager()
         self._log_writer = log_writer
@@ -105,7 +107,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._turn_scheduled = False
         #: While it is in doubt nothing is handed out.
-        self.leader: Leader | None = None
+        self._leader = None if cluster is None else cluster.leader
         replication = config.journal.replication
         self._left_after_s = 0.0 if replication is None else _LEFT_AFTER * replication.fail_over_after_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
@@ -144,7 +146,10 @@ class Server:
         self._releasing: asyncio.Task[None] | None = None
         self._shared_cache = Owner(self.broker.memory, Kind.CACHES)
         self._calls = Calls(self.broker, self)
+        secret = b"" if cluster is None else cluster.secret
         self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run, turns, secret)
+        if cluster is not None:
+            cluster.event = self.broker.events.of_cluster
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -158,8 +163,8 @@ class Server:
         self._turn_scheduled = False
         broker = self.broker
         try:
-            if self.leader is not None and self.leader.in_doubt():
-                self._hold(self.leader)
+            if self._leader is not None and self._leader.in_doubt():
+                self._hold(self._leader)
                 return
             next_ms = broker.drain()
             if not next_ms:

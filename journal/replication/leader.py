@@ -29,6 +29,8 @@ class Leader:
         self.at = at
         #: Called with why it leads no longer, where that came out while nothing was appended.
         self.on_end: Callable[[JournalError], None] = lambda error: None
+        #: Called with how long an entry took until it was sure, in seconds.
+        self.on_append: Callable[[float], None] = lambda seconds: None
         self._log = log
         self._pause = pause
         #: Set where this node is to lead no longer, and another one is named.
@@ -44,11 +46,13 @@ class Leader:
         Raises JournalError ``journal-fenced`` and ``journal-log-lost``: whether the entry is there, nobody knows then.
         """
         async with self._one:
+            began_s = time.monotonic()
             while True:
                 entry, at = after(self.at, self.epoch, batch)
                 try:
                     if await self._log.append(self.at, at, entry):
                         self.at, self._heard_s = at, time.monotonic()
+                        self.on_append(self._heard_s - began_s)
                         return at
                 except LogAway:
                     await self._pause(AGAIN_S)

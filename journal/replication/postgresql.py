@@ -34,7 +34,7 @@ _SCHEMA: Final = """\
 CREATE TABLE IF NOT EXISTS homing_cell (
     cell text PRIMARY KEY, format int NOT NULL, broker_id text NOT NULL, epoch bigint NOT NULL, last bigint NOT NULL, hash bytea NOT NULL,
     leader text NOT NULL, since timestamptz, log int NOT NULL, secret bytea NOT NULL, successor text NOT NULL DEFAULT '',
-    before text NOT NULL DEFAULT '', why text NOT NULL DEFAULT '', ended timestamptz
+    before text NOT NULL DEFAULT '', why text NOT NULL DEFAULT '', ended timestamptz, fail_overs bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS homing_member (
     cell text, node text, process text NOT NULL, addresses text NOT NULL, reads int NOT NULL, applied bigint NOT NULL,
@@ -247,6 +247,7 @@ class PostgresLog:
             f" RETURNING last) INSERT INTO {table} SELECT last, $2, $3 FROM l RETURNING number"
             for table in tables
         ]
+        self._size_sql = " + ".join(f"pg_total_relation_size('{table}')" for table in tables)
         found = " UNION ALL ".join(
             f"(SELECT number, entry, octet_length(entry) AS size FROM {table} WHERE number > $1 ORDER BY number LIMIT {_READ_ENTRIES})"
             for table in tables
@@ -288,6 +289,7 @@ class PostgresLog:
 
     async def fence(self, seen: Standing, leader: str, silent_s: float = 0.0) -> bool:
         ended = {"before": _LEADS, "why": "'died'", "ended": "clock_timestamp() - make_interval(secs => $6)"}
+        ended["fail_overs"] = "fail_overs + 1"
         unless_told = ", ".join(f"{name} = CASE WHEN leader = '' THEN {name} ELSE {now} END" for name, now in ended.items())
         sql = (
             f"UPDATE homing_cell SET epoch = epoch + 1, leader = $1, successor = '', since = NULL, {unless_told}"
@@ -429,7 +431,8 @@ class PostgresLog:
         """For people: the cell and its members, ages in seconds."""
         cell = (
             "SELECT epoch, last, leader, successor, extract(epoch FROM clock_timestamp() - since)::float8 AS led_s, before, why,"
-            " extract(epoch FROM since - ended)::float8 AS gap_s, broker_id FROM homing_cell WHERE cell = $1"
+            f" extract(epoch FROM since - ended)::float8 AS gap_s, broker_id, fail_overs, {self._size_sql} AS log_bytes"
+            " FROM homing_cell WHERE cell = $1"
         )
         members = (
             "SELECT node, process, addresses, version, applied, durable, behind_ms, lost, hindrance,"

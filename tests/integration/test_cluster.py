@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.request
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -39,7 +41,7 @@ from tests.certificates import Authority
 from tests.faults.kill_loop.failing_over import PLAIN, FailOvers
 from tests.faults.kill_loop.loop import Options
 from tests.postgresql import Postgres
-from tests.process import ROOT, Server, free_port
+from tests.process import ROOT, Server, free_port, wait_until
 from tests.unit.journal_support import NOW_MS, OPTIONS, queue, send, sequences
 
 #: Commits wait for a standby that is not there; and do not.
@@ -308,6 +310,12 @@ def test_what_a_standby_does_for_clients(postgres: Postgres, tmp_path: Path) -> 
         amqp = Wire(int(standby.ready["amqp"].rpartition(":")[2]))
         assert amqp.tune.heartbeat == 5, "that its machine is gone is noticed soon"
         amqp.socket.close()
+        for node, state in ((leader, "leading"), (standby, "standby")):
+            wait_until(f"it is {state}", lambda node=node, state=state: json.loads(asked(node, "/readyz"))["state"] == state)
+            assert json.loads(asked(node, "/readyz"))["cluster"]["leader"] == "a"
+            figures = asked(node, "/metrics")
+            assert f'homing_cluster_leading{{cell="main"}} {float(state == "leading")}' in figures
+            assert 'homing_cluster_behind_entries{cell="main",node="a"}' in figures
         leader.kill()
         nobody_leads(standby, authority)
 
@@ -318,6 +326,12 @@ def taken_for_the_leader(standby: Server, secret: bytes) -> None:
         stomp.sendall(header(Peer("127.0.0.9", 1), Peer("127.0.0.1", 2), secret) + _CONNECT)
         with contextlib.suppress(ConnectionResetError):
             assert stomp.recv(1000) == b""
+
+
+def asked(node: Server, path: str) -> str:
+    with urllib.request.urlopen(f"http://{node.ready['http']}{path}", timeout=20) as answer:
+        said: bytes = answer.read()
+    return said.decode()
 
 
 def nobody_leads(standby: Server, authority: Path) -> None:
@@ -364,6 +378,7 @@ def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tm
     assert re.search(r"b leads, epoch 2 .*\n +before it a led, and died; .*\n +a  standby,.*\n +b  leading,", said)
     assert re.search(r"^a leads, in place of b; nobody was served for \d+ms\nb stands by$", said, re.MULTILINE)
     assert re.search(r"a leads, epoch 3 .*\n +before it b led, and handed over; .*\n +a  leading,.*\n +b  standby,", said)
+    assert re.search(r"cluster\.failed-over +node b leads since a was taken for gone", said)
     bodies = re.findall(r'"body": "(\w+)"', said)
     assert bodies == ["first", "second"]
 

@@ -45,6 +45,15 @@ async def ask(
     logins = Logins(lambda: known.hashes, 1, 30_000)
     http = HttpListener(Health())
     http.show(one_figure, Monitors(logins, Access(known), insecure))
+    try:
+        return await asked(http, path, server, scheme, login)
+    finally:
+        logins.close()
+
+
+async def asked(
+    http: HttpListener, path: str, server: str, scheme: str = "http", login: str | None = None
+) -> tuple[int, dict[str, str], Any]:
     headers = [] if login is None else [(b"authorization", b"Basic " + base64.b64encode(login.encode()))]
     scope = {
         "type": "http",
@@ -65,10 +74,7 @@ async def ask(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    try:
-        await http.app(scope, receive, send)
-    finally:
-        logins.close()
+    await http.app(scope, receive, send)
     said = b"".join(message.get("body", b"") for message in sent).decode()
     reported = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], reported, json.loads(said) if reported["content-type"] == "application/json" else said
