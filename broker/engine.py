@@ -94,7 +94,7 @@ class Engine:
         self.users = Users(self._keep_user, now_ms, self._check_room, audit)
         self.users.changed.append(self._users_changed)
         self.access = self.users.access
-        disk = DiskRoom(disk_low, self.limits.store_bytes, self.limits.temp_bytes)
+        disk = DiskRoom(disk_low, self.limits.store_bytes, self.limits.temp_bytes, self.limits.log)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
         self.configured = settings

@@ -12,6 +12,8 @@ class BrokerLimits:
     store_bytes: int | None = None
     #: Asked each time, for it may follow the disk.
     temp_bytes: Callable[[], int] | None = None
+    #: What the replicated log takes, and may take, of what durable messages are written to; None: there is none.
+    log: Callable[[], tuple[int, int]] | None = None
     transaction_operations: int = 10_000
     transaction_bytes: int = 64 * 1024 * 1024
     transaction_references: int = 50_000

@@ -23,7 +23,7 @@ _BECAME: Final = (
 )
 _OPEN: Final = ("queue", "connection", "producer", "consumer")
 #: Limits of the broker that are shown where they are set, and what of it they bound.
-_LIMITS: Final = {"store-limit": "durable messages", "temp-limit": "not durable, on disk"}
+_LIMITS: Final = {"store-limit": "durable messages", "temp-limit": "not durable, on disk", "log-limit": "the cluster's log"}
 _JOURNAL: Final = {"database_bytes": "", "wal_bytes": "write-ahead log ", "history_bytes": "history in it "}
 
 

@@ -12,6 +12,8 @@ _APPENDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
 _HEARD_S: Final = 5.0
 #: A standby that lacks entries for so long is behind.
 BEHIND_S: Final = 30.0
+#: The part of its limit from which on the log is made shorter wherever it can be: below that producers go on.
+_FULL: Final = 0.9
 
 
 class Node(NamedTuple):
@@ -50,6 +52,11 @@ class ClusterFigures:
         found = [each for name, each in behind.items() if name not in self._behind]
         self._behind = set(behind)
         return found
+
+    @property
+    def log_is_full(self) -> bool:
+        """About: little is written to it where producers wait."""
+        return self.log_bytes >= self.log_limit * _FULL
 
     def log_room(self) -> tuple[int, int]:
         """What the log takes, and may take, in bytes."""

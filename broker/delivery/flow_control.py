@@ -130,6 +130,7 @@ class FlowControl:
             "memory-limit": Level(used, self._memory.limit),
             "store-limit": Level(references.stored_bytes, self._disk.store_limit),
             "temp-limit": Level(references.spilled_bytes, self._disk.temp_limit and self._disk.temp_limit()),
+            "log-limit": Level(0, None) if self._disk.log is None else Level(*self._disk.log()),
         }
 
     def _charge(self, share: Bound, size: int) -> None:
@@ -205,6 +206,10 @@ class FlowControl:
         references = self._state.references
         if lasting and self._disk.store_limit is not None and references.stored_bytes >= self._disk.store_limit * part:
             return f"store-limit: {references.stored_bytes} of {self._disk.store_limit} bytes of durable messages are kept"
+        if lasting and self._disk.log is not None:
+            used, most = self._disk.log()
+            if used >= most * part:
+                return f"log-limit: the log takes {used} of {most} bytes; producers wait until enough nodes have what is in it"
         if passing and self._disk.temp_limit is not None and references.spilled_bytes >= (most := self._disk.temp_limit()) * part:
             return f"temp-limit: {references.spilled_bytes} of {most} bytes of messages that are not durable are on disk"
         return None

@@ -8,11 +8,13 @@ from typing import NamedTuple
 
 class DiskRoom(NamedTuple):
     """``low``: whether free space is down to the reserve. ``store_limit``, in bytes: of durable messages, and of those that are not
-    durable (asked each time, for it may follow the disk); None: no limit."""
+    durable (asked each time, for it may follow the disk); None: no limit. ``log``: what the replicated log takes, and may take; None: there
+    is none."""
 
     low: Callable[[], bool]
     store_limit: int | None
     temp_limit: Callable[[], int] | None
+    log: Callable[[], tuple[int, int]] | None = None
 
     def may_keep(self, stored_bytes: int) -> bool:
         """Whether there is room for more that nobody waits for, where so much is stored."""

@@ -22,7 +22,7 @@ _LEAST_MS: Final = 1_000
 _A_STEP: Final = 500
 
 #: Limits of the whole broker, which hold everybody back.
-WHOLE: Final = ("memory-limit", "store-limit", "temp-limit", "disk-low")
+WHOLE: Final = ("memory-limit", "store-limit", "temp-limit", "log-limit", "disk-low")
 
 Counts = tuple[int, ...]
 _NOTHING: Final[Counts] = tuple(none_yet())

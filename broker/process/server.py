@@ -132,7 +132,7 @@ class Server:
             clock.now_ms,
             rng or Random(secrets.randbits(64)),
             self._wake,
-            _limits(config, journal),
+            _limits(config, journal, cluster),
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,
             name=config.broker.name,
@@ -471,12 +471,13 @@ async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rn
         await journal.close()
 
 
-def _limits(config: Config, journal: Journal) -> BrokerLimits:
+def _limits(config: Config, journal: Journal, cluster: Cluster | None) -> BrokerLimits:
     limits = config.limits
     return BrokerLimits(
         memory_bytes=config.broker.memory_limit_bytes,
         store_bytes=config.broker.store_limit_bytes,
         temp_bytes=keeping.temp_limit(config, journal),
+        log=None if cluster is None else cluster.figures.log_room,
         transaction_operations=limits.max_transaction_operations,
         transaction_bytes=limits.max_transaction_bytes,
         transaction_references=limits.max_transaction_references,

@@ -45,8 +45,8 @@ class ReplicatedLog(Protocol):
         """Begins the next epoch, in which ``leader`` leads and nobody is named to succeed it, unless epoch or last entry are others than
         were seen. ``silent_s``: for how long nothing was seen of the one before."""
 
-    async def trim(self, epoch: int, copies: int) -> None:
-        """Entries that so many nodes have on disk may go."""
+    async def trim(self, epoch: int, copies: int, at_once: bool = False) -> None:
+        """Entries that so many nodes have on disk may go. ``at_once``: also few of them."""
 
     async def release(self, epoch: int, ended_s: float = 0.0) -> None:
         """Nobody leads any more, where that epoch is still the last. ``ended_s``: since when nobody was served."""

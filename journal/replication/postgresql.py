@@ -326,10 +326,10 @@ class PostgresLog:
         rows = await self._ask(self._writing, sql, self._cell, epoch, node)
         return rows[0][0] if rows else ""
 
-    async def trim(self, epoch: int, copies: int) -> None:
+    async def trim(self, epoch: int, copies: int, at_once: bool = False) -> None:
         """Begins the next table, of which nothing is needed any more: so many nodes have all of it on disk, and none that is given a copy
         has to go on with it. Else it is left for later."""
-        if self._bytes < _TABLE_BYTES:
+        if self._bytes < _TABLE_BYTES and not at_once:
             return
         have = "SELECT durable FROM homing_member WHERE cell = $1 ORDER BY durable DESC OFFSET $2 LIMIT 1"
         ((up_to,),) = await self._ask(self._looking, f"SELECT least(coalesce(({have}), 0), ({HELD}))", self._cell, copies - 1)

@@ -250,6 +250,14 @@ async def test_tables_take_turns_once_enough_nodes_have_their_entries_on_disk(po
         await other.copies.end()
         await other.trim(0, 1)  # not of this epoch
         assert len(await log.read(numbers[-1] - 1)) == 12 - numbers[-1]
+        # Whose producers wait writes little, and has as few tables as it can.
+        monkeypatch.setattr(postgresql, "_TABLE_BYTES", 1 << 30)
+        await other.report(11, 11)
+        await log.trim(1, 2)
+        assert len(await log.read(0)) == 12 - numbers[-1]
+        for _ in range(3):
+            await log.trim(1, 2, at_once=True)
+        assert await log.read(0) == []
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ class LogInMemory:
             self.standing = Standing(seen.epoch + 1, seen.last, seen.hash, leader)
         return await self._answer(done)
 
-    async def trim(self, epoch: int, copies: int) -> None:
+    async def trim(self, epoch: int, copies: int, at_once: bool = False) -> None:
         await self._turns()
         if self.standing.epoch == epoch and len(self.durable) >= copies:
             self.trimmed = max(self.trimmed, sorted(self.durable.values())[-copies])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from homing.broker.auth.access import BROKER
+from homing.broker.core.counts import Level
 from homing.broker.core.message import Message
 from homing.broker.core.producer import Producer, limit_in
 from homing.broker.limits import BrokerLimits
@@ -47,6 +48,26 @@ def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: py
     world.commit()
     assert sink.grants[-1] == (4000, None)
     assert not flow.waiting
+
+
+def test_a_replicated_log_that_takes_all_it_may_holds_back_who_sends_what_is_written_to_it() -> None:
+    taken = 1000
+    world, sinks = World({}, limits=BrokerLimits(log=lambda: (taken, 1000))), (Sink(), Sink())
+    flow = inside.flow(world.broker)
+    for durable, sink in enumerate(sinks):
+        producer = Producer("c", durable, "orders", 0, sink)
+        flow.open(producer)
+        inside.intake(world.broker).send(producer, 1, [Message(0, "orders", b"x", durable=bool(durable))], world.time_ms)
+        flow.charge(producer, 4000, 1)
+        flow.top_up(producer)
+    reason = "log-limit: the log takes 1000 of 1000 bytes; producers wait until enough nodes have what is in it"
+    assert [sink.grants[-1] for sink in sinks] == [(4000, None), (0, reason)]
+    assert [(each.limit, each.producers) for each in flow.held_back()] == [("log-limit", 1)]
+    assert flow.levels()["log-limit"] == Level(1000, 1000)
+    for taken, waits in ((960, True), (940, False)):  # noqa: B007 - what the limits are asked for
+        flow.relieve()
+        assert bool(flow.waiting) == waits
+    assert sinks[1].grants[-1] == (4000, None)
 
 
 def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
