@@ -57,7 +57,7 @@ class Follower:
                 await self._store.run(self._writer_thread.upkeep, False)
 
     def _write(self, connection: sqlite3.Connection, entry: Entry, at: Position) -> bool:
-        batch, reserve_up_to = unpack_batch(entry.batch)
+        batch, reserve_up_to = unpack_batch(entry.batch, entry.version)
         batch.applied = at.pack()
         standing = self._writer_thread.commit(connection, batch, reserve_up_to)
         return standing is not None and standing.upkeep_due

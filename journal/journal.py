@@ -435,11 +435,15 @@ class Journal:
 
     async def _append(self, leader: Leader, batch: WriteBatch, reserve: int | None) -> bytes:
         """Where the log stands with it, packed. A small batch is packed here, for the reason that ``_write`` has."""
+        version = leader.version
         try:
-            packed = pack_batch(batch, reserve) if batch.is_small() else await self._store.run(lambda _: pack_batch(batch, reserve))
+            if batch.is_small():
+                packed = pack_batch(batch, reserve, version)
+            else:
+                packed = await self._store.run(lambda _: pack_batch(batch, reserve, version))
         except Exception as unforeseen:
             raise bad_record(unforeseen) from unforeseen
-        return (await leader.append(packed)).pack()
+        return (await leader.append(packed, version)).pack()
 
     def _may_wait(self, now_s: float) -> bool:
         """Whether upkeep waits for a commit that answers somebody: who sends one after another has sent nothing yet right after."""

@@ -10,6 +10,8 @@ from .counts import Histogram
 _APPENDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 #: Of a member that is there something is heard each second.
 _HEARD_S: Final = 5.0
+#: One that is silent for so long is not waited for with newer entries.
+_HERE_S: Final = 60.0
 #: A standby that lacks entries for so long is behind.
 BEHIND_S: Final = 30.0
 #: The part of its limit from which on the log is made shorter wherever it can be: below that producers go on.
@@ -36,6 +38,8 @@ class ClusterFigures:
         self.leads = self.log_away = False
         self.epoch = self.log_bytes = self.fail_overs = 0
         self.nodes: list[Node] = []
+        #: Up to which versions those nodes read entries that were here a minute ago.
+        self.read: list[int] = []
         #: How long each took until it was sure, in seconds; of the leader.
         self.appends = Histogram(_APPENDS_S)
         self._behind = set[str]()
@@ -44,6 +48,7 @@ class ClusterFigures:
         """``found``: see journal.replication's PostgresLog.describe."""
         self.leads, self.epoch, self.log_bytes, self.fail_overs = leads, found["epoch"], found["log_bytes"], found["fail_overs"]
         leader = found["leader"].rpartition(" ")[2]
+        self.read = [each["reads"] for each in found["members"] if each["process"] and each["seen_s"] < _HERE_S]
         self.nodes = [_node(each, found["last"], each["process"] == leader) for each in found["members"] if each["process"]]
 
     def newly_behind(self) -> Iterable[Node]:

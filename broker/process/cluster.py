@@ -257,6 +257,7 @@ class Cluster:
                     await self._came_near(0)
                     await self._look_for_successor(leader, seen)
                     self._look_at_standbys()
+                    leader.read_by(self.figures.read)
                     await self._log.trim(leader.epoch, self._section.copies, self.figures.log_is_full)
                 await self._report(here)
             await asyncio.sleep(_REPORT_S)

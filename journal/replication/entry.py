@@ -33,8 +33,9 @@ from ..contract import (
 )
 from ..declarations import DeclarationRecord
 
-#: Of what is behind the head; a node reads those up to its own.
+#: Of what is behind the head. A node reads versions up to the first; a leader writes from the second on what every node reads.
 VERSION: Final = 1
+OLDEST: Final = 1
 HASH_BYTES: Final = 32
 #: What names the format, version, epoch, number, the hash of the entry before.
 _HEAD: Final = struct.Struct(f">3sBQQ{HASH_BYTES}s")
@@ -46,6 +47,10 @@ class BadEntry(Exception):
     """These bytes are no entry, or one of a later version; the text says which."""
 
 
+class NewerEntry(BadEntry):
+    """It is of a later version than this Homing reads."""
+
+
 class Position(NamedTuple):
     """A place in the log: the number of an entry, the epoch that it was written in, and its hash. Number 0 is before the first."""
 
@@ -54,7 +59,7 @@ class Position(NamedTuple):
     hash: bytes
 
     def pack(self) -> bytes:
-        return _HEAD.pack(_FORMAT, VERSION, self.epoch, self.number, self.hash)
+        return _HEAD.pack(_FORMAT, OLDEST, self.epoch, self.number, self.hash)
 
     @classmethod
     def number_of(cls, packed: bytes | None) -> int:
@@ -64,7 +69,7 @@ class Position(NamedTuple):
     @classmethod
     def unpack(cls, content: bytes) -> Position:
         """Raises BadEntry."""
-        number, epoch, found, rest = _unpack_head(content)
+        _, number, epoch, found, rest = _unpack_head(content)
         if rest:
             raise BadEntry("there is more than a position")
         return cls(number, epoch, found)
@@ -76,41 +81,42 @@ def beginning(broker_id: str) -> Position:
 
 
 class Entry(NamedTuple):
-    """``previous``: the hash of the entry before. ``batch``: see ``pack_batch``; empty: it writes nothing."""
+    """``previous``: the hash of the entry before. ``batch``: see ``pack_batch``, of that version; empty: it writes nothing."""
 
+    version: int
     number: int
     epoch: int
     previous: bytes
     batch: bytes
 
     def pack(self) -> bytes:
-        return _HEAD.pack(_FORMAT, VERSION, self.epoch, self.number, self.previous) + self.batch
+        return _HEAD.pack(_FORMAT, self.version, self.epoch, self.number, self.previous) + self.batch
 
     @classmethod
     def unpack(cls, content: bytes) -> Entry:
-        """Raises BadEntry. What the batch holds is not looked at."""
+        """Raises BadEntry, and NewerEntry. What the batch holds is not looked at."""
         return cls(*_unpack_head(content))
 
 
-def _unpack_head(content: bytes) -> tuple[int, int, bytes, bytes]:
+def _unpack_head(content: bytes) -> tuple[int, int, int, bytes, bytes]:
     if len(content) < _HEAD.size:
         raise BadEntry("it ends within its head")
     name, version, epoch, number, found = _HEAD.unpack_from(content)
     if name != _FORMAT:
         raise BadEntry("it is no entry")
     if version > VERSION:
-        raise BadEntry(f"it is of version {version}, and this Homing reads them up to {VERSION}")
-    return number, epoch, found, content[_HEAD.size :]
+        raise NewerEntry(f"it is of version {version}, and this Homing reads them up to {VERSION}")
+    return version, number, epoch, found, content[_HEAD.size :]
 
 
-def after(before: Position, epoch: int, batch: bytes) -> tuple[bytes, Position]:
+def after(before: Position, epoch: int, batch: bytes, version: int = OLDEST) -> tuple[bytes, Position]:
     """The entry behind ``before``, packed, and where the log stands with it."""
-    packed = Entry(before.number + 1, epoch, before.hash, batch).pack()
+    packed = Entry(version, before.number + 1, epoch, before.hash, batch).pack()
     return packed, Position(before.number + 1, epoch, hash_of(packed))
 
 
 def follow(before: Position, packed: bytes) -> tuple[Entry, Position]:
-    """An entry that was read, and where the log stands with it. Raises BadEntry unless it is the one behind ``before``."""
+    """An entry that was read, and where the log stands with it. Raises BadEntry unless it is the one behind ``before``, and NewerEntry."""
     entry = Entry.unpack(packed)
     if entry.number != before.number + 1 or entry.previous != before.hash or entry.epoch < before.epoch:
         raise BadEntry(f"entry {entry.number} of epoch {entry.epoch} is not the one behind {before.number} of epoch {before.epoch}")
@@ -121,8 +127,13 @@ def hash_of(packed: bytes) -> bytes:
     return blake2b(packed, digest_size=HASH_BYTES).digest()
 
 
-def pack_batch(batch: WriteBatch, reserve_up_to: int | None) -> bytes:
-    """What the batch writes, and up to where its commit reserves ids. Of maps the items: msgpack has no tuples as keys."""
+def pack_batch(batch: WriteBatch, reserve_up_to: int | None, version: int = OLDEST) -> bytes:
+    """What the batch writes, and up to where its commit reserves ids."""
+    return _PACKERS[version](batch, reserve_up_to)
+
+
+def _pack_1(batch: WriteBatch, reserve_up_to: int | None) -> bytes:
+    """Of maps the items: msgpack has no tuples as keys."""
     messages = batch.messages
     if batch.elide and not messages.keys().isdisjoint(batch.messages_deleted):
         unused = batch.messages_deleted - batch.shared_bodies()
@@ -188,21 +199,25 @@ def _references(records: Iterable[ReferenceRecord], details: list[Any]) -> list[
     return rows
 
 
-def unpack_batch(packed: bytes) -> tuple[WriteBatch, int | None]:
+def unpack_batch(packed: bytes, version: int = OLDEST) -> tuple[WriteBatch, int | None]:
     """What ``pack_batch`` packed, as a batch that writes it, which nobody waits for. Raises BadEntry."""
-    batch = WriteBatch()
     if not packed:
-        return batch, None
+        return WriteBatch(), None
     try:
-        fields = msgpack.unpackb(packed, strict_map_key=False)
-        reserve_up_to, batch.begun_ms = fields[:2]
-        if not isinstance(reserve_up_to, int | None):
-            raise TypeError("no number")
-        _take_references(batch, fields[2:14])
-        _take_history(batch, fields[14:19])
-        _take_states(batch, fields[19:])
+        return _UNPACKERS[version](packed)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise BadEntry(f"it holds no batch ({type(error).__name__}: {error})") from error
+
+
+def _unpack_1(packed: bytes) -> tuple[WriteBatch, int | None]:
+    batch = WriteBatch()
+    fields = msgpack.unpackb(packed, strict_map_key=False)
+    reserve_up_to, batch.begun_ms = fields[:2]
+    if not isinstance(reserve_up_to, int | None):
+        raise TypeError("no number")
+    _take_references(batch, fields[2:14])
+    _take_history(batch, fields[14:19])
+    _take_states(batch, fields[19:])
     return batch, reserve_up_to
 
 
@@ -271,3 +286,7 @@ def _keyed(rows: Iterable[tuple[Iterable[Any], Any]]) -> dict[Any, Any]:
 
 def _or_none(record: Callable[..., Any], fields: list[Any] | None) -> Any:
     return None if fields is None else record(*fields)
+
+
+_PACKERS: dict[int, Callable[[WriteBatch, int | None], bytes]] = {1: _pack_1}
+_UNPACKERS: dict[int, Callable[[bytes], tuple[WriteBatch, int | None]]] = {1: _unpack_1}

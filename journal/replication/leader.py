@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
 from ..errors import JournalError
-from .entry import Position, after
+from .entry import OLDEST, VERSION, Position, after
 from .log import LogAway, ReplicatedLog, Standing, fenced, log_lost
 
 #: Others see by its entries that a leader lives: one a second at least.
@@ -27,6 +27,8 @@ class Leader:
     def __init__(self, log: ReplicatedLog, epoch: int, at: Position, pause: Pause = asyncio.sleep) -> None:
         self.epoch = epoch
         self.at = at
+        #: What batches are to be packed as: only rises, as what was written is read in order.
+        self.version = OLDEST
         #: Called with why it leads no longer, where that came out while nothing was appended.
         self.on_end: Callable[[JournalError], None] = lambda error: None
         #: Called with how long an entry took until it was sure, in seconds.
@@ -40,15 +42,20 @@ class Leader:
         self._ended_s: float | None = None
         self._beating: asyncio.Task[None] | None = None
 
-    async def append(self, batch: bytes) -> Position:
-        """Where the log stands with an entry that holds this batch, once that is sure. Behind it there may be entries without any.
+    def read_by(self, versions: Iterable[int]) -> None:
+        """``versions``: up to which each node that is there reads entries. Who reads less than is written will not go on."""
+        self.version = max(self.version, min([VERSION, *versions]))
+
+    async def append(self, batch: bytes, version: int = OLDEST) -> Position:
+        """Where the log stands with an entry that holds this batch, packed as of ``version``, once that is sure. Behind it there may be
+        entries without any.
 
         Raises JournalError ``journal-fenced`` and ``journal-log-lost``: whether the entry is there, nobody knows then.
         """
         async with self._one:
             began_s = time.monotonic()
             while True:
-                entry, at = after(self.at, self.epoch, batch)
+                entry, at = after(self.at, self.epoch, batch, version)
                 try:
                     if await self._log.append(self.at, at, entry):
                         self.at, self._heard_s = at, time.monotonic()

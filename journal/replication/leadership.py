@@ -11,9 +11,9 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, Protocol
 
-from .entry import BadEntry, Entry, Position
+from .entry import BadEntry, Entry, NewerEntry, Position
 from .leader import AGAIN_S, Leader, Pause, ask
-from .log import LogAway, ReplicatedLog, Standing, left_behind, parted
+from .log import LogAway, ReplicatedLog, Standing, left_behind, log_newer, parted
 
 #: As often at least it was looked before a leader is taken for gone.
 _LOOKS: Final = 3
@@ -103,11 +103,13 @@ async def _catch_up(log: ReplicatedLog, copy: Copy, seen: Standing) -> None:
         entries = await log.read(copy.at.number)
         if not entries and await log.read(0):
             raise LogAway("it went back meanwhile")
-        first = Entry.unpack(entries[0]).number if entries else seen.last + 1
-        if first > copy.at.number + 1:
-            raise left_behind(first, copy.at)
         try:
+            first = Entry.unpack(entries[0]).number if entries else seen.last + 1
+            if first > copy.at.number + 1:
+                raise left_behind(first, copy.at)
             await copy.apply(entries[: seen.last - copy.at.number])
+        except NewerEntry as newer:
+            raise log_newer(newer, copy.at) from newer
         except BadEntry as other:
             raise parted(seen, copy.at) from other
     if not seen.ends_at(copy.at):

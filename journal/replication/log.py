@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from ..errors import JournalError
-from .entry import Position
+from .entry import NewerEntry, Position
 
 
 class LogAway(Exception):
@@ -65,6 +65,14 @@ def left_behind(first: int, known: Position) -> JournalError:
         "journal-left-behind",
         f"This node has the replicated journal up to entry {known.number}, and the log begins with entry {first}: what is between is gone.",
         "Its copy is made anew from another node's.",
+    )
+
+
+def log_newer(newer: NewerEntry, known: Position) -> JournalError:
+    return JournalError(
+        "log-newer",
+        f"The leader writes entries that this node cannot read: behind entry {known.number}, {newer}.",
+        "Start a newer Homing on this node. Standbys are upgraded first: a leader writes what every node that is there reads.",
     )
 
 

@@ -435,7 +435,7 @@ class PostgresLog:
             " FROM homing_cell WHERE cell = $1"
         )
         members = (
-            "SELECT node, process, addresses, version, applied, durable, behind_ms, lost, hindrance,"
+            "SELECT node, process, addresses, version, reads, applied, durable, behind_ms, lost, hindrance,"
             " extract(epoch FROM clock_timestamp() - seen)::float8 AS seen_s FROM homing_member WHERE cell = $1 ORDER BY node"
         )
         rows = await self._ask(self._looking, cell, self._cell)

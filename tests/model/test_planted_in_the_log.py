@@ -11,7 +11,7 @@ import pytest
 
 from homing.journal.errors import JournalError
 from homing.journal.replication import leadership
-from homing.journal.replication.entry import Position, after
+from homing.journal.replication.entry import OLDEST, Position, after
 from homing.journal.replication.leader import AGAIN_S, Leader
 from homing.journal.replication.log import LogAway, Standing
 from tests.model.log_in_memory import LogInMemory
@@ -21,7 +21,7 @@ from tests.model.test_leadership import Node, play_all
 class Hasty(Leader):
     """Answers before the append returned."""
 
-    async def append(self, batch: bytes) -> Position:
+    async def append(self, batch: bytes, version: int = OLDEST) -> Position:
         before = self.at
         entry, self.at = after(before, self.epoch, batch)
         late = asyncio.ensure_future(self._send(before, self.at, entry))
@@ -40,7 +40,7 @@ class Hasty(Leader):
 class Trusting(Leader):
     """Takes an entry that it finds in the log for one that stays there."""
 
-    async def append(self, batch: bytes) -> Position:
+    async def append(self, batch: bytes, version: int = OLDEST) -> Position:
         while True:
             entry, at = after(self.at, self.epoch, batch)
             try:

@@ -15,9 +15,9 @@ def found(**seconds: float) -> dict[str, Any]:
     """A cell that ``a`` leads. ``behind_s``: for how long b has lacked 5 entries; ``seen_s``: since when it is silent."""
     other = {"behind_ms": 1000 * seconds.get("behind_s", 0.0), "seen_s": seconds.get("seen_s", 0.4)}
     members = [
-        {"node": "a", "process": "1", "applied": 99, "durable": 90, "behind_ms": 1000, "seen_s": 0.9},
-        {"node": "b", "process": "2", "applied": 95, "durable": 95, **other},
-        {"node": "c", "process": "", "applied": 10, "durable": 10, "behind_ms": 0, "seen_s": 9_000.0},
+        {"node": "a", "process": "1", "applied": 99, "durable": 90, "behind_ms": 1000, "seen_s": 0.9, "reads": 2},
+        {"node": "b", "process": "2", "applied": 95, "durable": 95, "reads": 1, **other},
+        {"node": "c", "process": "", "applied": 10, "durable": 10, "behind_ms": 0, "seen_s": 9_000.0, "reads": 0},
     ]
     return {"epoch": 4, "last": 100, "leader": "a 1", "log_bytes": 300, "fail_overs": 2, "members": members}
 
@@ -31,6 +31,9 @@ def test_a_standby_is_told_of_once_until_it_is_behind_no_more() -> None:
     assert told == [("b", 5, 30), ("b", 5, 45.0)]
     assert figures.nodes == [Node("a", 0, 0.0, 9), Node("b", 5, 46.0, 0)], "a leader lacks nothing, and c stopped in order"
     assert figures.log_room() == (300, 1000)
+    assert figures.read == [2, 1], "entries are what these read, also one that is silent for a moment"
+    figures.take(found(seen_s=60.0), leads=True)
+    assert figures.read == [2]
 
 
 async def test_a_standby_shows_its_figures_to_everybody_as_the_probes_do() -> None:

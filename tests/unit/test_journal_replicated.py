@@ -15,6 +15,8 @@ from homing.journal.declarations import DeclarationRecord
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
 from homing.journal.journal import Journal, JournalOptions
+from homing.journal.replication import entry as entry_module
+from homing.journal.replication import leader as leader_module
 from homing.journal.replication.entry import BadEntry, Entry, Position, after, follow, pack_batch, unpack_batch
 from homing.journal.replication.leader import BEAT_S, Leader
 from homing.journal.replication.leadership import Watch, follow_until_leading
@@ -265,6 +267,46 @@ async def test_an_idle_leader_shows_that_it_lives_and_finds_out_that_it_does_not
     with pytest.raises(JournalError, match="journal-fenced"):
         await journal.failed
     await journal.close()
+
+
+@pytest.mark.plain
+async def test_entries_are_of_the_version_that_every_node_reads_and_who_reads_less_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is one version; another is planted."""
+    monkeypatch.setitem(entry_module._PACKERS, 2, lambda batch, reserve: b"2" + pack_batch(batch, reserve))
+    monkeypatch.setitem(entry_module._UNPACKERS, 2, lambda packed: unpack_batch(packed.removeprefix(b"2")))
+    for module in (entry_module, leader_module):
+        monkeypatch.setattr(module, "VERSION", 2)
+    log, options = LogInMemory(random.Random(4)), JournalOptions(**OPTIONS)
+    leader = Leader(log, 0, NOWHERE)
+    journal, _ = await Journal.open(tmp_path / "a", options, NOW_MS, leader)
+    journal.batch.queue(queue())
+    for number, reads in enumerate(([1, 2], [2, 3], [1], [])):
+        leader.read_by(reads)
+        send(journal, number + 1)
+        await journal.flush()
+    await journal.close()
+    assert [Entry.unpack(entry).version for entry in log.entries] == [1, 1, 2, 2, 2], "it never falls: they are read in order"
+
+    async def last_of(name: str) -> int:
+        copy = await Follower.open(tmp_path / name, options, lambda: NOW_MS, "cell")
+        copy.at = NOWHERE
+        try:
+            await copy.apply(log.entries)
+        finally:
+            await copy.close()
+        return copy.at.number
+
+    assert await last_of("newer") == 5
+    assert tables(tmp_path / "newer")["reference"] == tables(tmp_path / "a")["reference"]
+    monkeypatch.setattr(entry_module, "VERSION", 1)
+    older = await Follower.open(tmp_path / "older", options, lambda: NOW_MS, "cell")
+    older.at = NOWHERE
+    said = r"log-newer: .* behind entry 2, it is of version 2, and this Homing reads them up to 1\."
+    with pytest.raises(JournalError, match=said):
+        await follow_until_leading(log, older, "c 1", Watch("c", 1), lambda: 0.0)
+    await older.close()
 
 
 async def test_a_batch_that_cannot_be_packed_is_appended_nowhere(tmp_path: Path) -> None:
