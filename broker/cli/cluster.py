@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ..core.settings.units import format_duration_ms
-from .output import CommandError, ExitCode, Json, Yes, confirm, escape, print_json, stdout
+from ..core.settings.units import counted, format_duration_ms
+from .output import CommandError, ExitCode, Json, Yes, confirm, escape, note, print_json, stdout
 from .settings import load_config
 
 if TYPE_CHECKING:
@@ -86,6 +86,43 @@ def switch_over(
     _show(_ask(config, lambda log: handing_over.switch_over(log, to, origin)), as_json)
 
 
+@app.command("take-over")
+def take_over(
+    force: Annotated[bool, typer.Option("--force", help="Whoever leads is fenced, and asked for nothing.")] = False,
+    to: Annotated[str, typer.Option("--to", help="The node that is to lead.", show_default="the one that has most")] = "",
+    config: ConfigFile = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Have a node take the lead from one that cannot be asked for it, or where nobody leads. Nothing confirmed is lost."""
+    from ..process import handing_over
+
+    if not force:
+        fix = "`homing cluster switch-over` asks it first; else say --force"
+        raise CommandError(ExitCode.USAGE, "take-over ends a leader in the middle of what it does", fix, code="not-confirmed")
+    begun = _ask(config, lambda log: handing_over.look(log, to))
+    confirm(begun.said(), yes)
+    _show(_ask(config, lambda log: handing_over.take_over(log, begun)), as_json)
+
+
+@app.command()
+def remove(
+    node: Annotated[str, typer.Argument(help="A node that will not come back.", show_default=False)],
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Forget a node that will not come back: what it had on disk counts no longer. One that runs is not removed."""
+    from ..process import handing_over
+
+    left, copies = _ask(config, lambda log: handing_over.remove(log, node)), _section(config).copies
+    if as_json:
+        print_json({"removed": node, "nodes": left})
+        return
+    stdout.print(f"{escape(node)} is no node of the cell any more")
+    if len(left) < copies:
+        note(f"{counted(len(left), 'node')} left, and journal.replication.copies is {copies}: the log keeps all until another node has it.")
+
+
 @app.command()
 def reseed(
     origin: Annotated[str, typer.Option("--from", help="The node that has most, by `homing cluster status`.", show_default=False)],
@@ -118,7 +155,7 @@ def _show(change: Change, as_json: bool) -> None:
     instead = "" if before is None else f", in place of {escape(before)}"
     stdout.print(f"{escape(leader or 'nobody')} leads{instead}; nobody was served for {format_duration_ms(change['gap_ms'] or 0)}")
     if before is not None:
-        stdout.print(f"{escape(before)} {'stands by' if change['stands_by'] else 'does not run: start it again'}")
+        stdout.print(f"{escape(before)} {'stands by' if change['stands_by'] else 'stands by once it is started again'}")
 
 
 def _changed(change: dict[str, Any]) -> str:

@@ -17,6 +17,8 @@ EXAMPLES: Final = {
         "homing cluster switch-over --to b",
         'homing cluster switch-over --from "$HOSTNAME"',
     ],
+    "cluster take-over": ["homing cluster take-over --force", "homing cluster take-over --force --to b --yes"],
+    "cluster remove": ["homing cluster remove b"],
     "health": ["homing health", "homing health --url http://127.0.0.1:7172 --json"],
     "console": [
         "homing console",

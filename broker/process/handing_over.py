@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NamedTuple, TypedDict
 
 from homing.journal.replication.postgresql import PostgresLog
 
@@ -44,7 +44,53 @@ async def switch_over(log: PostgresLog, to: str = "", origin: str = "") -> Chang
         raise Refused("no-leader", "nobody leads", "start a node; `homing cluster take-over --force` names one that runs")
     if not await log.name_successor(found["epoch"], to):
         raise _not_able(found, to)
-    return await _changed(log, told, to)
+    return await _changed(log, told, to, _BACK_S)
+
+
+class TakeOver(NamedTuple):
+    """``told``: what the log told. ``node``: that is to lead."""
+
+    told: dict[str, Any]
+    node: str
+
+    def said(self) -> str:
+        """What it does, as sentences without the last full stop."""
+        led, epoch = self.told["leader"].partition(" ")[0], self.told["epoch"]
+        if not led:
+            return f"Nobody leads. Node {self.node} takes the lead"
+        lost = "Whoever waits for its answer gets none, and what is not durable is lost"
+        return (
+            f"Node {led} leads, in epoch {epoch}. It confirms nothing more from here on, and ends. {lost}. Node {self.node} takes the lead"
+        )
+
+
+async def look(log: PostgresLog, to: str = "") -> TakeOver:
+    """``to``: "" for the node that has most. Raises Refused, LogAway."""
+    told = await log.describe()
+    found = describe(told)
+    able = [each for each in found["nodes"] if each["state"] == "standby" and each["hindrance"] != "clock" and to in ("", each["node"])]
+    if not able:
+        raise _not_able(found, to)
+    best = max(able, key=lambda each: (each["hindrance"] is None, each["applied"]))
+    return TakeOver(told, best["node"])
+
+
+async def take_over(log: PostgresLog, begun: TakeOver) -> Change:
+    """Raises Refused, LogAway."""
+    if not await log.depose(begun.told["epoch"], begun.node):
+        raise Refused("lead-changed", "somebody else took the lead meanwhile", "`homing cluster status` shows who leads")
+    return await _changed(log, begun.told, begun.node, 0.0)
+
+
+async def remove(log: PostgresLog, node: str) -> list[str]:
+    """The nodes that are left. Raises Refused, LogAway."""
+    if not await log.remove(node):
+        found = describe(await log.describe())
+        state = {each["node"]: each["state"] for each in found["nodes"]}.get(node)
+        if state is None:
+            raise Refused("no-such-node", f"the cell has no node {node}", "`homing cluster status` lists them")
+        raise Refused("node-runs", f"node {node} runs: it is {state}", "stop it, and wait 5 s; a node that comes back is a member again")
+    return [each["node"] for each in describe(await log.describe())["nodes"]]
 
 
 def _not_able(found: dict[str, Any], node: str) -> Refused:
@@ -58,14 +104,16 @@ def _not_able(found: dict[str, Any], node: str) -> Refused:
     member = there[node]
     if member["state"] in ("stopped", "away"):
         return Refused("no-standby", f"node {node} does not run", "start it: homing serve")
+    if member["state"] == "leading":
+        return Refused("leads-already", f"node {node} leads", "`homing cluster status` shows who leads")
     if member["hindrance"] is not None:
         return Refused("no-standby", f"node {node} {HINDRANCES[member['hindrance']]}", "see to that; its log says more")
     lacks = f"node {node} has lacked something for {member['behind_ms'] // 1000} s: {member['behind']} entries by now"
     return Refused("no-standby", lacks, "try again when it has them: `homing cluster status`")
 
 
-async def _changed(log: PostgresLog, before: dict[str, Any], to: str) -> Change:
-    """Once another process serves. ``before``: what the log told until then."""
+async def _changed(log: PostgresLog, before: dict[str, Any], to: str, back_s: float) -> Change:
+    """Once another process serves. ``before``: what the log told until then. ``back_s``: for how long whoever led is waited for."""
     led, _, process = before["leader"].rpartition(" ")
 
     def another_serves(told: dict[str, Any]) -> bool:
@@ -81,8 +129,8 @@ async def _changed(log: PostgresLog, before: dict[str, Any], to: str) -> Change:
     if to not in ("", found["leader"]):
         fix = "its log says why; `homing cluster status` shows who leads"
         raise Refused("not-taken", f"node {to} did not take the lead in time: {found['leader']} leads", fix)
-    back = not led or stands_by(await _look_until(log, stands_by, _BACK_S))
-    gap_ms = found["last_change"]["gap_ms"]
+    back = stands_by(await _look_until(log, stands_by, back_s))
+    gap_ms = found["last_change"]["gap_ms"] if found["last_change"] else None
     return {"leader": found["leader"], "before": led or None, "epoch": found["epoch"], "gap_ms": gap_ms, "stands_by": back}
 
 

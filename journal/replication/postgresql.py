@@ -326,6 +326,21 @@ class PostgresLog:
         rows = await self._ask(self._writing, sql, self._cell, epoch, node)
         return rows[0][0] if rows else ""
 
+    async def depose(self, epoch: int, node: str) -> bool:
+        """Whoever leads in that epoch is fenced, and ``node`` is to lead. False: the epoch is another."""
+        told = {"before": _LEADS, "why": "'was deposed'", "ended": "clock_timestamp()"}
+        unless_told = ", ".join(f"{name} = CASE WHEN leader = '' THEN {name} ELSE {now} END" for name, now in told.items())
+        sql = (
+            f"UPDATE homing_cell SET epoch = epoch + 1, leader = '', successor = $3, since = NULL, {unless_told}"
+            " WHERE cell = $1 AND epoch = $2 RETURNING 1"
+        )
+        return bool(await self._ask(self._writing, sql, self._cell, epoch, node))
+
+    async def remove(self, node: str) -> bool:
+        """What that member has on disk counts no longer. False: it is there, or there is none."""
+        sql = f"DELETE FROM homing_member WHERE cell = $1 AND node = $2 AND NOT {_SEEN} RETURNING 1"
+        return bool(await self._ask(self._writing, sql, self._cell, node))
+
     async def trim(self, epoch: int, copies: int, at_once: bool = False) -> None:
         """Begins the next table, of which nothing is needed any more: so many nodes have all of it on disk, and none that is given a copy
         has to go on with it. Else it is left for later."""

@@ -25,6 +25,8 @@ import pytest
 from pika.exceptions import AMQPConnectionError
 
 import homing
+from homing.broker.errors import Refused
+from homing.broker.process import handing_over
 from homing.broker.protocols.codec_proxy import Peer, header
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
@@ -156,6 +158,37 @@ async def test_who_is_named_next_is_there_has_most_and_can_lead(postgres: Postgr
         await b.leave()
         await a.report(9, 9)
         assert await b.name_successor(3) == "a"
+
+
+async def test_a_leader_that_cannot_be_asked_is_deposed_and_a_node_that_is_gone_is_removed(postgres: Postgres) -> None:
+    async with log_of(postgres, "deposed") as a, log_of(postgres, "deposed", "b", "2") as b:
+        at = await begun(a)
+        assert await a.fence(await a.look(), "a 1")
+        await a.report(0, 0)
+        with pytest.raises(Refused, match="no other node is there"):
+            await handing_over.look(b)
+        await b.report(0, 0)
+        taking = await handing_over.look(b)
+        assert re.match(r"Node a leads, in epoch 1\. .* Node b takes the lead$", taking.said())
+
+        async def lead() -> None:
+            while (seen := await b.look()).successor != "b":  # noqa: ASYNC110 - the database is told
+                await asyncio.sleep(0.01)
+            assert await b.fence(seen, "b 2")
+            await b.serves(3)
+
+        change, _ = await asyncio.gather(handing_over.take_over(b, taking), lead())
+        assert (change["leader"], change["before"], change["epoch"]) == ("b", "a", 3)
+        assert (await b.describe())["why"] == "was deposed"
+        with pytest.raises(JournalError, match="journal-fenced: Another node leads: b, in epoch 3"):
+            await Leader(a, 1, at).append(b"late")
+        with pytest.raises(Refused, match="somebody else took the lead"):
+            await handing_over.take_over(b, taking)
+        for node, why in (("b", "node b runs: it is leading"), ("a", "node a runs: it is standby"), ("x", "has no node x")):
+            with pytest.raises(Refused, match=why):
+                await handing_over.remove(b, node)
+        await a.leave()
+        assert await handing_over.remove(b, "a") == ["b"]
 
 
 async def no_standby(postgres: Postgres) -> None:

@@ -107,6 +107,11 @@ class LogInMemory:
             self.standing, self.released_turn = self.standing._replace(leader=""), self.turn()
         await self._lose()
 
+    def depose(self, node: str) -> None:
+        if self.standing.leader:
+            self.released_turn = self.turn()
+        self.standing = self.standing._replace(epoch=self.standing.epoch + 1, leader="", successor=node)
+
     def name_successor(self, node: str) -> None:
         if self.standing.leader:
             self.standing = self.standing._replace(successor=node)

@@ -1,4 +1,4 @@
-"""Nodes that follow, lead, hand over, stop and go on at any moment, over a log that loses answers and fails over.
+"""Nodes that follow, lead, hand over, are deposed, stop and go on at any moment, over a log that loses answers and fails over.
 
 What was confirmed is at whoever leads next, once.
 """
@@ -166,7 +166,8 @@ class Cluster:
             await asyncio.sleep(0)
         name = self.rng.randrange(5 + fails_over)
         if name == 3:
-            self.log.name_successor(str(self.rng.randrange(3)))
+            change = self.log.depose if self.rng.random() < 0.2 else self.log.name_successor
+            change(str(self.rng.randrange(3)))
         elif name == 4:  # wherever the power is cut, what was not synced is gone
             for each in self.rng.sample(list(tasks), self.rng.randrange(1, len(tasks) + 1)):
                 await self._kill(tasks, each)
