@@ -252,6 +252,8 @@ class PostgresLog:
             f"(SELECT number, entry, octet_length(entry) AS size FROM {table} WHERE number > $1 ORDER BY number LIMIT {_READ_ENTRIES})"
             for table in tables
         )
+        # As many of all as of each: what is behind those that a table has more of is not next.
+        found = f"SELECT * FROM ({found}) AS each ORDER BY number LIMIT {_READ_ENTRIES}"
         summed = f"SELECT number, entry, sum(size) OVER (ORDER BY number) - size AS before FROM ({found}) AS found"
         self._read_sql = f"SELECT entry FROM ({summed}) AS summed WHERE before < {_READ_BYTES} ORDER BY number"
 

@@ -249,6 +249,24 @@ async def test_a_commit_that_was_told_to_wait_no_longer_is_no_answer(postgres: P
         assert (await log.look()).ends_at(following), "it is there, and nowhere else"
 
 
+async def test_what_is_read_has_no_hole_where_a_table_ends(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table with more entries than are read at a time the rest comes before those of the next."""
+    monkeypatch.setattr(postgresql, "_READ_ENTRIES", 3)
+    monkeypatch.setattr(postgresql, "_TABLE_BYTES", 1)
+    async with log_of(postgres, "holes") as log:
+        leader = Leader(log, 1, await begun(log))
+        assert await log.fence(await log.look(), "a 1")
+        for number in range(10):
+            await leader.append(b"%d" % number)
+            if number == 6:
+                await log.report(7, 7)
+                await log.trim(1, 1)
+        read: list[bytes] = []
+        while found := await log.read(len(read)):
+            read += found
+        assert [Entry.unpack(entry).batch for entry in read] == [b"%d" % number for number in range(10)]
+
+
 async def test_tables_take_turns_once_enough_nodes_have_their_entries_on_disk(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgresql, "_TABLE_BYTES", 1)
     async with log_of(postgres, "turns") as log, log_of(postgres, "turns", "b") as other:
