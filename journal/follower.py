@@ -90,7 +90,7 @@ def _begin(
         raise JournalError(
             "journal-foreign",
             "The journal in this directory is not a copy of the replicated one.",
-            "Nothing was changed; name an empty directory (data-directory, or --data), and it becomes one.",
+            "Nothing was changed; name an empty directory, and it becomes one. `homing cluster init` begins a cell with what is there.",
         )
     fresh: dict[str, Any] = {"created_at_ms": now_ms, "next_queue_id": 1, "clock_ms": 0, "history_bytes": 0, "commits": 0}
     fresh |= {"broker_id": broker_id, "reserved_up_to": 1, "applied": beginning(broker_id).pack()}

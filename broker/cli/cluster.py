@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -35,18 +34,22 @@ def init(
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL for whoever may make tables, and do nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the cell that journal.replication names, once: its tables, and a log without entries. Its nodes begin with empty directories."""
-    from homing.journal.replication.postgresql import schema
+    """Make the cell that journal.replication names, once: its tables, and a log without entries. What a broker kept in the data directory
+    is what it begins with: stop that broker first, then start it as the first node. All other nodes begin with empty directories.
+    """
+    from ..process import beginning
 
-    broker_id, section = str(uuid.uuid4()), _section(config)
+    section, loaded = _section(config), load_config(config)
     if only_print:
-        typer.echo(schema(section.cell, broker_id), nl=False)
+        typer.echo(beginning.statements(loaded.data_directory, section.cell), nl=False)
         return
-    _ask(config, lambda log: log.make(broker_id))
+    broker_id, number = _ask(config, lambda log: beginning.begin(log, loaded.data_directory, loaded.journal.keep_before_migration))
     if as_json:
-        print_json({"cell": section.cell, "broker_id": broker_id})
-    else:
-        stdout.print(f"The cell {escape(section.cell)} is made, and waits for its nodes: homing serve on each.")
+        print_json({"cell": section.cell, "broker_id": broker_id, "entries": number})
+        return
+    stdout.print(f"The cell {escape(section.cell)} is made, and waits for its nodes: homing serve on each.")
+    if number:
+        stdout.print(f"It begins with the journal in {escape(str(loaded.data_directory))}: start that node first.")
 
 
 @app.command()

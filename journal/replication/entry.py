@@ -80,6 +80,11 @@ def beginning(broker_id: str) -> Position:
     return Position(0, 0, hash_of(broker_id.encode()))
 
 
+def behind_a_journal(broker_id: str) -> Position:
+    """Behind all that a journal had before it had a log: nobody has that without a copy of it."""
+    return Position(1, 0, hash_of(b"before " + broker_id.encode()))
+
+
 class Entry(NamedTuple):
     """``previous``: the hash of the entry before. ``batch``: see ``pack_batch``, of that version; empty: it writes nothing."""
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from ..errors import JournalError
 from .copies import HELD, PostgresCopies
 from .copies import SCHEMA as COPIES
-from .entry import VERSION, Position, beginning
+from .entry import VERSION, Position
 from .log import LogAway, Standing
 
 #: Of the tables.
@@ -71,7 +71,7 @@ END $$"""
 #: 244 bits of the secret are chance.
 _CELL: Final = """\
 INSERT INTO homing_cell (cell, format, broker_id, epoch, last, hash, leader, log, secret)
-VALUES ('{cell}', {format}, '{broker_id}', 0, 0, '\\x{hash}', '', 0,
+VALUES ('{cell}', {format}, '{broker_id}', {at.epoch}, {at.number}, '\\x{hash}', '', 0,
     sha256((gen_random_uuid()::text || gen_random_uuid()::text)::bytea));
 """
 #: That a member is there, and may lead.
@@ -81,10 +81,10 @@ _LEADS: Final = "split_part(leader, ' ', 1)"
 _REACH_MS: Final = 5_000
 
 
-def schema(cell: str, broker_id: str) -> str:
-    """The SQL that makes a cell: its log is empty, and nobody leads."""
+def schema(cell: str, broker_id: str, at: Position) -> str:
+    """The SQL that makes a cell: its log is empty and begins behind ``at``, and nobody leads."""
     logs = "".join(_LOG.format(cell=cell, each=each) for each in range(_TABLES))
-    return _SCHEMA + COPIES + logs + _CELL.format(cell=cell, format=FORMAT, broker_id=broker_id, hash=beginning(broker_id).hash.hex())
+    return _SCHEMA + COPIES + logs + _CELL.format(cell=cell, format=FORMAT, broker_id=broker_id, at=at, hash=at.hash.hex())
 
 
 class Access(NamedTuple):
@@ -460,12 +460,12 @@ class PostgresLog:
             raise no_cell(self._cell)
         return {**rows[0], "members": [dict(row) for row in await self._ask(self._looking, members, self._cell)]}
 
-    async def make(self, broker_id: str) -> None:
+    async def make(self, broker_id: str, at: Position) -> None:
         """See ``schema``. Raises LogAway, and JournalError ``log-cell-exists`` and ``log-forbidden``."""
         import asyncpg
 
         try:
-            await self._ask(self._writing, f"DO $homing$ BEGIN {schema(self._cell, broker_id)} END $homing$")
+            await self._ask(self._writing, f"DO $homing$ BEGIN {schema(self._cell, broker_id, at)} END $homing$")
         except LogAway as away:
             if isinstance(away.__cause__, asyncpg.UniqueViolationError):
                 fix = "Start the nodes; `homing cluster status` shows it."

@@ -27,8 +27,10 @@ from pika.exceptions import AMQPConnectionError
 import homing
 from homing.broker.errors import Refused
 from homing.broker.process import handing_over
+from homing.broker.process.beginning import begin, statements
 from homing.broker.protocols.codec_proxy import Peer, header
 from homing.journal.errors import JournalError
+from homing.journal.first_node import FirstNode
 from homing.journal.follower import Follower
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.replication import postgresql
@@ -44,7 +46,7 @@ from tests.faults.kill_loop.failing_over import PLAIN, FailOvers
 from tests.faults.kill_loop.loop import Options
 from tests.postgresql import Postgres
 from tests.process import ROOT, Server, free_port, wait_until
-from tests.unit.journal_support import NOW_MS, OPTIONS, queue, send, sequences
+from tests.unit.journal_support import NOW_MS, OPTIONS, opened, queue, send, sequences
 
 #: Commits wait for a standby that is not there; and do not.
 _NO_STANDBY = ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
@@ -71,7 +73,7 @@ async def log_of(postgres: Postgres, cell: str, node: str = "a", process: str = 
 
 
 async def begun(log: PostgresLog, broker_id: str = "broker") -> Position:
-    await log.make(broker_id)
+    await log.make(broker_id, beginning(broker_id))
     assert await log.begin(True) == broker_id
     return beginning(broker_id)
 
@@ -119,7 +121,7 @@ async def test_what_is_no_log_of_this_cell_is_refused_in_words(postgres: Postgre
             await log.begin(True)
         await begun(log)
         with pytest.raises(JournalError, match="log-cell-exists"):
-            await log.make("another")
+            await log.make("another", beginning("another"))
         with pytest.raises(JournalError, match=r"log-unprotected: .*synchronous_standby_names = ''"):
             await log.begin(False)
         await log.report(5, 4)
@@ -334,7 +336,7 @@ def two_nodes(postgres: Postgres, directory: Path, **more: object) -> Iterator[t
 
 async def made(url: str) -> None:
     log = PostgresLog(Access(url, "main"), Member("", "", "{}"))
-    await log.make("broker")
+    await log.make("broker", beginning("broker"))
     log.cut()
 
 
@@ -439,7 +441,7 @@ def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tm
     assert re.search(r"a leads, epoch 3 .*\n +before it b led, and handed over; .*\n +a  leading,.*\n +b  standby,", said)
     assert re.search(r"cluster\.failed-over +node b leads since a was taken for gone", said)
     bodies = re.findall(r'"body": "(\w+)"', said)
-    assert bodies == ["first", "second"]
+    assert bodies == ["before", "first", "second"]
 
 
 @pytest.mark.slow
@@ -511,6 +513,55 @@ async def test_a_log_that_was_restored_to_an_older_state_goes_on_from_the_node_t
         assert leader.epoch == 3
         with pytest.raises(JournalError, match="journal-left-behind"):
             await leads(log, "c")
+
+
+async def test_a_cell_begins_with_what_a_broker_kept_and_the_command_may_end_in_the_middle(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, place = JournalOptions(**OPTIONS), tmp_path / "a"
+    async with opened(place) as (journal, recovered):
+        journal.batch.queue(queue())
+        send(journal, journal.next_id())
+        await journal.flush()
+        shown = journal.ids_taken
+        with pytest.raises(JournalError, match="journal-locked"):
+            statements(place, "begun")
+    assert recovered.broker_id in statements(place, "begun")
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async with log_of(postgres, "begun") as log, log_of(postgres, "taken") as other:
+        with monkeypatch.context() as patched:
+            patched.setattr(FirstNode, "begin", end)
+            with pytest.raises(KeyboardInterrupt):
+                await begin(log, place, True)
+        with pytest.raises(JournalError, match=r"journal-foreign: .*`homing cluster init`"):
+            await Follower.open(place, options, lambda: NOW_MS, recovered.broker_id)
+        for _ in range(2):
+            assert await begin(log, place, True) == (recovered.broker_id, 1)
+        with pytest.raises(JournalError, match="journal-replicated"):
+            await Journal.open(place, options, NOW_MS)
+        await begun(other)
+        with pytest.raises(JournalError, match="log-cell-exists"):
+            await begin(other, place, True)
+
+        async def leads(name: str) -> Leader:
+            copy = await Follower.open(tmp_path / name, options, lambda: NOW_MS, recovered.broker_id)
+            try:
+                return await follow_until_leading(log, copy, f"{name} 1", Watch(name, 1.0), time.monotonic)
+            finally:
+                await copy.close()
+
+        with pytest.raises(JournalError, match="journal-left-behind"):
+            await leads("b")
+        journal, again = await Journal.open(place, options, NOW_MS, await leads("a"))
+        assert again.broker_id == recovered.broker_id
+        assert len(again.references) == 1
+        assert journal.next_id() >= shown
+        await journal.close()
+        with pytest.raises(JournalError, match="journal-left-behind"):
+            await leads("b")
 
 
 async def said_by(directory: Path, *arguments: str) -> str:

@@ -21,6 +21,7 @@ from random import Random
 from statistics import median
 from typing import Any, Final
 
+from homing.journal.replication.entry import beginning
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from tests.faults.kill_loop.checker import Kind, Violation
 from tests.faults.kill_loop.events import OK, now_ms
@@ -303,7 +304,8 @@ def _gap_ms(confirms: Sequence[float], since_ms: float) -> float:
 async def _make_cell(database: str) -> None:
     log = PostgresLog(Access(database, "main"), Member("", "", "{}"))
     try:
-        await log.make(secrets.token_hex(16))
+        broker_id = secrets.token_hex(16)
+        await log.make(broker_id, beginning(broker_id))
     finally:
         log.cut()
 
