@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pika
 import pytest
 from pika.exceptions import AMQPConnectionError
@@ -230,6 +231,34 @@ async def test_what_nobody_answered_for_is_proved_by_an_entry_behind_it(postgres
             at = await appending
         assert [Entry.unpack(entry).batch for entry in await log.read(0)] == [b"sent", b""]
         assert (await log.look()).ends_at(at)
+
+
+async def test_a_driver_that_gives_up_by_itself_is_found(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: it cancels the commit, and then all see what no standby has."""
+    fetch = asyncpg.Connection.fetch
+
+    async def gives_up(connection: asyncpg.Connection, sql: str, *values: object) -> Any:
+        try:
+            return await fetch(connection, sql, *values, timeout=0.2 if "INSERT INTO homing_log" in sql else None)
+        except TimeoutError:
+            await asyncio.sleep(0.2)  # the server is asked to cancel, unless the connection is cut at once
+            raise
+
+    async with log_of(postgres, "planted") as log:
+        at = await begun(log)
+        assert await log.fence(await log.look(), "a 1")
+        async with log_of(postgres, "planted") as hasty:
+            monkeypatch.setattr(asyncpg.Connection, "fetch", gives_up)
+            await no_standby(postgres)
+            appending = asyncio.create_task(Leader(hasty, 1, at).append(b"sent"))
+            try:
+                async with asyncio.timeout(20):
+                    while (await log.look()).last == 0:  # noqa: ASYNC110 - another process does it
+                        await asyncio.sleep(0.05)
+                assert not appending.done()
+            finally:
+                await postgres.sql(*_NO_WAIT)
+            await appending
 
 
 async def test_a_commit_that_was_told_to_wait_no_longer_is_no_answer(postgres: Postgres) -> None:

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
+import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from homing.journal.backup.backup import restore
 from homing.journal.commit.batch import WriteBatch
+from homing.journal.commit.writer_thread import Standing, WriterThread
 from homing.journal.contract import AddressRecord, EditRecord, FaultRecord, FaultStat, PolicyRecord, QueueStat
 from homing.journal.declarations import DeclarationRecord
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
 from homing.journal.journal import Journal, JournalOptions
+from homing.journal.rebuild import rebuild
 from homing.journal.replication import entry as entry_module
 from homing.journal.replication import leader as leader_module
 from homing.journal.replication.entry import BadEntry, Entry, Position, after, follow, pack_batch, unpack_batch
 from homing.journal.replication.leader import BEAT_S, Leader
 from homing.journal.replication.leadership import Watch, follow_until_leading
+from homing.journal.store.directory import DATABASE_NAME
 from tests.model.log_in_memory import NOWHERE, LogInMemory
 from tests.unit.journal_support import (
     NOW_MS,
@@ -240,6 +246,75 @@ async def test_who_follows_leads_with_what_the_leader_had_and_all_others_have_th
     for name in ("b", "c"):
         assert query(tmp_path / name, "SELECT sum(sent), sum(lost) FROM minute") == [(49, 1)]
     await journal.close()
+
+
+async def follow_and_be_cut_off(directory: Path) -> None:
+    """A copy that ends behind any of its transactions goes on from there, and comes to the same."""
+    log, options = LogInMemory(random.Random(4)), JournalOptions(**OPTIONS)
+    journal, _ = await Journal.open(directory / "leader", options, NOW_MS, Leader(log, 0, NOWHERE, without_beats))
+    journal.batch.queue(queue())
+    for number in range(1, 4):
+        send(journal, number)
+        await journal.flush()
+    await journal.close()
+
+    async def follow_to_the_end(name: str, cut_off: Callable[[str], None] | None = None) -> dict[str, list[tuple[object, ...]]]:
+        follower = await Follower.open(directory / name, options, lambda: NOW_MS, "cell")
+        await follower._store.run(lambda connection: connection.set_trace_callback(cut_off))
+        await follower.apply(log.entries[follower.at.number :])
+        await follower.close()
+        return tables(directory / name)
+
+    def keep(statement: str) -> None:
+        if statement.startswith("BEGIN"):
+            copies.append(f"cut off {len(copies)}")
+            shutil.copytree(directory / "whole", directory / copies[-1], ignore=without_lock)
+
+    copies: list[str] = []
+    without_lock = shutil.ignore_patterns("*.lock", "*-shm")
+    whole = await follow_to_the_end("whole", keep)
+    assert len(copies) >= len(log.entries)
+    for name in copies:
+        assert await follow_to_the_end(name) == whole
+
+
+async def test_a_copy_goes_on_from_wherever_it_was_cut_off(tmp_path: Path) -> None:
+    await follow_and_be_cut_off(tmp_path)
+
+
+async def test_a_place_in_the_log_that_is_written_by_itself_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what an entry wrote, and that it was written, are two transactions."""
+    commit = WriterThread.commit
+
+    def in_two(writer: WriterThread, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Standing | None:
+        applied, batch.applied = batch.applied, None
+        standing = commit(writer, connection, batch, reserve_up_to)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('applied', ?)", [applied])
+        connection.execute("COMMIT")
+        return standing
+
+    monkeypatch.setattr(WriterThread, "commit", in_two)
+    with pytest.raises((AssertionError, JournalError)) as found:
+        await follow_and_be_cut_off(tmp_path)
+    print(found.value)
+
+
+async def test_a_node_that_joined_with_a_broker_id_of_its_own_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: a restored backup, which is another broker's, is taken for a copy."""
+    options = JournalOptions(**OPTIONS)
+    await (await Follower.open(tmp_path / "copy", options, lambda: NOW_MS, "cell")).close()
+    restore(tmp_path / "copy", tmp_path / "restored")
+
+    async def fetch(place: Path) -> None:
+        shutil.copy(tmp_path / "restored" / DATABASE_NAME, place)
+
+    with pytest.raises(JournalError, match=r"journal-unusable: .* it is no copy of this broker's journal"):
+        await rebuild(tmp_path / "joins", "cell", fetch)
+    monkeypatch.setattr("homing.journal.rebuild._foreign", lambda directory, broker_id: "")
+    await rebuild(tmp_path / "joins", "cell", fetch)
+    with pytest.raises(JournalError, match="journal-foreign"):
+        await Follower.open(tmp_path / "joins", options, lambda: NOW_MS, "cell")
 
 
 async def test_a_copy_is_opened_by_no_other_broker_and_nothing_else_is_made_one(tmp_path: Path) -> None:
