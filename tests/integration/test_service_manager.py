@@ -127,6 +127,9 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
         # What stands in the unit is not installed here.
         text = (UNIT.parent / each.name).read_text().replace("/opt/homing/bin/homing", sys.executable)
         each.write_text(text.replace("man:homing(1)", ""))
+    drop_in = tmp_path / "homing.service.d" / "homing-cluster.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text((UNIT.parent / drop_in.name).read_text().replace("/opt/homing/bin/homing", sys.executable))
     strict = ["security", "--offline=true", "--threshold=20", str(unit)]
     for command in (["verify", "--man=no", str(nightly), str(timer)], ["verify", "--man=no", str(unit)], strict):
         done = subprocess.run(["systemd-analyze", *command], capture_output=True, text=True, timeout=60, check=False)

@@ -186,10 +186,10 @@ def image(place: Place) -> str:
 def kubernetes(place: Place) -> str:
     tools = Path(run(["scripts/release-tools"], ROOT, "scripts/release-tools").strip())
     path = ROOT / "deploy" / "kubernetes" / "homing.yaml"
-    paths = [str(path), str(path.with_name("homing-nightly.yaml"))]
+    paths = [str(path.with_name(name)) for name in ("homing.yaml", "homing-cluster.yaml", "homing-nightly.yaml")]
     said = run([str(tools / "kubernetes-validate"), "--strict", *paths], ROOT, "kubernetes-validate")
     wrong = place.directory / "wrong.yaml"
     wrong.write_text(path.read_text().replace("failureThreshold", "failures"))
     refused = subprocess.run([tools / "kubernetes-validate", "--strict", wrong], capture_output=True, timeout=120, check=False)
-    expect((said.count(" passed "), refused.returncode), (4, 1))
-    return "service, stateful set and nightly job are by Kubernetes's own schemas"
+    expect((said.count(" passed "), refused.returncode), (8, 1))
+    return "services, stateful sets, disruption budget and nightly job are by Kubernetes's own schemas"
