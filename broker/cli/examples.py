@@ -134,7 +134,7 @@ EXAMPLES: Final = {
         "homing journal export --since dump --out dump-2",
         "homing journal export --url homings://admin@broker.example:7173 --out dump",
     ],
-    "journal backup": ["homing journal backup monday"],
+    "journal backup": ["homing journal backup monday", "homing journal backup monday --data homing-data"],
     "journal restore": ["homing journal restore homing-data/backups/monday --data restored"],
     "journal check": ["homing journal check --data homing-data"],
     "analyze": ["homing analyze dump --out report", "homing analyze before after --compare --out report"],

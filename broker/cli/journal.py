@@ -80,22 +80,25 @@ def _exported(
 @app.command()
 def backup(
     name: Annotated[str, typer.Argument(help="What to call it: a directory of that name is made under journal.backup-directory.")],
-    data: Annotated[Path | None, typer.Option("--data", help="The data directory of a broker that is stopped.")] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="The data directory of a broker that is stopped, or of a node of a cluster.")
+    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Copy the journal while the broker goes on, or, with --data, that of a stopped one; checked, and there when it is whole."""
+    """Copy the journal while the broker goes on, or, with --data, that of a stopped one, or of a node that stands by; checked, and
+    there when it is whole."""
     write_privately()
     if data is None:
         from .client import call
 
         made = call(url, "backup", name=name)
     else:
-        from homing.journal.backup.backup import make_of_stopped
+        from homing.journal.backup.backup import make_of_directory
 
         from .settings import load_config
 
-        made = make_of_stopped(data, data / load_config(None).journal.backup_directory, name)
+        made = make_of_directory(data, data / load_config(None).journal.backup_directory, name)
     _made("backup", made, as_json)
 
 

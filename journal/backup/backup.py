@@ -26,6 +26,7 @@ from .. import apart
 from ..commit.writer_thread import says_damaged
 from ..errors import JournalError
 from ..migrations import bring_up
+from ..read.queries import open_as_it_is
 from ..store.building import building
 from ..store.commits import LastCommit, commit, missing_commits, read_last_commit
 from ..store.directory import DATABASE_NAME, DirectoryLock, check_header, damaged, make_directory, no_broker, sync_names
@@ -78,20 +79,9 @@ class Backups:
 
     async def _make(self, target: Path) -> dict[str, Any]:
         with _failures(target.parent):
-            self._check_room(target.parent)
+            _check_room(self._directory, target.parent, self._spare_bytes)
             with building(target, "*") as half_made:
                 return await self._copied(target, half_made)
-
-    def _check_room(self, place: Path) -> None:
-        """A disk that is full would keep producers waiting."""
-        names = [self._directory / DATABASE_NAME, self._directory / LOG_NAME]
-        needed, free = sum(path.stat().st_size for path in names if path.exists()), shutil.disk_usage(place).free
-        if free < needed + self._spare_bytes:
-            raise JournalError(
-                "backup-no-room",
-                f"The copy takes up to {needed >> 20:,} MiB, and of {free >> 20:,} MiB that are free {self._spare_bytes >> 20:,} are kept.",
-                f"Make room on the file system of {place}, or set journal: {{backup-directory}}.",
-            )
 
     async def _copied(self, target: Path, half_made: Path) -> dict[str, Any]:
         await self._on_writer(lambda _: self._watch.begin())
@@ -126,6 +116,21 @@ class Backups:
         return Copied(**await _answer(child))
 
 
+def _check_room(directory: Path, place: Path, spare_bytes: int) -> None:
+    """A disk that is full would keep producers waiting."""
+    needed, free = _size_of(directory), shutil.disk_usage(place).free
+    if free < needed + spare_bytes:
+        raise JournalError(
+            "backup-no-room",
+            f"The copy takes up to {needed >> 20:,} MiB, and of {free >> 20:,} MiB that are free {spare_bytes >> 20:,} are kept.",
+            f"Make room on the file system of {place}, or set journal: {{backup-directory}}.",
+        )
+
+
+def _size_of(directory: Path) -> int:
+    return sum(path.stat().st_size for path in (directory / DATABASE_NAME, directory / LOG_NAME) if path.exists())
+
+
 async def _send_order(child: asyncio.subprocess.Process, order: dict[str, Any]) -> None:
     assert child.stdin is not None
     child.stdin.write(json.dumps(order).encode() + b"\n")
@@ -145,15 +150,20 @@ async def _answer(child: asyncio.subprocess.Process) -> dict[str, Any]:
     return answer
 
 
-def make_of_stopped(directory: Path, place: Path, name: str) -> dict[str, Any]:
-    """Backs up a journal that no broker runs on, in its directory's lock."""
+def make_of_directory(directory: Path, place: Path, name: str) -> dict[str, Any]:
+    """Backs up a journal that no broker runs on, in its directory's lock; or a replicated one, which a node writes meanwhile."""
     if not (directory / DATABASE_NAME).is_file():
         raise JournalError("journal-missing", f"There is no journal in {directory}.", "Name the data directory of a broker with --data.")
     try:
         lock = DirectoryLock(directory)
     except JournalError as error:
-        fix = "Leave out --data, so that the broker makes the backup, or stop it first."
-        raise JournalError(error.code, error.message, fix) from error
+        with closing(open_as_it_is(directory)) as connection:
+            connection.execute("BEGIN")
+            if connection.execute("SELECT 1 FROM meta WHERE key = 'applied'").fetchone() is None:
+                fix = "Leave out --data, so that the broker makes the backup, or stop it first."
+                raise JournalError(error.code, error.message, fix) from error
+            # As long as this reads, what is in the write-ahead log stays there.
+            return asyncio.run(_make_beside_a_node(directory, place, name))
     try:
         check_header(directory / DATABASE_NAME)
         with _failures(place):
@@ -166,6 +176,25 @@ def make_of_stopped(directory: Path, place: Path, name: str) -> dict[str, Any]:
         return {"path": str(target), **copied._asdict()}
     finally:
         lock.release()
+
+
+async def _make_beside_a_node(directory: Path, place: Path, name: str) -> dict[str, Any]:
+    """By a process that has the database not open: closing a file once more would take away the locks that its reader has on it."""
+    last_commit = read_last_commit(directory)
+    with _failures(place):
+        target = _target(place, name)
+        # The write-ahead log grows meanwhile, by no more than is copied in that time.
+        _check_room(directory, place, _size_of(directory))
+        with building(target, "*") as half_made:
+            child = await apart.start("homing.journal.backup.copy", str(directory), str(half_made))
+            try:
+                await _answer(child)
+                await _send_order(child, {"log": None, "commits": 0 if last_commit is None else last_commit.commits})
+                copied = Copied(**await _answer(child))
+            finally:
+                await apart.end(child)
+            _name(half_made, target)
+    return {"path": str(target), **copied._asdict()}
 
 
 def restore(backup: Path, directory: Path) -> dict[str, Any]:

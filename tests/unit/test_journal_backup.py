@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from homing.journal.backup.backup import make_of_stopped, restore
+from homing.journal.backup.backup import make_of_directory, restore
 from homing.journal.errors import JournalError
 from homing.journal.store.building import building, partial_name
 from tests.unit.journal_support import opened, query, queue, send
@@ -29,7 +29,7 @@ async def _stopped(directory: Path) -> Path:
 
 async def test_a_restore_leaves_what_it_reads_and_what_is_beside_it_as_it_was(tmp_path: Path) -> None:
     await _stopped(tmp_path / "data")
-    make_of_stopped(tmp_path / "data", tmp_path / "backups", "one")
+    make_of_directory(tmp_path / "data", tmp_path / "backups", "one")
     backup, volume = tmp_path / "backups" / "one", tmp_path / "volume"
     before = {path.name: path.read_bytes() for path in backup.iterdir()}
     volume.mkdir()
@@ -71,7 +71,7 @@ async def test_a_copy_that_lacks_commits_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"commits are missing"):
         restore(killed, tmp_path / "new")
     with pytest.raises(JournalError, match=r"of the copy.*commits are missing"):
-        make_of_stopped(killed, tmp_path / "backups", "one")
+        make_of_directory(killed, tmp_path / "backups", "one")
     assert list((tmp_path / "backups").iterdir()) == []
     assert not (tmp_path / "new").exists()
 
@@ -83,7 +83,7 @@ async def test_a_place_that_cannot_be_used_is_told_with_a_code(tmp_path: Path) -
             journal.backups.make("one")
     assert caught.value.code == "backup-io"
     with pytest.raises(JournalError) as caught:
-        make_of_stopped(tmp_path / "data", tmp_path / "file", "one")
+        make_of_directory(tmp_path / "data", tmp_path / "file", "one")
     assert caught.value.code == "backup-io"
     with pytest.raises(JournalError) as caught:
         restore(tmp_path / "data", tmp_path / "file" / "new")
@@ -101,7 +101,7 @@ async def test_what_killed_backups_left_goes_with_the_next_one_and_what_runs_sta
         left.mkdir()
         (left / "homing.db").touch()
         partial_name(backups / "link").symlink_to(theirs)
-        make_of_stopped(tmp_path / "data", backups, "tuesday")
+        make_of_directory(tmp_path / "data", backups, "tuesday")
         assert running.is_dir()
         assert not left.exists()
     assert (theirs / "file").exists()

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from homing.journal.backup.backup import make_of_stopped, restore
+from homing.journal.backup.backup import make_of_directory, restore
 from homing.journal.backup.before_migration import remove_copy_in_time
 from homing.journal.errors import JournalError
 from homing.journal.fingerprint import fingerprint
@@ -151,7 +151,7 @@ def test_an_older_journal_is_checked_read_and_backed_up_as_it_is(tmp_path: Path)
         history = reader.history(5)
     assert history is not None
     assert [each["attempt"] for each in history["attempts"]] == [1, 2]
-    made = make_of_stopped(directory, tmp_path / "backups", "one")
+    made = make_of_directory(directory, tmp_path / "backups", "one")
     assert made["messages"] == 2
     assert (directory / "homing.db").read_bytes() == before
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from homing.journal.backup.backup import restore
+from homing.journal.backup.backup import make_of_directory, restore
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.writer_thread import Standing, WriterThread
 from homing.journal.contract import AddressRecord, EditRecord, FaultRecord, FaultStat, PolicyRecord, QueueStat
@@ -392,3 +392,30 @@ async def test_a_batch_that_cannot_be_packed_is_appended_nowhere(tmp_path: Path)
         await journal.flush()
     await journal.close()
     assert len(log.entries) == 1
+
+
+async def test_a_node_is_backed_up_from_its_directory_while_it_follows(tmp_path: Path) -> None:
+    log, options = LogInMemory(random.Random(4)), JournalOptions(**OPTIONS)
+    journal, _ = await Journal.open(tmp_path / "a", options, NOW_MS, Leader(log, 0, NOWHERE))
+    journal.batch.queue(queue())
+    for number in range(1, 60):
+        send(journal, number)
+        await journal.flush()
+    await journal.close()
+    node = await Follower.open(tmp_path / "b", options, lambda: NOW_MS, "cell")
+    node.at = NOWHERE
+    await node.apply(log.entries[:10])
+    made = asyncio.create_task(asyncio.to_thread(make_of_directory, tmp_path / "b", tmp_path / "backups", "monday"))
+    for entry in log.entries[10:]:
+        await node.apply([entry])
+        await asyncio.sleep(0.01)
+    copied = await made
+    await node.apply([])
+    await node.close()
+    ((applied,),) = query(tmp_path / "backups" / "monday", "SELECT value FROM meta WHERE key = 'applied'")
+    assert 10 <= Position.number_of(applied) <= 60
+    assert copied["messages"] == Position.number_of(applied) - 1, "the first entry reserves ids"
+    assert query(tmp_path / "b", "SELECT count(*) FROM reference") == [(59,)]
+    async with opened(tmp_path / "alone"):
+        with pytest.raises(JournalError, match="journal-locked"):
+            await asyncio.to_thread(make_of_directory, tmp_path / "alone", tmp_path / "backups", "tuesday")

@@ -15,7 +15,7 @@ import pytest
 
 from homing.broker.process import rebuilding
 from homing.broker.process.rebuilding import Giving, fetch
-from homing.journal.backup.backup import Backups, make_of_stopped, restore
+from homing.journal.backup.backup import Backups, make_of_directory, restore
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
 from homing.journal.journal import Journal, JournalOptions
@@ -55,7 +55,7 @@ def kept(directory: Path) -> Path:
 
 async def test_another_nodes_copy_takes_the_place_of_what_is_kept_aside(tmp_path: Path) -> None:
     mine, other = await copy_with(tmp_path / "mine", 1, 2), await copy_with(tmp_path / "other", 3)
-    make_of_stopped(other, tmp_path, "backup")
+    make_of_directory(other, tmp_path, "backup")
 
     async def give(path: Path) -> None:
         shutil.copyfile(tmp_path / "backup" / "homing.db", path)
