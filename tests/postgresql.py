@@ -7,13 +7,16 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
+from homing.journal.replication.entry import Position, beginning
+from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from tests.process import free_port, wait_until
 
 #: A server that runs as root refuses; tests that do run it as somebody else.
@@ -186,3 +189,18 @@ class Standbys:
 def url_of(ports: Iterable[int]) -> str:
     """Servers on this machine, of which one is the primary."""
     return f"postgresql://homing@{','.join(f'127.0.0.1:{port}' for port in ports)}/postgres"
+
+
+@asynccontextmanager
+async def log_of(postgres: Postgres, cell: str, node: str = "a", process: str = "1") -> AsyncIterator[PostgresLog]:
+    log = PostgresLog(Access(postgres.url, cell), Member(node, process, "{}"))
+    try:
+        yield log
+    finally:
+        log.cut()
+
+
+async def begun(log: PostgresLog, broker_id: str = "broker") -> Position:
+    await log.make(broker_id, beginning(broker_id))
+    assert await log.begin(True) == broker_id
+    return beginning(broker_id)

@@ -1,4 +1,4 @@
-"""What tests of AMQP share: a broker for a file's tests, and a channel for each."""
+"""What tests of AMQP share: a broker for a file's tests, and a channel for each; and a PostgreSQL for those of a cluster."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.amqp_support import AMQP, channel
+from tests.postgresql import Postgres
 from tests.process import Server
 
 
@@ -25,3 +26,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def ch(broker: Server) -> Iterator[BlockingChannel]:
     with channel(broker) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    server = Postgres()
+    try:
+        yield server.start()
+    finally:
+        server.stop()

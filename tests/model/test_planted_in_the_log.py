@@ -1,6 +1,6 @@
 """The model is only worth something if it finds faults: nodes and logs with a planted one are played until it does.
 
-Faults in PostgreSQL's own statements: tests/integration/test_cluster.py.
+Faults in PostgreSQL's own statements: tests/integration/test_replicated_log.py.
 """
 
 from __future__ import annotations
