@@ -43,9 +43,11 @@ def _guest() -> dict[str, Any]:
 
 
 class RabbitMQ:
-    def __init__(self, directory: Path, definitions: dict[str, Any] | None = None) -> None:
-        """``definitions``: what it begins with beside the user guest and the virtual host ``/``, in RabbitMQ's own form."""
+    def __init__(self, directory: Path, definitions: dict[str, Any] | None = None, stomp: bool = False) -> None:
+        """``definitions``: what it begins with beside the user guest and the virtual host ``/``, in RabbitMQ's own form. ``stomp``: its
+        plugin for that is on."""
         self.directory = directory
+        self.stomp_port = free_port() if stomp else 0
         self._definitions = definitions
         self.port = free_port()
         self._epmd_port = free_port()
@@ -65,18 +67,21 @@ class RabbitMQ:
     def _start(self) -> RabbitMQ:
         base = self.directory
         configuration = f"listeners.tcp.1 = 127.0.0.1:{self.port}\ndisk_free_limit.absolute = 50MB\n"
+        if self.stomp_port:
+            configuration += f"stomp.listeners.tcp.1 = 127.0.0.1:{self.stomp_port}\n"
         if self._definitions is not None:
             configuration += f"load_definitions = {base / 'definitions.json'}\n"
             (base / "definitions.json").write_text(json.dumps({**_guest(), **self._definitions}))
         (base / "rabbitmq.conf").write_text(configuration)
-        (base / "plugins").write_text("[].\n")
+        (base / "plugins").write_text("[rabbitmq_stomp].\n" if self.stomp_port else "[].\n")
         environment = {**os.environ, **node_environment(base, "compare", self.port, self._epmd_port, free_port())}
         self._run(epmd_command(self._epmd_port), environment)
         self._run([str(SERVER)], environment)
         end = time.monotonic() + START_TIMEOUT_S
         while True:
             try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                for port in (self.port, self.stomp_port or self.port):
+                    socket.create_connection(("127.0.0.1", port), 1).close()
             except OSError:
                 assert time.monotonic() < end, f"RabbitMQ did not start: {self._log()}"
                 assert self._processes[-1].poll() is None, f"RabbitMQ has ended: {self._log()}"

@@ -26,6 +26,7 @@ from tests.system import (
     pika_client,
     prometheus,
     spark_connect,
+    stomp_beside_rabbitmq,
     stomp_clients,
     watching,
 )
@@ -52,6 +53,7 @@ MODULES = (
     watching,
     object_store,
     spark_connect,
+    stomp_beside_rabbitmq,
     stomp_clients,
 )
 

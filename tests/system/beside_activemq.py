@@ -5,26 +5,17 @@ says it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from benchmarks.peers import activemq
 from benchmarks.peers.peer import Peer
-from tests.process import ROOT, Server
-from tests.stomp_support import STOMP, Link, StompRefused, Told
-from tests.system.check import Failed, Place, Unavailable, check
+from tests.stomp_support import STOMP, Told
+from tests.system.check import Place, Unavailable, check
+from tests.system.stomp_plays import Different, Play, Wire, compared, filled, left, played
 
-#: Nothing more is expected of either once it was silent for so long.
-_QUIET_S: Final = 1.0
 #: Nothing of it can be said as it is.
 _LONG: Final = "a:b\\c\nd"
-
-
-class Different(NamedTuple):
-    theirs: str
-    ours: str
 
 
 class WithSchedule(activemq.ActiveMQ):
@@ -33,52 +24,6 @@ class WithSchedule(activemq.ActiveMQ):
         config = self.directory / "activemq.xml"
         config.write_text(config.read_text().replace('useJmx="false"', 'useJmx="false" schedulerSupport="true"'))
         return command
-
-
-class Wire(Link):
-    """``port``: of either broker."""
-
-    def __init__(self, port: int, **headers: str) -> None:
-        self._early: list[Told] = []
-        place: Any = SimpleNamespace(ready={"stomp": f"127.0.0.1:{port}"})
-        super().__init__(place, **{"login": "admin", "passcode": "admin", "host": "localhost", **headers})
-
-    def sure(self, command: str, body: bytes = b"", /, **headers: str) -> list[Told]:
-        """What came before the receipt comes with the rest."""
-        self._early += super().sure(command, body, **headers)
-        return []
-
-    def comes(self) -> list[Told]:
-        """All that comes before it is quiet; an ERROR is one of it, and the end another."""
-        found, self._early = self._early, list[Told]()
-        self.socket.settimeout(_QUIET_S)
-        try:
-            while True:
-                found.append(self.next())
-        except TimeoutError:
-            return found
-        except StompRefused:
-            return [*found, Told("ERROR", {}, b"")]
-        except (EOFError, ConnectionError):
-            return [*found, Told("END", {}, b"")]
-
-    def bodies(self) -> str:
-        return " ".join(each.body.decode() if each.command == "MESSAGE" else each.command for each in self.comes()) or "nothing"
-
-
-def _filled(port: int, queue: str, number: int = 3, mode: str = "client-individual", **headers: str) -> tuple[Wire, list[Told]]:
-    """So many messages in a queue, and what comes of them to a subscription."""
-    link = Wire(port)
-    for each in range(number):
-        link.sure("SEND", str(each).encode(), destination=f"/queue/{queue}", persistent="true")
-    link.send("SUBSCRIBE", id="s", destination=f"/queue/{queue}", ack=mode, **headers)
-    return link, link.comes()
-
-
-def _left(port: int, queue: str) -> str:
-    link, found = _filled(port, queue, 0, "auto")
-    link.close()
-    return " ".join(each.body.decode() for each in found) or "nothing"
 
 
 def versions(port: int) -> str:
@@ -95,30 +40,30 @@ def a_receipt_and_its_message(port: int) -> str:
 
 
 def what_is_acknowledged_one_by_one(port: int) -> str:
-    link, found = _filled(port, "p.one")
+    link, found = filled(port, "p.one")
     link.send("ACK", id=found[1].headers["ack"])
     link.sure("DISCONNECT")
-    return _left(port, "p.one")
+    return left(port, "p.one")
 
 
 def what_is_acknowledged_up_to_one(port: int) -> str:
-    link, found = _filled(port, "p.upto", mode="client")
+    link, found = filled(port, "p.upto", mode="client")
     link.send("ACK", id=found[1].headers["ack"])
     link.sure("DISCONNECT")
-    return _left(port, "p.upto")
+    return left(port, "p.upto")
 
 
 def a_nack(port: int) -> str:
-    link, found = _filled(port, "p.nack", 1)
+    link, found = filled(port, "p.nack", 1)
     link.send("NACK", id=found[0].headers["ack"])
     time.sleep(2)
     again = link.bodies()
     link.close()
-    return f"again: {again}; left: {_left(port, 'p.nack')}"
+    return f"again: {again}; left: {left(port, 'p.nack')}"
 
 
 def a_nack_up_to_one(port: int) -> str:
-    link, found = _filled(port, "p.nacks", mode="client")
+    link, found = filled(port, "p.nacks", mode="client")
     link.send("NACK", id=found[1].headers["ack"])
     time.sleep(2)
     again = link.bodies()
@@ -127,43 +72,43 @@ def a_nack_up_to_one(port: int) -> str:
 
 
 def an_ack_of_nothing(port: int) -> str:
-    link, _ = _filled(port, "p.unknown", 0)
+    link, _ = filled(port, "p.unknown", 0)
     link.send("ACK", id="nothing")
     return link.bodies()
 
 
 def an_ack_twice(port: int) -> str:
-    link, found = _filled(port, "p.twice", 1)
+    link, found = filled(port, "p.twice", 1)
     for _ in range(2):
         link.send("ACK", id=found[0].headers["ack"])
     return link.bodies()
 
 
 def what_was_held_at_a_disconnect(port: int) -> str:
-    link, _ = _filled(port, "p.held", 1)
+    link, _ = filled(port, "p.held", 1)
     link.sure("DISCONNECT")
-    _, found = _filled(port, "p.held", 0)
+    _, found = filled(port, "p.held", 0)
     return " ".join(f"{each.body.decode()} redelivered={each.headers.get('redelivered')}" for each in found)
 
 
 def what_was_held_when_it_was_cut(port: int) -> str:
-    link, _ = _filled(port, "p.cut", 1)
+    link, _ = filled(port, "p.cut", 1)
     link.close()
     time.sleep(0.5)
-    _, found = _filled(port, "p.cut", 0)
+    _, found = filled(port, "p.cut", 0)
     return " ".join(f"{each.body.decode()} redelivered={each.headers.get('redelivered')}" for each in found)
 
 
 def an_ack_after_the_unsubscribe(port: int) -> str:
-    link, found = _filled(port, "p.unsubscribed", 1)
+    link, found = filled(port, "p.unsubscribed", 1)
     link.send("UNSUBSCRIBE", id="s")
     link.send("ACK", id=found[0].headers["ack"])
     said = link.bodies()
-    return f"{said}; left: {_left(port, 'p.unsubscribed')}"
+    return f"{said}; left: {left(port, 'p.unsubscribed')}"
 
 
 def a_transaction_that_is_undone(port: int) -> str:
-    link, found = _filled(port, "p.abort", 1)
+    link, found = filled(port, "p.abort", 1)
     link.send("BEGIN", transaction="t")
     link.send("SEND", b"new", destination="/queue/p.abort", transaction="t")
     link.send("ACK", id=found[0].headers["ack"], transaction="t")
@@ -171,7 +116,7 @@ def a_transaction_that_is_undone(port: int) -> str:
     said = link.bodies()
     link.close()
     time.sleep(0.5)
-    return f"{said}; left: {_left(port, 'p.abort')}"
+    return f"{said}; left: {left(port, 'p.abort')}"
 
 
 def a_transaction_twice(port: int) -> str:
@@ -189,7 +134,7 @@ def a_transaction_that_is_none(port: int) -> str:
 
 def a_window_of_one(port: int) -> str:
     headers: dict[str, Any] = {"activemq.prefetchSize": "1"}
-    _, found = _filled(port, "p.window", **headers)
+    _, found = filled(port, "p.window", **headers)
     return " ".join(each.body.decode() for each in found)
 
 
@@ -213,7 +158,7 @@ def a_composite(port: int) -> str:
     link = Wire(port)
     link.sure("SUBSCRIBE", id="s", destination="/topic/p.news")
     link.sure("SEND", b"x", destination="/queue/p.all,/topic/p.news")
-    return f"topic: {link.bodies()}; queue: {_left(port, 'p.all')}"
+    return f"topic: {link.bodies()}; queue: {left(port, 'p.all')}"
 
 
 def an_answer_to_a_temporary_queue(port: int) -> str:
@@ -246,12 +191,12 @@ def a_durable_subscription(port: int) -> str:
 
 
 def a_browser(port: int) -> str:
-    link, _ = _filled(port, "p.browser", 0, "client")
+    link, _ = filled(port, "p.browser", 0, "client")
     link.send("UNSUBSCRIBE", id="s")
     link.sure("SEND", b"shown", destination="/queue/p.browser", persistent="true")
     link.send("SUBSCRIBE", id="b", destination="/queue/p.browser", browser="true")
     said = " ".join(each.headers.get("browser", each.body.decode()) for each in link.comes())
-    return f"{said}; left: {_left(port, 'p.browser')}"
+    return f"{said}; left: {left(port, 'p.browser')}"
 
 
 def what_is_sent_for_later(port: int) -> str:
@@ -273,7 +218,7 @@ def what_is_repeated(port: int) -> str:
 
 def what_has_expired(port: int) -> str:
     Wire(port).sure("SEND", b"old", destination="/queue/p.expired", expires="1000", persistent="true")
-    return _left(port, "p.expired")
+    return left(port, "p.expired")
 
 
 def a_command_that_is_none(port: int) -> str:
@@ -306,7 +251,7 @@ def heartbeats(port: int) -> str:
     return Wire(port, heart_beat="10000,10000").connected.headers.get("heart-beat", "none")
 
 
-PLAYS: Final[tuple[Callable[[int], str], ...]] = (
+PLAYS: Final[tuple[Play, ...]] = (
     *(versions, heartbeats, a_receipt_and_its_message, what_is_acknowledged_one_by_one, what_is_acknowledged_up_to_one, a_nack),
     *(a_nack_up_to_one, an_ack_of_nothing, an_ack_twice, what_was_held_at_a_disconnect, what_was_held_when_it_was_cut),
     *(an_ack_after_the_unsubscribe, a_transaction_that_is_undone, a_transaction_twice, a_transaction_that_is_none, a_window_of_one),
@@ -325,21 +270,11 @@ DIFFERENT: Final = {
 }
 
 
-def _played(port: int) -> dict[str, str]:
-    found = {}
-    for play in PLAYS:
-        try:
-            found[play.__name__] = play(port)
-        except (StompRefused, EOFError, OSError, ValueError, KeyError, IndexError) as error:
-            found[play.__name__] = f"{type(error).__name__}: {error}"[:200].strip()
-    return found
-
-
 def _of_activemq(directory: Path) -> dict[str, str]:
     peer: Peer = WithSchedule(directory)
     try:
         peer.start()
-        return _played(peer.port)
+        return played(PLAYS, peer.port)
     finally:
         peer.kill()
 
@@ -348,16 +283,4 @@ def _of_activemq(directory: Path) -> dict[str, str]:
 def beside_activemq(place: Place) -> str:
     if not (activemq.HOME / "bin" / "activemq.jar").exists():
         raise Unavailable("no ActiveMQ; enable: benchmarks/install_peers activemq")
-    theirs = _of_activemq(place.directory / "activemq")
-    server = Server(place.directory / "ours", STOMP).start()
-    try:
-        ours = _played(int(server.ready["stomp"].rpartition(":")[2]))
-    finally:
-        server.close()
-    seen = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
-    if seen != DIFFERENT:
-        raise Failed("other differences than are meant:\n" + "\n".join(f"{name}: {a!r} there, {b!r} here" for name, (a, b) in seen.items()))
-    docs = (ROOT / "docs" / "from-activemq.md").read_text()
-    if unsaid := [name for name, each in DIFFERENT.items() if f"| {name.replace('_', ' ')} | {each.theirs} | {each.ours} |" not in docs]:
-        raise Failed(f"docs/from-activemq.md does not say {unsaid}")
-    return f"{len(theirs)} plays of frames, of which {len(seen)} end otherwise, as meant"
+    return compared(_of_activemq(place.directory / "activemq"), place, STOMP, PLAYS, DIFFERENT, "from-activemq.md")

@@ -48,7 +48,7 @@ class Destination(NamedTuple):
 
 
 def _of_exchange(name: str, key: str) -> str:
-    return _EXCHANGE + "/".join([quote(each, safe="*#", errors="surrogateescape") for each in (name, key)])
+    return _EXCHANGE + "/".join([quote(each, safe="*#", errors="surrogateescape") for each in (name, key) if each])
 
 
 def told_of_way(way: Way, topics: str | None) -> str:

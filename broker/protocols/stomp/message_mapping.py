@@ -23,7 +23,7 @@ _CARRIED: Final = ("JMSXGroupID", "JMSXGroupSeq")
 #: Of a SEND: what is said of the frame or of the delivery, and what the broker has a place of its own for.
 _NO_PROPERTIES: Final = frozenset(
     {
-        *("destination", "receipt", "transaction", "content-length", "persistent", "priority", "expires", "timestamp"),
+        *("destination", "receipt", "transaction", "content-length", "persistent", "priority", "expires", "expiration", "timestamp"),
         *("subscription", "message-id", "ack", "redelivered", "destination-type"),
         *("AMQ_SCHEDULED_DELAY", PERIOD, "AMQ_SCHEDULED_REPEAT"),
     }
@@ -53,6 +53,8 @@ class Sent(NamedTuple):
     priority: int
     durable: bool
     expires_at_ms: int | None
+    #: RabbitMQ's: it lives for so long; None: as ``expires_at_ms`` says.
+    ttl_ms: int | None
     #: Not before so long, or not before that time.
     delay_ms: int
     due_at_ms: int
@@ -65,7 +67,9 @@ class Sent(NamedTuple):
 
     def messages(self, address: str, name: str, bodies: list[bytes], now_ms: int) -> list[Message]:
         """One for each body; of one that is repeated, all of them. ``name``: of the producer."""
-        _, properties, size, extra, priority, durable, expires_at_ms, delay_ms, due_at_ms, duplicate_id, times, period_ms, _ = self
+        _, properties, size, extra, priority, durable, expires_at_ms, ttl_ms, delay_ms, due_at_ms, duplicate_id, times, period_ms, _ = self
+        if ttl_ms is not None:
+            expires_at_ms = now_ms + ttl_ms
         delay_ms = max(delay_ms, due_at_ms - now_ms)
         return [
             Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, name, duplicate_id, after_ms, size, extra)
@@ -112,6 +116,7 @@ def read_send(headers: Headers, max_properties_bytes: int) -> Sent:
         number(headers, "priority", DEFAULT_PRIORITY, 255),
         headers.get("persistent", "").lower() == "true",
         number(headers, "expires", 0, _MOST_MS) or None,
+        number(headers, "expiration", 0, MAX_DURATION_MS) if "expiration" in headers else None,
         delay_ms,
         number(headers, "_AMQ_SCHED_DELIVERY", 0, _MOST_MS),
         duplicate_id,
@@ -131,13 +136,14 @@ def _repeated(headers: Headers) -> tuple[int, int, int]:
     return delay_ms or period_ms, period_ms, times
 
 
-def number(headers: Headers, name: str, default: int, most: int) -> int:
-    """A whole number from 0 on. Raises Refused."""
+def number(headers: Headers, name: str, default: int, most: int, least: int = 0) -> int:
+    """A whole number. Raises Refused."""
     text = headers.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or len(text) > 20 or int(text) > most:
-        raise Refused("invalid-header", f"{name}: {text[:32]!r} is no whole number from 0 to {most}", "correct it, or leave it out")
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > 20 or not least <= int(text) <= most:
+        raise Refused("invalid-header", f"{name}: {text[:32]!r} is no whole number from {least} to {most}", "correct it, or leave it out")
     return int(text)
 
 

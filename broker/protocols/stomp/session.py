@@ -441,6 +441,8 @@ class StompSession:
 
     def _with_reply_to(self, sent: Sent) -> Sent:
         """Whoever answers is given a name that means the queue to him, too."""
+        if self._options.topics is not None:
+            self._subscriptions.hear_answers(sent.reply_to)
         queue = self._subscriptions.temporary(sent.reply_to).removeprefix(self._prefix)
         return sent._replace(properties={**(sent.properties or {}), "JMSReplyTo": f"/queue/{queue}"}, reply_to="")
 

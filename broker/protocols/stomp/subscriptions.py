@@ -31,6 +31,7 @@ _PREFETCH: Final = ("activemq.prefetchSize", "prefetch-count")
 #: What a durable subscription to a topic is called; ActiveMQ takes the misspelt one, too.
 _DURABLE: Final = ("durable-subscriber-name", "durable-subscription-name", "activemq.subscriptionName", "activemq.subcriptionName")
 _MOST_WAITING: Final = "activemq.maximumPendingMessageLimit"
+_MOST_PRIORITY: Final = (1 << 31) - 1
 _MOST_BROWSERS: Final = 100
 _MOST_TEMPORARY: Final = 1000
 #: What the acknowledgement of a delivery names: the subscription and its tag, both our numbers; before STOMP 1.2 its message.
@@ -71,6 +72,12 @@ class Subscriptions:
                 )
             queue = self._temporary[name] = self._broker.make_reply_queue(self._connection).name
         return queue
+
+    def hear_answers(self, name: str) -> None:
+        """What comes to that temporary queue is its own, also without a subscription, as with RabbitMQ. Raises Refused."""
+        text = f"/temp-queue/{name}"
+        if not any(each.text == text for each in self._by_id.values()):
+            self.subscribe({"id": text, "destination": text})
 
     def subscribe(self, headers: Headers) -> None:
         """Raises Refused."""
@@ -160,7 +167,7 @@ class Subscriptions:
         """Raises Refused."""
         options: dict[str, Any] = {
             "selector": headers.get("selector"),
-            "priority": number(headers, "activemq.priority", number(headers, "x-priority", 0, 255), 255),
+            "priority": number(headers, "activemq.priority", number(headers, "x-priority", 0, _MOST_PRIORITY, -_MOST_PRIORITY), 255),
             "waits": flag(headers, "activemq.exclusive", False),
             "durable": self._durable(headers),
             "most_waiting": _most_waiting(headers),

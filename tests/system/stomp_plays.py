@@ -1,0 +1,95 @@
+"""The same STOMP frames for another broker and for ours: what each says, and where that may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+from tests.process import ROOT, Server
+from tests.stomp_support import Link, StompRefused, Told
+from tests.system.check import Failed, Place
+
+#: Nothing more is expected of either once it was silent for so long.
+_QUIET_S: Final = 1.0
+#: At the port of a broker; what was seen.
+Play = Callable[[int], str]
+
+
+class Different(NamedTuple):
+    theirs: str
+    ours: str
+
+
+class Wire(Link):
+    """``port``: of either broker."""
+
+    def __init__(self, port: int, **headers: str) -> None:
+        self._early: list[Told] = []
+        place: Any = SimpleNamespace(ready={"stomp": f"127.0.0.1:{port}"})
+        super().__init__(place, **{"login": "admin", "passcode": "admin", "host": "localhost", **headers})
+
+    def sure(self, command: str, body: bytes = b"", /, **headers: str) -> list[Told]:
+        """What came before the receipt comes with the rest."""
+        self._early += super().sure(command, body, **headers)
+        return []
+
+    def comes(self) -> list[Told]:
+        """All that comes before it is quiet; an ERROR is one of it, and the end another."""
+        found, self._early = self._early, list[Told]()
+        self.socket.settimeout(_QUIET_S)
+        try:
+            while True:
+                found.append(self.next())
+        except TimeoutError:
+            return found
+        except StompRefused:
+            return [*found, Told("ERROR", {}, b"")]
+        except (EOFError, ConnectionError):
+            return [*found, Told("END", {}, b"")]
+
+    def bodies(self) -> str:
+        return " ".join(each.body.decode() if each.command == "MESSAGE" else each.command for each in self.comes()) or "nothing"
+
+
+def filled(port: int, queue: str, number: int = 3, mode: str = "client-individual", **headers: str) -> tuple[Wire, list[Told]]:
+    """So many messages in a queue, and what comes of them to a subscription."""
+    link = Wire(port)
+    for each in range(number):
+        link.sure("SEND", str(each).encode(), destination=f"/queue/{queue}", persistent="true")
+    link.send("SUBSCRIBE", id="s", destination=f"/queue/{queue}", ack=mode, **headers)
+    return link, link.comes()
+
+
+def left(port: int, queue: str) -> str:
+    link, found = filled(port, queue, 0, "auto")
+    link.close()
+    return " ".join(each.body.decode() for each in found) or "nothing"
+
+
+def played(plays: Sequence[Play], port: int) -> dict[str, str]:
+    found = {}
+    for play in plays:
+        try:
+            found[play.__name__] = play(port)
+        except (StompRefused, EOFError, OSError, ValueError, KeyError, IndexError) as error:
+            found[play.__name__] = f"{type(error).__name__}: {error}"[:200].strip()
+    return found
+
+
+def compared(
+    theirs: dict[str, str], place: Place, config: dict[str, Any], plays: Sequence[Play], different: Mapping[str, Different], page: str
+) -> str:
+    """Plays to ours as well. Raises Failed where there are other differences than are meant, or a page of the docs says others."""
+    server = Server(place.directory / "ours", config).start()
+    try:
+        ours = played(plays, int(server.ready["stomp"].rpartition(":")[2]))
+    finally:
+        server.close()
+    seen = {name: (theirs[name], ours[name]) for name in theirs if theirs[name] != ours[name]}
+    if seen != different:
+        raise Failed("other differences than are meant:\n" + "\n".join(f"{name}: {a!r} there, {b!r} here" for name, (a, b) in seen.items()))
+    docs = (ROOT / "docs" / page).read_text()
+    if unsaid := [name for name, each in different.items() if f"| {name.replace('_', ' ')} | {each.theirs} | {each.ours} |" not in docs]:
+        raise Failed(f"docs/{page} does not say {unsaid}")
+    return f"{len(theirs)} plays of frames, of which {len(seen)} end otherwise, as meant"
