@@ -145,10 +145,15 @@ def introduction(connection: Any) -> dict[str, Any] | None:
     if connection in _introduced:
         return None
     _introduced.add(connection)
+    return {"quiet": True, **of_itself()}
+
+
+def of_itself() -> dict[str, str]:
+    """What is known of the program."""
     program, version = program_name(), os.environ.get(VERSION_VARIABLE, "")
     library = " ".join(list(instrumented.items())[-1]) if instrumented else ""
     said = {"program": program, "host": socket.gethostname(), "program_version": version, "instrumented": library}
-    return {"quiet": True, **{name: value for name, value in said.items() if value}}
+    return {name: value for name, value in said.items() if value}
 
 
 def program_name() -> str:

@@ -1,5 +1,5 @@
-"""stomp.py: what is in flight where a message is refused, and what a listener raises, which ends its connection. A NACK has it in its
-headers. It has no places for hooks, so methods are replaced.
+"""stomp.py: what the program says of itself with each subscription; what is in flight where a message is refused; and what a listener
+raises, which ends its connection. A NACK has it in its headers. It has no places for hooks, so methods are replaced.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import weakref
 from types import ModuleType
 from typing import Any, Callable
 
-from .report import at_least, in_flight, of_error, quietly, wrap
+from .report import at_least, in_flight, of_error, of_itself, quietly, wrap
 
 OLDEST = (6, 0)
 #: Of what goes into the headers of one frame.
@@ -24,8 +24,9 @@ def install(module: ModuleType) -> None:
     if hasattr(module, "BaseTransport"):
         wrap(module.BaseTransport, "notify", _notifying)
         return
-    wrap(module.Protocol11, "nack", _refusing)
-    wrap(module.Protocol12, "nack", _refusing)
+    for protocol in (module.Protocol11, module.Protocol12):
+        wrap(protocol, "nack", _refusing)
+        wrap(protocol, "subscribe", _subscribing)
 
 
 def _notifying(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,6 +52,17 @@ def _refuse(protocol: Any, headers: dict[str, str]) -> None:
         protocol.nack(headers["message-id"], headers["subscription"])
     elif "ack" in headers:
         protocol.nack(headers["ack"])
+
+
+def _subscribing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def subscribe(self: Any, *arguments: Any, **named: Any) -> Any:
+        said: dict[str, str] = {}
+        if self.transport in _ours:
+            with quietly():
+                said = {f"homing-{name.replace('_', '-')}": value for name, value in of_itself().items()}
+        return original(self, *arguments, **{**said, **named})
+
+    return subscribe
 
 
 def _refusing(original: Callable[..., Any]) -> Callable[..., Any]:

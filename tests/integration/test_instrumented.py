@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,8 @@ def test_a_listener_of_stomp_py_tells_what_it_raised(broker: Server, tmp_path: P
     told = {each["error_class"]: each["traceback"] for each in found}
     assert "RATES[frame.body]" in told["KeyError"]
     assert told["ValueError"].splitlines()[-2:] == ["ValueError: a", "b: c"]
+    programs = [program for each in found for group in each["groups"] for program in group["programs"]]
+    assert {(each["host"], each["version"]) for each in programs} == {(socket.gethostname(), RELEASE)}
 
 
 #: By what is acknowledged how: the error that is told, how often, and how many dead letters there are then.

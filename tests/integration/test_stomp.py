@@ -187,6 +187,14 @@ def test_doctor_says_what_a_stomp_program_would_do(broker: Server, tmp_path: Pat
     assert [auto["acknowledges"], client["acknowledges"]] == ["when it is given a message", "as its program says"]
     assert "(ack:client-individual)" in auto["advice"][0]
     assert ["each NACK" in client["advice"][0], "persistent:true" in client["advice"][1]] == [True, True]
+    other = Link(broker)
+    other.sure(
+        "SUBSCRIBE", id="i", destination="/queue/instrumented", ack="client", homing_host="web-3", homing_instrumented="stomp.py 8.2"
+    )
+    (instrumented,) = homing.json("doctor", "instrumented")
+    assert (instrumented["instrumented"], instrumented["host"], instrumented["reports"]["before"]) == ("stomp.py 8.2", "web-3", 0)
+    assert not any("Nobody learns why" in advice for advice in instrumented["advice"])
+    other.close()
     link.close()
 
 

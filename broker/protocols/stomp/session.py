@@ -447,11 +447,19 @@ class StompSession:
         return sent._replace(properties={**(sent.properties or {}), "JMSReplyTo": f"/queue/{queue}"}, reply_to="")
 
     def _on_subscribe(self, headers: Headers) -> None:
+        if "homing-instrumented" in headers:
+            self._introduced(*(headers.get(f"homing-{name}", "")[:LONGEST_NAME] for name in ("host", "program-version", "instrumented")))
         if not flag(headers, "browser", False):
             self._subscriptions.subscribe(headers)
             return
         browser = self._subscriptions.browse(headers, self._output)
         self._broker.work.begin(browser.steps(), lambda _: None, self._browser_failed)
+
+    def _introduced(self, host: str, version: str, library: str) -> None:
+        """What an instrumented program says of itself (``homing.integrations``), as STOMP has no word for it."""
+        connection = self._open()
+        connection.client = connection.client._replace(host=host, version=version)
+        connection.library = connection.library._replace(instrumented=library)
 
     def _browser_failed(self, error: Exception) -> None:
         if isinstance(error, Refused):
