@@ -23,6 +23,7 @@ from benchmarks.peers.homing_amqp import HomingAmqp, HomingAmqpSingle, HomingCom
 from benchmarks.peers.homing_stomp import HomingStomp
 from benchmarks.peers.peer import Peer, missing_programs
 from benchmarks.peers.rabbitmq import RabbitMQClassic, RabbitMQQuorum, RabbitMQQuorumSingle
+from benchmarks.peers.several import HomingCluster, HomingClusterAllRows, RabbitMQThree
 from benchmarks.peers.text import Beanstalkd, NatsCore, NatsJetStream, RedisStreams
 from benchmarks.scenarios import SCENARIOS, Scenario
 from benchmarks.stage import Figures, Stage
@@ -38,7 +39,10 @@ PEERS: Final[tuple[type[Peer], ...]] = (
     HomingStomp,
     HomingCompiledAmqp,
     HomingCompiledAmqpSingle,
+    HomingCluster,
+    HomingClusterAllRows,
     RabbitMQQuorum,
+    RabbitMQThree,
     RabbitMQQuorumSingle,
     RabbitMQClassic,
     RedisStreams,

@@ -103,9 +103,9 @@ class Peer(ABC):
                 raise LoadError(f"{self.name} did not start:\n{tail}")
             time.sleep(0.02)
 
-    def accepts(self) -> bool:
+    def accepts(self, port: int = 0) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            with socket.create_connection(("127.0.0.1", port or self.port), timeout=1):
                 return True
         except OSError:
             return False
