@@ -59,10 +59,10 @@ class Story:
         self._add("send", key="copy", queue=QUEUE, tx="t", of=1)._add("ack", id=1, queue=QUEUE, tx="t", edit=True, key="k")
         return self.committed("t", outcome)
 
-    def retried(self, way: str, outcome: str = "ok", delay_ms: int = 0) -> Story:
+    def retried(self, way: str, outcome: str = "ok", delay_ms: int = 0, cut: bool = False) -> Story:
         name = f"retry {len(self.events)}"
         self._add("retry", retry=name, queue=QUEUE, ids=[1], way=way, delay_ms=delay_ms)
-        return self._add("retried", retry=name, outcome=outcome)
+        return self._add("retried", retry=name, outcome=outcome, cut=cut)
 
     def killed(self, *entries: Entry, problems: tuple[str, ...] = (), orderly: bool = False) -> Story:
         self.t += 1
@@ -150,6 +150,9 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
     "brought forward": lambda story: (
         story.sent().delivered().failed(outcome="ok", delay_ms=500).retried("now", "unknown").delivered(2).acked().killed()
     ),
+    "brought forward by what was asked before, of a broker that lived on": lambda story: (
+        story.sent().delivered().retried("now", "unknown", cut=True).failed(outcome="ok", delay_ms=500).delivered(2).acked().killed()
+    ),
     "on hold and released": lambda story: (
         story.sent().delivered().failed(outcome="ok").retried("hold").retried("release").delivered(2).acked().killed()
     ),
@@ -226,6 +229,20 @@ FAULTS: dict[str, tuple[Callable[[Story], Story], Kind]] = {
         Kind.COUNT_FELL,
     ),
     "before it was due": (lambda story: story.sent().delivered().failed(delay_ms=500).at(400).delivered(2).acked().killed(), Kind.EARLY),
+    "before it was due, whatever a broker was asked that is gone": (
+        lambda story: (
+            story.sent()
+            .retried("now", "unknown", cut=True)
+            .killed(here())
+            .delivered()
+            .failed(delay_ms=500)
+            .at(400)
+            .delivered(2)
+            .acked()
+            .killed()
+        ),
+        Kind.EARLY,
+    ),
     "before it was sent for": (lambda story: story.sent(delay_ms=500).at(400).delivered().acked().killed(), Kind.EARLY),
     "before it was released": (
         lambda story: story.sent().delivered().failed(outcome="ok").retried("hold").at(9000).delivered(2).acked().killed(),

@@ -13,7 +13,7 @@ the monotonic one is the same for all processes of a machine), ``c`` (who), ``e`
     commit    tx                                    about to be committed
     committed tx, outcome                           ok · fail: known to be rolled back · unknown
     retry     retry, queue, ids, way, delay_ms      these, or all that wait, are about to get another time: now, at_ms, hold or release
-    retried   retry, outcome                        ok: each of them has it
+    retried   retry, outcome, cut                   ok: each of them has it; cut: nobody answered
     note      text                                  for people
 
 Invocations are written before the call, outcomes after the answer.

@@ -314,7 +314,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/check-fail-over", description="End leaders under working clients and see what the next ones have."
     )
-    parser.add_argument("--rounds", type=int, default=20, help="how many faults there are (20)")
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="how many faults there are (20); in more than 40 something dies more than 32 times"
+    )
     parser.add_argument("--seed", type=int, default=None, help="repeats the same decisions (processes keep their own time, though)")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--faults", type=lambda text: text.split(","), default=list(FAULTS), help=f"in turn (all: {','.join(FAULTS)})")

@@ -142,6 +142,7 @@ class History:
         self.commits: dict[str, Commit] = {}
         self.lives_of: dict[int, list[Life]] = {}
         self.retries: dict[str, Retry] = {}
+        self._snapshots = snapshots
         for event in events:
             take = getattr(self, f"_{event['e']}", None)
             if take is not None:
@@ -222,6 +223,9 @@ class History:
     def _retried(self, event: Event) -> None:
         retry = self.retries[event["retry"]]
         retry.outcome, retry.end_t = event["outcome"], event["t"]
+        if event.get("cut"):
+            # Whoever was asked may live on, and do it yet.
+            retry.end_t = next((snapshot.t for snapshot in self._snapshots if snapshot.t > event["t"]), float("inf"))
 
     def _settle_edits(self, seen: set[str]) -> None:
         for key, send in self.sends.items():

@@ -70,8 +70,8 @@ async def _retry(worker: Worker, connection: Connection, name: str, queue: str, 
     how: dict[str, Any] = {way: int(at_ms) + 1 if way == "at_ms" else True} | ({} if ids is None else {"message_ids": ids})
     try:
         number = await connection.retry(queue, **how)
-    except HomingError:
-        worker.log("retried", retry=name, outcome=UNKNOWN)
+    except HomingError as error:
+        worker.log("retried", retry=name, outcome=UNKNOWN, cut=error.connection_lost)
         raise
     # Which of them had gone meanwhile nobody tells.
     worker.log("retried", retry=name, outcome=OK if ids is not None and number == len(ids) else UNKNOWN)
