@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -13,7 +13,7 @@ class Setting(TypedDict):
     """Of an address, and where it comes from; ``covers``: what the file says under the same pattern."""
 
     key: str
-    value: Any
+    value: object
     pattern: str
     line: int | None
     by_command: bool
@@ -39,7 +39,7 @@ class TouchedQueue(TypedDict):
     """``changes``: by setting, before and after."""
 
     queue: str
-    changes: dict[str, list[Any]]
+    changes: dict[str, list[object]]
 
 
 class ChangedSettings(TypedDict):
@@ -161,8 +161,8 @@ class ChangedValue(TypedDict):
     """Of the configuration; ``path``: of field names, dotted."""
 
     path: str
-    before: Any
-    after: Any
+    before: object
+    after: object
     needs_restart: bool
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -55,7 +55,7 @@ class Message(BodilessMessage):
 class Messages(TypedDict):
     messages: list[Message]
     looked_at: NotRequired[int]
-    next: Any
+    next: object
 
 
 class Done(TypedDict):

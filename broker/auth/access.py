@@ -22,7 +22,7 @@ from ..errors import Refused
 
 log = logging.getLogger("homing")
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 #: Of one line of the audit: names, and what of a text that nobody has checked.
 _MOST_NAMES: Final = 20
@@ -34,7 +34,7 @@ _TOLD: Final = ("paused", "policy", "settings", "job", "fault", "muted", "fixed"
 #: Called like the verb; says for what its right is asked.
 Find = Callable[..., Iterable[Place]]
 #: Of one line of the audit what it tells, and the line: see Access.record.
-Told: TypeAlias = dict[str, Any]
+Told: TypeAlias = dict[str, object]
 WriteLine = Callable[[Told], None]
 
 
@@ -90,7 +90,7 @@ def room_for_all(who: Who, places: Sequence[Place]) -> None:
     """Nothing is bounded."""
 
 
-def no_audit(line: dict[str, Any]) -> None:
+def no_audit(line: dict[str, object]) -> None:
     """Nothing is kept."""
 
 
@@ -147,7 +147,7 @@ class Access:
                 f"an administrator may allow it: homing user grant {user} RIGHT --vhost '{virtual_host}'",
             )
 
-    def record(self, who: Who, action: str, places: Iterable[Place], result: str, **more: Any) -> None:
+    def record(self, who: Who, action: str, places: Iterable[Place], result: str, **more: object) -> None:
         """``action``: the verb; ``result``: ``done``, or the code of a refusal."""
         on = dict.fromkeys(name for place in places for name in place.names[:1])
         if self.users.hashes:
@@ -190,7 +190,7 @@ def needs(
         users_alone = not audited and Right.CREATE not in [right for right, _ in asks]
 
         @wraps(verb)
-        def guarded(owner: _Owner, who: Who, *arguments: Any, **named: Any) -> Any:
+        def guarded(owner: _Owner, who: Who, *arguments: object, **named: object) -> object:
             access = owner.access
             if who is BROKER or (users_alone and not access.users.hashes):
                 return verb(owner, who, *arguments, **named)
@@ -208,7 +208,7 @@ def needs(
                 return verb(owner, who, *arguments, **named)
             told = tells(owner, who, *arguments, **named) if tells is not None else {}
 
-            def record(result: str, **more: Any) -> None:
+            def record(result: str, **more: object) -> None:
                 access.record(who, name, places, result, **told, **more)
                 if acts and result == "done":
                     _log_action(who, name, places, {**told, **more})
@@ -237,7 +237,7 @@ def needs_any(find: Find, action: str) -> Callable[[F], F]:
 
     def declare(verb: F) -> F:
         @wraps(verb)
-        def guarded(owner: _Owner, who: Who, *arguments: Any) -> Any:
+        def guarded(owner: _Owner, who: Who, *arguments: object) -> object:
             owner.access.check_any(who, *find(owner, who, *arguments), verb=action)
             return verb(owner, who, *arguments)
 
@@ -260,7 +260,7 @@ def _log_action(who: Who, action: str, places: Iterable[Place], told: Told) -> N
     log.info("action: %s%s by %s%s", action, f" of {names}" if names else "", by or "the broker", more, extra=APART)
 
 
-def asks(verb: Callable[..., Any]) -> Callable[[F], F]:
+def asks(verb: Callable[..., object]) -> Callable[[F], F]:
     """A handler of management whose rights are asked for, and audited, by that verb."""
     return lambda handler: _declares(handler, Needs(by=verb.__dict__["needs"]))
 
@@ -298,7 +298,7 @@ def _audited(steps: Generator[Any, Any, Any], record: Callable[..., None], count
     return value
 
 
-async def _audited_later(work: Coroutine[Any, Any, Any], record: Callable[..., None]) -> Any:
+async def _audited_later(work: Coroutine[object, object, object], record: Callable[..., None]) -> object:
     try:
         value = await work
     except AccessRefused:
@@ -310,7 +310,7 @@ async def _audited_later(work: Coroutine[Any, Any, Any], record: Callable[..., N
     return value
 
 
-def _brief(value: Any) -> Any:
+def _brief(value: object) -> object:
     """Fit for one line: of long texts the beginning, of lists the first."""
     match value:
         case bytes():
@@ -325,7 +325,7 @@ def _brief(value: Any) -> Any:
             return value
 
 
-def declared(verb: Callable[..., Any]) -> Needs | None:
+def declared(verb: Callable[..., object]) -> Needs | None:
     """None where it declares nothing."""
     found: Needs | None = getattr(verb, "needs", None)
     return found

@@ -6,8 +6,11 @@ A failure is the guesser's: it holds back the same user from the same peer, and 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from ..errors import Refused
 
 #: Failures of one user from one peer that cost nothing: people mistype.
 FREE_FAILURES: Final = 3
@@ -30,7 +33,7 @@ class Login:
     peer: str
     user: str
     password: str
-    answer: Any
+    answer: Callable[[str | Refused], None]
     came_at_ms: int
 
 

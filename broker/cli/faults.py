@@ -288,7 +288,7 @@ def reopen(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     _said(url, as_json, "is open again", "fault-fixed", fault=fault, fixed=False)
 
 
-def _said(url: str, as_json: bool, sentence: str, verb: str, **arguments: Any) -> None:
+def _said(url: str, as_json: bool, sentence: str, verb: str, **arguments: object) -> None:
     from .client import call
 
     found = call(url, verb, **arguments)

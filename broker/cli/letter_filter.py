@@ -214,7 +214,7 @@ async def done(connection: Any, verb: str, after: str | None = None, **arguments
     return {"messages": scan.messages, "looked_at": scan.looked_at}
 
 
-async def to_its_end(call: Coroutine[Any, Any, T]) -> T:
+async def to_its_end(call: Coroutine[object, object, T]) -> T:
     """What it comes to, also where Ctrl-C came meanwhile: ``raise_if_cancelled`` heeds that."""
     task = asyncio.ensure_future(call)
     try:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO
+from typing import Annotated, Final, TextIO
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -230,12 +230,12 @@ def note(text: str) -> None:
     stderr.print(f"[dim]{escape(text)}[/]")
 
 
-def print_json(value: Any, *, line: bool = False, to: TextIO | None = None) -> None:
+def print_json(value: object, *, line: bool = False, to: TextIO | None = None) -> None:
     """One JSON document, to stdout unless said otherwise; with ``line`` on a single line, for JSON Lines."""
     (to or sys.stdout).write(safe_json(json_text.dumps(value, indent=None if line else 2)) + "\n")
 
 
-def body_json(body: bytes) -> Any:
+def body_json(body: bytes) -> object:
     """A body as text where it is UTF-8, else as ``{"base64": …}``: nothing is ever changed on the way."""
     try:
         return body.decode()

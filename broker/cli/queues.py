@@ -165,7 +165,7 @@ def resume(queue: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     _said(call(url, "resume", queue=queue), f"[bold]{escape(queue)}[/] goes on", as_json)
 
 
-def _said(value: Any, sentence: str, as_json: bool) -> None:
+def _said(value: object, sentence: str, as_json: bool) -> None:
     if as_json:
         print_json(value)
     else:

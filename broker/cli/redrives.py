@@ -87,7 +87,7 @@ def redrive(
 
 @app.command("start", hidden=True)
 @functools.wraps(redrive)
-def _start(**said: Any) -> None:
+def _start(**said: object) -> None:
     redrive(**said)
 
 

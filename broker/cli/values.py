@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..answers.parts import Properties
 from ..words.filters import property_of
 from ..words.settings import settings_in
+
+if TYPE_CHECKING:
+    from ..core.message import PropertyValue
 
 Settings = Annotated[
     list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Settings, as in broker.yaml (docs/settings.md): redelivery-delay=5s.")
@@ -35,7 +38,7 @@ def read_settings(values: Properties) -> Properties:
     return {name: plain(value) for name, value in read.items()}
 
 
-def property_given(text: str) -> tuple[str, Any]:
+def property_given(text: str) -> tuple[str, PropertyValue]:
     """``name=text``, or ``name:=json``, in which bytes are ``{"base64": …}``."""
     try:
         return property_of(text)

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 from rich.console import Group, RenderableType
@@ -18,6 +18,7 @@ from .tables import print_table
 if TYPE_CHECKING:
     import homing
 
+T = TypeVar("T")
 WATCH_S: Final = 2.0
 
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Again every 2 s, until Ctrl-C; with --json one document a line.")]
@@ -25,8 +26,8 @@ Watch = Annotated[bool, typer.Option("--watch", "-w", help="Again every 2 s, unt
 
 def show(
     url: str,
-    ask: Callable[[homing.Connection], Awaitable[Any]],
-    draw: Callable[[Any], RenderableType],
+    ask: Callable[[homing.Connection], Awaitable[T]],
+    draw: Callable[[T], RenderableType],
     *,
     as_json: bool,
     watch: bool,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .config import Config
 from .cut import signs_of_a_cut
@@ -37,8 +37,8 @@ class Change(NamedTuple):
 
     #: Field names, dotted.
     path: str
-    before: Any
-    after: Any
+    before: object
+    after: object
     #: Only a restart brings it into force.
     needs_restart: bool
 
@@ -72,7 +72,7 @@ def changes(before: Config, after: Config) -> list[Change]:
     return found + [Change(f"{path}.grants", was.said(), is_now.said(), False) for path, was, is_now in both if was.grants != is_now.grants]
 
 
-def _flat(value: Any, path: KeyPath) -> dict[KeyPath, Any]:
+def _flat(value: object, path: KeyPath) -> dict[KeyPath, object]:
     if not isinstance(value, dict) or not value:
         return {path: value} if path else {}
     return {inner: leaf for key, each in value.items() for inner, leaf in _flat(each, (*path, key)).items()}

@@ -302,10 +302,10 @@ def check(config: Config | Path) -> list[str]:
     return [f"{warning} ({warning.fix})" for warning in found]
 
 
-def _address_settings(layers: Any, read: Source, problems: list[ConfigProblem]) -> AddressSettingsRepository:
+def _address_settings(layers: object, read: Source, problems: list[ConfigProblem]) -> AddressSettingsRepository:
     """The repository of everything in the section that can be read; the rest becomes problems."""
     root = "address-settings"
-    kept: dict[str, dict[str, Any]] = {}
+    kept: dict[str, dict[str, object]] = {}
     if not isinstance(layers, dict):
         problems.append(
             _problem(
@@ -329,10 +329,10 @@ def _address_settings(layers: Any, read: Source, problems: list[ConfigProblem]) 
 
 
 def _settings(
-    values: Mapping[str, Any], path: KeyPath, allowed: frozenset[str], read: Source, problems: list[ConfigProblem]
-) -> dict[str, Any]:
+    values: Mapping[str, object], path: KeyPath, allowed: frozenset[str], read: Source, problems: list[ConfigProblem]
+) -> dict[str, object]:
     """Field name -> value of what can be read. Only YAML's keys are taken, so that each setting has one name in a file."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in values.items():
         field = FIELD_OF_KEY.get(key)
         if field is not None and field not in allowed:
@@ -357,9 +357,9 @@ def _settings(
 _QUEUE_KEYS: Final = frozenset({"address", "routing-type", "selector", "durable", "exclusive", "max-consumers"})
 
 
-def _queues(queues: Mapping[str, Any], read: Source, problems: list[ConfigProblem]) -> dict[str, Any]:
+def _queues(queues: Mapping[str, object], read: Source, problems: list[ConfigProblem]) -> dict[str, object]:
     """Each queue's own keys as they are, its settings read and put into ``settings``."""
-    split: dict[str, Any] = {}
+    split: dict[str, object] = {}
     for name, declared in queues.items():
         if declared is None:
             split[name] = {}
@@ -372,7 +372,7 @@ def _queues(queues: Mapping[str, Any], read: Source, problems: list[ConfigProble
     return split
 
 
-def _data_directory(value: Any, directory: Path | None, read: Source, problems: list[ConfigProblem]) -> Path:
+def _data_directory(value: object, directory: Path | None, read: Source, problems: list[ConfigProblem]) -> Path:
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
         problems.append(
             _problem(
@@ -428,9 +428,9 @@ def _validation_problems(error: ValidationError, read: Source) -> list[ConfigPro
     return problems
 
 
-def _written(read: Source, path: KeyPath, otherwise: Any) -> Any:
+def _written(read: Source, path: KeyPath, otherwise: object) -> object:
     """The value as the file has it, before units were read."""
-    value: Any = read.values
+    value: object = read.values
     for part in path:
         if not isinstance(value, dict) or part not in value:
             return otherwise
@@ -478,7 +478,7 @@ def _near(path: KeyPath) -> str:
     return f"it belongs under {homes[0]}:" if homes else f"the settings here are {', '.join(keys)}"
 
 
-def _without_secrets(problems: list[ConfigProblem], users: Any) -> list[ConfigProblem]:
+def _without_secrets(problems: list[ConfigProblem], users: object) -> list[ConfigProblem]:
     """Errors under users: never repeat the value, which may be a password."""
     return [
         each._replace(message=each.message.split(", got ")[0]) if each.path.startswith("users") and users is not None else each

@@ -7,7 +7,7 @@ A cut file is often valid YAML and means something else: without its end there a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from .source import ConfigProblem
 
@@ -28,7 +28,7 @@ class Outline(NamedTuple):
 NO_FILE: Final = Outline(frozenset(), False, False)
 
 
-def outline(text: str, values: Mapping[str, Any]) -> Outline:
+def outline(text: str, values: Mapping[str, object]) -> Outline:
     """``values``: what the text sets, by section; None for a section with nothing in it."""
     sections = frozenset(key for key, value in values.items() if value is not None)
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]

@@ -28,7 +28,7 @@ def as_file(described: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value not in ({}, [])}
 
 
-def _section(model: type[Section], values: Mapping[str, Any]) -> dict[str, Any]:
+def _section(model: type[Section], values: Mapping[str, object]) -> dict[str, object]:
     return {str(field.alias): _value(name, values[name]) for name, field in model.model_fields.items()}
 
 
@@ -38,7 +38,7 @@ def _queue(values: Mapping[str, Any]) -> dict[str, Any]:
     return own | _settings(values["settings"])
 
 
-def _settings(layer: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(layer: Mapping[str, object]) -> dict[str, object]:
     return {KEY_OF_FIELD[name]: _value(name, value) for name, value in layer.items()}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
 from socket import gethostname
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, field_validator, model_validator
@@ -344,7 +344,7 @@ class LimitsSection(Section):
         return self
 
 
-def _as_tuple(value: Any) -> Any:
+def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -369,7 +369,7 @@ class QueueDeclaration(Section):
     #: -1: any number.
     max_consumers: int = Field(-1, ge=-1)
     #: Field name -> value, of DECLARABLE_SETTINGS; in YAML they stand beside the others.
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, object] = Field(default_factory=dict)
 
     @field_validator("selector")
     @classmethod
@@ -381,9 +381,14 @@ class QueueDeclaration(Section):
                 raise ValueError(str(error)) from None
         return selector
 
-    def arguments(self, name: str) -> dict[str, Any]:
+    def arguments(self, name: str) -> dict[str, object]:
         """As the call create-queue takes them (docs/protocol.md, 2.7); what is not set is left out."""
-        given: dict[str, Any] = {"queue": name, "address": self.address or name, "routing_type": self.routing_type, "durable": self.durable}
+        given: dict[str, object] = {
+            "queue": name,
+            "address": self.address or name,
+            "routing_type": self.routing_type,
+            "durable": self.durable,
+        }
         if self.selector is not None:
             given["selector"] = self.selector
         if self.exclusive:
@@ -420,7 +425,7 @@ class PolicyDeclaration(Section):
     apply_to: str = ALL
     priority: int = 0
     virtual_host: VirtualHostName = DEFAULT
-    definition: dict[str, Any]
+    definition: dict[str, object]
 
     @model_validator(mode="after")
     def _can_be_read(self) -> PolicyDeclaration:
@@ -450,7 +455,7 @@ def argon2_hash(value: str) -> str:
 UserHash = Annotated[str, AfterValidator(argon2_hash)]
 
 
-def _grant(said: Any) -> Grant:
+def _grant(said: object) -> Grant:
     try:
         if not isinstance(said, dict):
             raise GrantError("expected a mapping", 'write {rights: [send, create], pattern: "orders.#"}')
@@ -468,7 +473,7 @@ class UserDeclaration(Section):
         return [grant.describe() for grant in self.grants]
 
 
-def _user(said: Any) -> Any:
+def _user(said: object) -> object:
     """A hash alone is an administrator's."""
     return {"hash": said, "grants": [{"rights": ADMINISTRATOR}]} if isinstance(said, str) else said
 

@@ -107,7 +107,7 @@ def _unquoted(text: str) -> list[ConfigProblem]:
     ]
 
 
-def _load(text: str, source: str) -> Any:
+def _load(text: str, source: str) -> object:
     from ruamel.yaml import YAML
     from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -143,7 +143,7 @@ class _Reader:
         self.problems: list[ConfigProblem] = []
         self._values = 0
 
-    def read(self, value: Any, path: KeyPath) -> Any:
+    def read(self, value: object, path: KeyPath) -> object:
         self._values += 1
         if len(path) > _MAX_DEPTH or self._values > _MAX_VALUES:
             if self._values <= _MAX_VALUES + 1:

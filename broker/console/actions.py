@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import homing
 
 
-async def to_its_end(connection: homing.Connection, verb: str, **arguments: Any) -> int:
+async def to_its_end(connection: homing.Connection, verb: str, **arguments: object) -> int:
     """With all that is meant, a step after the other; how many messages that were."""
     messages: int = 0
     after = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.datastructures import MultiDict, QueryParams
@@ -90,7 +90,7 @@ class After(NamedTuple):
         return parts if len(parts) > 1 else parts[0]
 
     @classmethod
-    def of(cls, place: Any) -> str:
+    def of(cls, place: object) -> str:
         return ",".join(map(str, place)) if isinstance(place, list) else str(place)
 
 

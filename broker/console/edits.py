@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import homing
 
@@ -33,7 +33,7 @@ async def find(connection: homing.Connection, message_id: int, queue: str | None
     raise Problem("no-such-message", f"message {message_id} is not in queue {queue}", "its own page says where it is", 404)
 
 
-async def send(connection: homing.Connection, found: Found, change: Change, **how: Any) -> int:
+async def send(connection: homing.Connection, found: Found, change: Change, **how: object) -> int:
     """``how``: to, keep_original, signed. The number of what takes its place. Raises Problem, homing.HomingError."""
     answer = await connection.call("edit", queue=found.queue, edits=[change.of(found.message)], **how)
     (done,) = answer["edits"]

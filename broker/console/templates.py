@@ -7,7 +7,7 @@ import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgpack
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -61,7 +61,7 @@ class Templates:
         return self._environment.get_template(f"{name}.html.j2").render(values)
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     """Nothing that a text has in it turns the reading direction, or hides."""
     return safe(value, lines=True) if isinstance(value, str) and not isinstance(value, Markup) else value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from typing import Final
 
 from homing.journal.declarations import FilterContent, JobState
 
@@ -107,6 +107,6 @@ class RedriveJob:
             return f"{back:,} of the first {self.judged:,} that came to anything {how}, more than {self.stop_above} %"
         return None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, object]:
         """For people."""
         return {each.name: getattr(self, each.name) for each in fields(self) if not each.name.startswith("_")}

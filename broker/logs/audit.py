@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 from ..errors import Refused
 from .writer import AUDIT, Lines, LogOptions, LogWriter, open_sink
@@ -20,7 +19,7 @@ _logger = logging.getLogger(AUDIT)
 _logger.setLevel(logging.INFO)
 
 
-def write(line: dict[str, Any]) -> None:
+def write(line: dict[str, object]) -> None:
     _logger.info("audit: %s", json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **line}))
 
 

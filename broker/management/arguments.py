@@ -17,7 +17,7 @@ MOST: Final = (1 << 63) - 1
 #: So many of an address's queues are named.
 _NAMED: Final = 5
 #: What is given under a name becomes what the handler has under it. Raises Refused.
-_Read = Callable[[Broker, str, Any], Any]
+_Read = Callable[[Broker, str, object], object]
 
 
 class _Argument(NamedTuple):
@@ -40,7 +40,7 @@ class _Taken(NamedTuple):
 
 
 @cache
-def _taken_by(handler: Callable[..., Any], part: str = "") -> _Taken:
+def _taken_by(handler: Callable[..., object], part: str = "") -> _Taken:
     """Of the parameters that have to be named those whose types say how they are read; one that would hide a word of Python's has a line
     behind it."""
     hints, parameters = get_type_hints(handler, include_extras=True), signature(handler).parameters.values()
@@ -58,7 +58,7 @@ def _taken_by(handler: Callable[..., Any], part: str = "") -> _Taken:
     return found
 
 
-def taken(broker: Broker, handler: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def taken(broker: Broker, handler: Callable[..., object], given: Mapping[str, object]) -> dict[str, Any]:
     """What the handler is called with. Raises Refused, also for an argument that it does not have."""
     arguments, parts, others = _taken_by(handler)
     if not others:
@@ -81,16 +81,16 @@ def only(given: Iterable[str], names: Iterable[str]) -> None:
 # -- how they are read ---------------------------------------------------------------------------------------------------
 
 
-def text(_: Broker, name: str, value: Any) -> str:
+def text(_: Broker, name: str, value: object) -> str:
     if type(value) is not str or not value:
         raise Refused("invalid-argument", f"{name} must be text", f"give {name}")
     return value
 
 
-def number(lowest: int, highest: int) -> _Read:
+def number(lowest: int, highest: int) -> Callable[[Broker, str, object], int]:
     """A whole one, both included."""
 
-    def read(_: Broker, name: str, value: Any) -> int:
+    def read(_: Broker, name: str, value: object) -> int:
         if type(value) is not int or not lowest <= value <= highest:
             raise Refused("invalid-argument", f"{name} must be a whole number from {lowest} to {highest}", f"give {name} such a value")
         return value
@@ -98,13 +98,13 @@ def number(lowest: int, highest: int) -> _Read:
     return read
 
 
-def _flag(_: Broker, name: str, value: Any) -> bool:
+def _flag(_: Broker, name: str, value: object) -> bool:
     if type(value) is not bool:
         raise Refused("invalid-argument", f"{name} must be true or false", f"give {name} such a value")
     return value
 
 
-def _contained(broker: Broker, name: str, value: Any) -> Callable[[str], bool]:
+def _contained(broker: Broker, name: str, value: object) -> Callable[[str], bool]:
     wanted = text(broker, name, value).lower()
     return lambda each: wanted in each.lower()
 
@@ -124,7 +124,7 @@ def queue_named(broker: Broker, name: str) -> _Queue:
 def place(lowest: int, highest: int) -> _Read:
     """Two numbers, the first in these bounds."""
 
-    def read(_: Broker, name: str, value: Any) -> tuple[int, int]:
+    def read(_: Broker, name: str, value: object) -> tuple[int, int]:
         if type(value) is list and len(value) == 2 and all(type(each) is int for each in value):
             first, second = value
             if lowest <= first <= highest and 0 <= second <= MOST:

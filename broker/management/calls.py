@@ -44,7 +44,7 @@ from .statistics import Meter
 
 log = logging.getLogger("homing")
 
-Answer = Callable[[Any], None]
+Answer = Callable[[object], None]
 #: Called with the broker, whoever asks, and its arguments by name.
 Handler = Callable[..., Any]
 #: Reads of the journal under way at a time, for all clients together.
@@ -235,14 +235,14 @@ class Calls:
             self._lists.popleft()
             answer(_refusal(error))
 
-    def _finish(self, value: Any, answer: Answer) -> None:
+    def _finish(self, value: object, answer: Answer) -> None:
         """Answers with the value; work that comes in steps does one now and each of the others when it is its turn."""
         if isinstance(value, Generator):
             self._broker.work.begin(value, answer, lambda error: answer(_refusal(error)))
         else:
             answer(value)
 
-    def start(self, work: Coroutine[Any, Any, Any], answer: Answer) -> None:
+    def start(self, work: Coroutine[object, object, object], answer: Answer) -> None:
         """Runs it in a task of its own; ``answer`` gets what it returns, or a Refused."""
         task = asyncio.get_running_loop().create_task(_answered(work, answer))
         self._running.add(task)
@@ -257,7 +257,7 @@ class Calls:
         if len(self._running) >= _MAX_READS:
             raise Refused("too-many-reads", f"{_MAX_READS} reads of the journal or the configuration are under way", "ask again later")
 
-    def _when_safe(self, callback: Callable[..., None], *values: Any) -> None:
+    def _when_safe(self, callback: Callable[..., None], *values: object) -> None:
         self._broker.journal.when_safe(partial(callback, *values))
 
     async def _of_one(self, asked: Callable[..., Steps[Any]], message_id: int) -> Any:
@@ -277,7 +277,7 @@ def _refusal(error: Exception) -> Refused:
     return _BROKEN
 
 
-async def _answered(work: Coroutine[Any, Any, Any], answer: Answer) -> None:
+async def _answered(work: Coroutine[object, object, object], answer: Answer) -> None:
     try:
         answer(await work)
     except Exception as error:

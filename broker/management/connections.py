@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..answers.inventory import ClosedConnection
 from ..answers.inventory import Connection as DescribedConnection
@@ -37,7 +37,7 @@ class Socket(Protocol):
 
 
 #: By the session that is spoken on it (``Connection.front_end``).
-Sockets = Callable[[], Mapping[Any, Socket]]
+Sockets = Callable[[], Mapping[object, Socket]]
 
 
 @needs((Right.MONITOR, everywhere), action="connections")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from ..answers.lives import EditOfMessage
 from ..answers.lives import Edits as Edited
@@ -20,7 +20,7 @@ from . import arguments as read
 _MOST: Final = 250
 
 
-def _by_number(broker: Broker, name: str, given: Any) -> dict[int, Edit]:
+def _by_number(broker: Broker, name: str, given: object) -> dict[int, Edit]:
     if type(given) is not list or not 0 < len(given) <= _MOST or any(type(each) is not dict for each in given):
         raise Refused("invalid-argument", f"{name} must be a list of 1 to {_MOST} maps", "of message_id, body, set and unset")
     found: dict[int, Edit] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Final, cast
 
 from ..answers.administration import BrokerEvent
 from ..answers.parts import NumberedPage
@@ -22,7 +22,7 @@ _MOST: Final = 250
 _ALL: Final = -1
 
 
-def _kinds(_: Broker, name: str, value: Any) -> list[str]:
+def _kinds(_: Broker, name: str, value: object) -> list[str]:
     if not isinstance(value, list) or any(kind not in KINDS for kind in value):
         raise Refused("invalid-argument", f"{name} must be events, not {str(value)[:80]}", f"there are {', '.join(KINDS)}")
     return value

@@ -77,19 +77,19 @@ def _content(broker: Broker, _: str, given: Any) -> FilterContent:
     return found
 
 
-def _properties(given: Any) -> Properties:
+def _properties(given: object) -> Properties:
     if type(given) is not dict or any(type(name) is not str or not name for name in given):
         raise Refused("invalid-argument", "properties must be a map of names to values", 'such as {"region": "eu"}')
     return given
 
 
-def _ids(given: Any) -> list[int]:
+def _ids(given: object) -> list[int]:
     if type(given) is not list or len(given) > _MOST_IDS or any(type(each) is not int or not 0 <= each <= read.MOST for each in given):
         raise Refused("invalid-argument", f"message_ids must be a list of at most {_MOST_IDS} message numbers", "leave it out for all")
     return given
 
 
-def _bytes(given: Any) -> bytes:
+def _bytes(given: object) -> bytes:
     if type(given) is str:
         return given.encode()
     if type(given) is not bytes:
@@ -97,7 +97,7 @@ def _bytes(given: Any) -> bytes:
     return given
 
 
-def wanted(broker: Broker, name: str, given: Any) -> Filter:
+def wanted(broker: Broker, name: str, given: object) -> Filter:
     return made(broker, _content(broker, name, given))
 
 

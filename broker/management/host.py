@@ -48,7 +48,7 @@ class Past(Protocol):
 
     def events(self, kinds: Sequence[str], since_ms: int, after: int, limit: int) -> list[tuple[int, str, str, Properties]]: ...
 
-    def count_chosen(self, queue_id: int, which: Any) -> dict[tuple[int, str | None], int]: ...
+    def count_chosen(self, queue_id: int, which: object) -> dict[tuple[int, str | None], int]: ...
 
     def first_and_last(self, queue_ids: list[int], now_ms: int) -> dict[int, tuple[int, int]]: ...
 
@@ -70,7 +70,7 @@ class Host(Protocol):
 
     def statistics(self) -> HostStatistics: ...
 
-    def sockets(self) -> Mapping[Any, Socket]: ...
+    def sockets(self) -> Mapping[object, Socket]: ...
 
     async def reload(self) -> list[Change]: ...
 
@@ -105,7 +105,7 @@ def statistics(broker: Broker, who: Who, *, host: Host, meter: Meter) -> Steps[S
     return {"messages": messages, **meter.open(), "producers_wait": waiting(figures), "limits": limits, **host.statistics()}
 
 
-def _entries(_: Broker, name: str, value: Any) -> list[tuple[int, int]]:
+def _entries(_: Broker, name: str, value: object) -> list[tuple[int, int]]:
     """(message id, sequence) of each, as ``hops`` name them."""
     if type(value) is list and len(value) <= _MOST_ENTRIES and all(type(each) is list and len(each) == 2 for each in value):
         found = [(message_id, sequence) for message_id, sequence in value]

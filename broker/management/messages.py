@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from ..answers.failures import Message, Messages
 from ..answers.parts import ErrorOfFault, Removed
@@ -93,7 +93,7 @@ def peek(
     return {"messages": found, "next": last if len(found) < len(ordered) else None}
 
 
-def _numbers(_: Broker, name: str, value: Any) -> list[int]:
+def _numbers(_: Broker, name: str, value: object) -> list[int]:
     if type(value) is not list or any(type(each) is not int or not 0 <= each <= read.MOST for each in value):
         raise Refused("invalid-argument", f"{name} must be a list of message numbers", "leave it out for all")
     return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from ..answers.inventory import BriefQueue, Counts
 from ..answers.inventory import Consumer as DescribedConsumer
@@ -146,7 +146,7 @@ _SENDS: Final = (None, "persistent", "transient", "both")
 
 
 def _describe_consumer(
-    connections: Mapping[str, Connection], sockets: Mapping[Any, Socket], now_ms: int, consumer: Consumer
+    connections: Mapping[str, Connection], sockets: Mapping[object, Socket], now_ms: int, consumer: Consumer
 ) -> DescribedConsumer:
     """``consumer_tag``: AMQP's; ``blocked``: why it is given nothing whatever waits, None where it would be. ``settled_when_given``: it has
     no acknowledgements; ``reports``: of how many failures it told the reason, and how often its connection did after the acknowledgement.
@@ -194,7 +194,7 @@ def _why_blocked(consumer: Consumer, now_ms: int) -> str | None:
 
 
 @asks(Resources.declare)
-def create(broker: Broker, who: Who, /, **declaration: Any) -> BriefQueue:
+def create(broker: Broker, who: Who, /, **declaration: object) -> BriefQueue:
     return describe(broker.resources.declare(who, declaration))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from ..answers.administration import ChangedSettings, Explained, SetOfPattern, TouchedQueue
 from ..answers.parts import Properties
@@ -38,7 +38,7 @@ MOST_PATTERNS: Final = 1000
 _Wanted = tuple[Layers, list[str]]
 
 
-def _layers(_: Broker, name: str, given: Any) -> Layers:
+def _layers(_: Broker, name: str, given: object) -> Layers:
     if type(given) is not dict or not given or any(type(values) is not dict or not values for values in given.values()):
         raise Refused("invalid-argument", f"{name} must be a map of patterns to maps of settings", "give at least one setting")
     for pattern in given:
@@ -47,7 +47,7 @@ def _layers(_: Broker, name: str, given: Any) -> Layers:
     return given
 
 
-def _keys(_: Broker, name: str, given: Any) -> list[str]:
+def _keys(_: Broker, name: str, given: object) -> list[str]:
     if type(given) is not list or not given or any(type(key) is not str for key in given):
         raise Refused("invalid-argument", f"{name} must be a list of settings", "leave it out for all")
     return given
@@ -187,7 +187,7 @@ def checked(broker: Broker, wanted: Layers, patterns: Iterable[str]) -> AddressS
     return settings
 
 
-def _changes(before: AddressSettings, after: AddressSettings) -> dict[str, list[Any]]:
+def _changes(before: AddressSettings, after: AddressSettings) -> dict[str, list[object]]:
     """Key -> [before, after]."""
     pairs = ((key, getattr(before, field), getattr(after, field)) for key, field in FIELD_OF_KEY.items())
     return {key: [plain(was), plain(is_now)] for key, was, is_now in pairs if was != is_now}

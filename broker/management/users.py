@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from ..answers.administration import User as DescribedUser
 from ..answers.parts import Named
@@ -21,7 +21,7 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[DescribedUser]:
     return listed(broker, page, {user.name: user for user in broker.users.all(who)}, User.describe)
 
 
-def _grants(_: Broker, name: str, value: Any) -> tuple[Grant, ...]:
+def _grants(_: Broker, name: str, value: object) -> tuple[Grant, ...]:
     if type(value) is not list or any(type(each) is not dict for each in value):
         raise Refused("invalid-argument", f"{name} must be a list of maps", "see docs/protocol.md, 2.7")
     return tuple(map(_grant, value))

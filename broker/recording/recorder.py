@@ -8,7 +8,7 @@ changes: but for what of a message is on disk (``stored``, ``shared``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from homing.journal.commit.batch import Failures
 from homing.journal.contract import (
@@ -56,8 +56,8 @@ COLUMN_OF_OUTCOME: Final = {
 
 _Verdicts = list[tuple[MessageReference, Decision]]
 #: By what they have in common.
-_FailedAlike = dict[tuple[Any, ...], Attempts]
-_EndedAlike = dict[tuple[Any, ...], Outcomes]
+_FailedAlike = dict[tuple[object, ...], Attempts]
+_EndedAlike = dict[tuple[object, ...], Outcomes]
 
 
 class Recorder:

@@ -35,7 +35,7 @@ class _Files(NamedTuple):
     context: ssl.SSLContext
     ends_s: float
     #: What tells one version of the files from the next.
-    stamp: tuple[Any, ...]
+    stamp: tuple[object, ...]
 
 
 class Certificate:
@@ -117,7 +117,7 @@ class Certificate:
                 left_days,
             )
 
-    def _stamp(self) -> tuple[Any, ...]:
+    def _stamp(self) -> tuple[object, ...]:
         return tuple(_stamp_of(Path(name)) for name in (self._section.certificate, self._section.key, self._section.client_ca) if name)
 
 

@@ -52,7 +52,7 @@ class Change(NamedTuple):
         return lines
 
 
-def _same(before: Any, after: Any) -> bool:
+def _same(before: object, after: object) -> bool:
     """Of two properties: 1 is neither true nor 1.0."""
     return type(before) is type(after) and before == after
 

@@ -6,11 +6,14 @@ import json
 import math
 import shlex
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from homing.journal import json_text
 
 from ..answers.parts import Properties
+
+if TYPE_CHECKING:
+    from ..core.message import PropertyValue
 
 #: Those that have another name than their key.
 _NAMES: Final = {"since_ms": "--since", "until_ms": "--until", "message_ids": "--id", "properties": "--property"}
@@ -32,7 +35,7 @@ def options_of(wanted: Properties) -> list[str]:
     return found
 
 
-def property_of(text: str) -> tuple[str, Any]:
+def property_of(text: str) -> tuple[str, PropertyValue]:
     """``name=text``, or ``name:=json``, in which bytes are ``{"base64": …}``. Raises ValueError."""
     name, found, value = text.partition("=")
     if not found or not name.rstrip(":"):

@@ -25,7 +25,7 @@ def settings_in(texts: Iterable[str]) -> Properties:
     return found
 
 
-def _scalar(text: str) -> Any:
+def _scalar(text: str) -> object:
     """A value as YAML reads it."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError

@@ -6,7 +6,7 @@ The history is the map of ``journal.reader.JournalReader.history``, which the ca
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ..answers.lives import Attempt, Edited, Entry, Failure, History, Outcome
 from ..answers.parts import Fields
@@ -212,7 +212,7 @@ def _attempt_number(number: int, record: Fields) -> str:
     return f"attempt {number}" if delivery == number else f"attempt {number} (delivery {delivery})"
 
 
-def _named(kind: str, name: Any) -> str:
+def _named(kind: str, name: object) -> str:
     text = str(name or "")
     return text if not text or text.startswith(kind) else f"{kind} {text}"
 

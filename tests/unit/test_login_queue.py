@@ -16,7 +16,7 @@ from homing.broker.errors import Refused
 
 
 def login(peer: str, user: str = "ann", came_at_ms: int = 0) -> Login:
-    return Login(peer, user, "secret", None, came_at_ms)
+    return Login(peer, user, "secret", lambda _: None, came_at_ms)
 
 
 def order(queue: LoginQueue, now_ms: int = 0) -> list[tuple[str, str]]:

@@ -126,7 +126,7 @@ def _text(body: bytes) -> str | bytes:
 
 
 @_operation("GET", "/overview", "What is wrong now, worst first, each with its next step", answers.Overview)
-async def overview(asker: Asker, said: asked.Nothing) -> Any:
+async def overview(asker: Asker, said: asked.Nothing) -> object:
     seen = await reads.overview(asker.connection, time.time_ns() // 1_000_000)
     found = [
         {
@@ -169,7 +169,7 @@ _get("dead_letters", "/dead-letters", "Queues that have dead letters", asked.Num
 
 
 @_operation("GET", "/messages", "Messages of a queue that a filter takes, each with why it is a dead letter", answers.MessagePage)
-async def messages(asker: Asker, said: asked.Messages) -> Any:
+async def messages(asker: Asker, said: asked.Messages) -> object:
     page = {"limit": said.limit, "after": said.after, "newest_first": said.newest_first}
     found = await reads.letters(asker.connection, said.queue, said.chosen, **page)
     rows = [{**each, "body": _text(each["body"]), "dead_letter": death and death.shown()} for each, death in found.rows]
@@ -195,7 +195,7 @@ _post(
 
 
 @_operation("GET", "/messages/{message_id}", "The life of a message", answers.Life)
-async def message(asker: Asker, said: asked.OfMessage) -> Any:
+async def message(asker: Asker, said: asked.OfMessage) -> object:
     seen = await reads.life_of(asker.connection, said.message_id, time.time_ns() // 1_000_000)
     kept = seen.found["message"]
     events = [{"at_ms": each.at_ms, "title": each.title, "details": each.details} for each in seen.events]
@@ -208,12 +208,12 @@ _post("delete_message", "/messages/{message_id}/delete", "Delete one message", a
 
 
 @_operation("POST", "/messages/{message_id}/move", "Move one message to another queue", MovedMessage)
-async def move_message(asker: Asker, said: asked.MoveMessage) -> Any:
+async def move_message(asker: Asker, said: asked.MoveMessage) -> object:
     return await asker.connection.call("move-message", message_id=said.message_id, queue=said.to, source=said.source)
 
 
 @_operation("POST", "/messages/{message_id}/edit", "Send a message again with another body or other properties", answers.EditedMessage)
-async def edit_message(asker: Asker, said: asked.EditMessage) -> Any:
+async def edit_message(asker: Asker, said: asked.EditMessage) -> object:
     found = await edits.find(asker.connection, said.message_id, said.queue)
     patch = None if said.patch is None else Patch(said.patch)
     change = Change(dict(said.set), said.unset, patch, None if said.body is None else said.body.encode())
@@ -229,17 +229,17 @@ _post("fault_fixed", "/faults/{fault}/fixed", "Say that it is fixed, or take tha
 
 
 @_operation("POST", "/faults/{fault}/retry", "Try again now what failed so last and waits", answers.Retried)
-async def fault_retry(asker: Asker, said: asked.OfFault) -> Any:
+async def fault_retry(asker: Asker, said: asked.OfFault) -> object:
     return {"queues": await retry_fault(asker.connection, said.fault)}
 
 
 @_operation("GET", "/redrives", "Redrives at work, and the last that have ended", answers.Items[Redrive])
-async def redrives(asker: Asker, said: asked.Nothing) -> Any:
+async def redrives(asker: Asker, said: asked.Nothing) -> object:
     return {"items": await asker.connection.call("redrives")}
 
 
 @_operation("POST", "/redrives/plan", "What a redrive would do: a dry run", answers.DoubtedPlan)
-async def plan_redrive(asker: Asker, said: asked.Plan) -> Any:
+async def plan_redrive(asker: Asker, said: asked.Plan) -> object:
     found = await asker.connection.call("reckon-redrive", **said.model_dump())
     return {**found, "against": [each._asdict() for each in against(found)]}
 
@@ -252,7 +252,7 @@ _post("cancel_redrive", "/redrives/{redrive}/cancel", "End it; what it has sent 
 
 
 @_operation("GET", "/retrying", "Queues in which something waits to be tried again", answers.Items[RetryingQueue])
-async def retrying(asker: Asker, said: asked.Nothing) -> Any:
+async def retrying(asker: Asker, said: asked.Nothing) -> object:
     return {"items": await asker.connection.call("retrying")}
 
 
@@ -321,7 +321,7 @@ _post(
 
 
 @_operation("GET", "/export/{name}", "The export, as a file", answers.Bytes, TAR)
-async def download_export(asker: Asker, said: asked.OfFile) -> Any:
+async def download_export(asker: Asker, said: asked.OfFile) -> object:
     return await export_file(asker.connection, said.name)
 
 
@@ -329,5 +329,5 @@ _get("reports", "/reports", "Reports that were made beside the broker, the lates
 
 
 @_operation("GET", "/reports/{name}", "The page of a report, as a file", answers.Bytes, HTML)
-async def download_report(asker: Asker, said: asked.OfFile) -> Any:
+async def download_report(asker: Asker, said: asked.OfFile) -> object:
     return await report_file(asker.connection, said.name, shown=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from starlette.datastructures import MultiDict
 from starlette.responses import Response
@@ -50,7 +50,7 @@ def _text_of(body: bytes) -> str | None:
     return None if mixed or len(body) > _MOST_BYTES or safe(plain, lines=True) != plain else plain
 
 
-def _line(name: str, value: Any) -> str:
+def _line(name: str, value: object) -> str:
     return f"{name}={value}" if isinstance(value, str) else f"{name}:={json_text.dumps(value)}"
 
 

@@ -7,7 +7,7 @@ with. Bindings of a headers exchange stand under one of their pairs, the one tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -169,7 +169,7 @@ class _Walk(Generic[T]):
 
 
 #: Where a binding stands: the name of a header, and its value, or nothing where it is the name alone that the binding asks for.
-Place = tuple[str, Any] | tuple[str]
+Place = tuple[str, object] | tuple[str]
 
 
 class HeadersIndex(Generic[T]):
@@ -181,7 +181,7 @@ class HeadersIndex(Generic[T]):
         self._others: dict[T, None] = {}
         self._places: dict[T, list[Place]] = {}
 
-    def add(self, binding: T, pairs: Iterable[tuple[str, Any]], any_of: bool) -> None:
+    def add(self, binding: T, pairs: Iterable[tuple[str, object]], any_of: bool) -> None:
         """``any_of``: one of the pairs is enough; else all of them are asked for. Values are found by ``==``, void by its name."""
         places = [_place(name, value) for name, value in pairs]
         if not any_of and places:
@@ -200,7 +200,7 @@ class HeadersIndex(Generic[T]):
             if not there:
                 self._by_place.pop(place, None)
 
-    def candidates(self, headers: Mapping[str, Any]) -> dict[T, None]:
+    def candidates(self, headers: Mapping[str, object]) -> dict[T, None]:
         """All that may fit, in no order; each is to be looked at."""
         found = dict(self._others)
         for name, value in headers.items():
@@ -209,6 +209,6 @@ class HeadersIndex(Generic[T]):
         return found
 
 
-def _place(name: str, value: Any) -> Place:
+def _place(name: str, value: object) -> Place:
     """What is void asks for the name alone."""
     return (name,) if value is None else (name, value)

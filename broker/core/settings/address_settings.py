@@ -234,7 +234,7 @@ def built_in() -> Values:
     return {name: plain(getattr(DEFAULTS, name)) for name in _FIELDS}
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A setting's value as JSON, YAML and msgpack have it; ``read_setting`` reads it back."""
     if isinstance(value, tuple):
         return [plain(each) for each in value]
@@ -271,7 +271,7 @@ class Origin(NamedTuple):
     #: YAML key.
     key: str
     #: In the field's unit (ms, bytes).
-    value: Any
+    value: object
     pattern: str
     #: 1-based line of the configuration file; None for defaults and for layers that came from no file.
     line: int | None
@@ -400,7 +400,7 @@ class AddressSettingsRepository:
         """The pattern that sets field ``name`` for ``address``, or ``default``."""
         return self._origin(name, None, self.patterns_of(address)).pattern
 
-    def _origin(self, name: str, value: Any, patterns: tuple[str, ...]) -> Origin:
+    def _origin(self, name: str, value: object, patterns: tuple[str, ...]) -> Origin:
         key = KEY_OF_FIELD[name]
         for pattern in reversed(patterns):
             if name in self._in_force[pattern]:

@@ -37,7 +37,7 @@ _SETTINGS: Final = (*DELAY_FIELDS, "max_delivery_attempts", "dead_letter_address
 _CONDITIONS: Final = ("error_type", "reason", "header", "exit_status")
 _KEYS: Final = ("name", *_CONDITIONS, "action", *_SETTINGS)
 
-Lookup = Callable[[str], Any]
+Lookup = Callable[[str], object]
 #: Reads one setting of addresses: (field name, value). Raises SettingError.
 ReadSetting = Callable[[str, Any], tuple[str, Any]]
 
@@ -70,7 +70,7 @@ class Rule:
     name: str
     error_type: tuple[str, ...] = ()
     reason: tuple[str, ...] = ()
-    header: tuple[tuple[str, Any], ...] = ()
+    header: tuple[tuple[str, object], ...] = ()
     exit_status: tuple[int, ...] = ()
     action: str = REDELIVER
     #: (field name, value) of what it sets in the place of the address's settings.
@@ -100,7 +100,7 @@ class Rule:
         """Where its dead letters go; None: where those of the queue go."""
         return next((value for name, value in self.settings if name == "dead_letter_address"), None)
 
-    def as_map(self) -> dict[str, Any]:
+    def as_map(self) -> dict[str, object]:
         """As JSON and msgpack have it, under field names; ``read_rules`` reads it back."""
         conditions = {name: list(value) for name in ("error_type", "reason", "exit_status") if (value := getattr(self, name))}
         header = {"header": dict(self.header)} if self.header else {}
@@ -230,7 +230,7 @@ def _check(rule: Rule, is_named: bool) -> None:
         raise SettingError("redelivery-back-off", "list", "redelivery-delays beside it", "such as [1s, 10s, 5m]")
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     if type(value) is not str or not 0 < len(value) <= _MOST_NAME or not value.isprintable():
         raise SettingError("name", value, f"1 to {_MOST_NAME} printable characters", "")
     return value
@@ -247,7 +247,7 @@ def _texts(key: str, value: Any) -> tuple[str, ...]:
     return texts
 
 
-def _header(value: Any) -> tuple[tuple[str, Any], ...]:
+def _header(value: object) -> tuple[tuple[str, object], ...]:
     if not isinstance(value, Mapping) or any(
         type(name) is not str or not isinstance(each, str | int | float | None) for name, each in value.items()
     ):
@@ -257,7 +257,7 @@ def _header(value: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(value.items())
 
 
-def _exit_status(value: Any) -> int:
+def _exit_status(value: object) -> int:
     if type(value) is not int or not -(1 << 31) <= value < 1 << 32:
         raise SettingError("exit-status", value, "a whole number or a list of them", "")
     return value

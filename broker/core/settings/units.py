@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import Final
 
 _DURATION_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SIZE_BYTES: Final = {"": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -29,7 +29,7 @@ def parse_duration_ms(value: object) -> int:
     return duration_ms
 
 
-def known_duration_ms(duration_ms: Any) -> Any:
+def known_duration_ms(duration_ms: object) -> object:
     """What an earlier version took and stored: no more than ten years."""
     return min(duration_ms, MAX_DURATION_MS) if type(duration_ms) is int else duration_ms
 

@@ -17,7 +17,7 @@ class SettingError(ValueError):
 
     code = "config-invalid"
 
-    def __init__(self, key: str, value: Any, expected: str, fix: str) -> None:
+    def __init__(self, key: str, value: object, expected: str, fix: str) -> None:
         super().__init__(f"{key}: got {_shown(value)}, expected {expected}" + (f"; {fix}" if fix else ""))
         self.key = key
         self.value = value
@@ -25,7 +25,7 @@ class SettingError(ValueError):
         self.fix = fix
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """What is longer than a line is known by how it begins."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
@@ -73,13 +73,13 @@ _PLAIN_NUMBERS: Final = frozenset(
 )
 
 
-def _read_bool(key: str, value: Any) -> bool:
+def _read_bool(key: str, value: object) -> bool:
     if type(value) is not bool:
         raise SettingError(key, value, "true or false", "")
     return value
 
 
-def _read_text(key: str, bounds: Bounds, value: Any, optional: bool) -> str:
+def _read_text(key: str, bounds: Bounds, value: object, optional: bool) -> str:
     if bounds.choices and value not in bounds.choices:
         raise SettingError(key, value, "one of " + ", ".join(bounds.choices), "")
     if type(value) is not str:
@@ -98,7 +98,7 @@ def _read_float(key: str, bounds: Bounds, value: Any) -> float:
     return float(value)
 
 
-def _read_int(key: str, bounds: Bounds, value: Any) -> int:
+def _read_int(key: str, bounds: Bounds, value: object) -> int:
     if type(value) is not int or abs(value) > _INT64_MAX:
         raise SettingError(key, value, "a whole number" + (", -1 for without end" if bounds.endless else ""), "")
     if not (bounds.endless and value == -1):
@@ -116,7 +116,7 @@ def _check_bounds(key: str, bounds: Bounds, value: float) -> None:
         raise SettingError(key, value, f"at most {bounds.high:g}", "")
 
 
-def _read_quantity(key: str, bounds: Bounds, value: Any, optional: bool) -> int:
+def _read_quantity(key: str, bounds: Bounds, value: object, optional: bool) -> int:
     size = key.endswith("-bytes")
     expected = (SIZE_EXAMPLES if size else DURATION_EXAMPLES) + (", or null for none" if optional else "")
     try:

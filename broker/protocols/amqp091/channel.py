@@ -10,7 +10,7 @@ import secrets
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from ...core.amqp.declared import ConsumerArguments, counts_deliveries
 from ...core.amqp.vhost import REPLY_TO, local_name
@@ -114,13 +114,13 @@ class Channel(Confirming):
         self._next_tag = 1
         self._oldest_tag = 1
 
-    def write(self, name: str, *values: Any) -> None:
+    def write(self, name: str, *values: object) -> None:
         self.session.write(method_frame(self.number, name, *values))
 
-    def answer(self, name: str, *values: Any) -> None:
+    def answer(self, name: str, *values: object) -> None:
         self.answers.now(partial(self.write, name, *values))
 
-    def answer_when_safe(self, name: str, *values: Any) -> None:
+    def answer_when_safe(self, name: str, *values: object) -> None:
         """Once everything so far is on disk: what was declared durable is durable when the client hears of it."""
         self.answers.when_safe(partial(self.write, name, *values))
 

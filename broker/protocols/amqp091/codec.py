@@ -426,7 +426,7 @@ def method_of(event: Event) -> int:
     return event.number if isinstance(event, MethodEvent | NackEvent) else _NUMBERS.get(type(event), 0)
 
 
-def method_frame(channel: int, name: str, *values: Any, dialect: Dialect = DIALECTS[PROTOCOL_HEADER]) -> bytes:
+def method_frame(channel: int, name: str, *values: object, dialect: Dialect = DIALECTS[PROTOCOL_HEADER]) -> bytes:
     """One method frame, as bytes."""
     payload = write_arguments(dialect.by_name[name], values)
     return _FRAME.pack(FRAME_METHOD, channel, len(payload)) + payload + b"\xce"

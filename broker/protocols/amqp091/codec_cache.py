@@ -8,7 +8,7 @@ from sys import getsizeof
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
-T = TypeVar("T", bound=tuple[Any, ...])
+T = TypeVar("T", bound=tuple[object, ...])
 
 #: An entry in its dict, and the tuple of its key, about.
 _ENTRY_BYTES: Final = 200

@@ -39,7 +39,7 @@ class Timestamp(int):
     """Seconds since 1970 UTC; the type ``T``."""
 
 
-class Table(dict[str, Any]):
+class Table(dict[str, object]):
     """A table that was read. ``content``: the same as it came, without its length."""
 
     content = b""
@@ -110,8 +110,8 @@ def read_value(data: bytes, at: int, end: int, levels: int = MAX_NESTING) -> tup
     return _array(data, at + 5, stop, levels - 1), stop
 
 
-def _array(data: bytes, at: int, end: int, levels: int) -> list[Any]:
-    values: list[Any] = []
+def _array(data: bytes, at: int, end: int, levels: int) -> list[object]:
+    values: list[object] = []
     while at < end:
         value, at = read_value(data, at, end, levels)
         values.append(value)
@@ -125,8 +125,8 @@ def _name(data: bytes, at: int, end: int) -> tuple[str, int]:
     return data[at + 1 : stop].decode("utf-8", "surrogateescape"), stop
 
 
-def _fields(data: bytes, at: int, end: int, levels: int) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
+def _fields(data: bytes, at: int, end: int, levels: int) -> dict[str, object]:
+    fields: dict[str, object] = {}
     while at < end:
         name, at = _name(data, at, end)
         fields[name], at = read_value(data, at, end, levels)
@@ -153,14 +153,14 @@ def split_table(content: bytes) -> dict[str, bytes]:
     return fields
 
 
-def compared(fields: Mapping[str, bytes]) -> dict[str, Any]:
+def compared(fields: Mapping[str, bytes]) -> dict[str, object]:
     """What is the same where RabbitMQ takes two values for the same: numbers of any width, with or without a fraction, and times; text and
     bytes. Of decimals, tables and arrays all has to be written the same. None: the type without a value.
     """
     return {name: _compared(raw) for name, raw in fields.items()}
 
 
-def _compared(raw: bytes) -> Any:
+def _compared(raw: bytes) -> object:
     kind = raw[:1]
     if kind in b"Sx":
         return raw[5:]
@@ -192,7 +192,7 @@ def write_name(name: str) -> bytes:
     return bytes((len(raw),)) + raw
 
 
-def write_value(value: Any) -> bytes:
+def write_value(value: object) -> bytes:
     """Type byte and value. Integers are 32 bits wide where they fit, else 64, without a sign where they are beyond that."""
     if value is None:
         return b"V"
@@ -237,12 +237,12 @@ def _sized(kind: bytes, raw: bytes) -> bytes:
     return kind + len(raw).to_bytes(4, "big") + raw
 
 
-def write_fields(fields: Mapping[str, Any]) -> bytes:
+def write_fields(fields: Mapping[str, object]) -> bytes:
     """A table's content, without its length."""
     return b"".join([part for name, value in fields.items() for part in (write_name(name), write_value(value))])
 
 
-def write_table(fields: Mapping[str, Any]) -> bytes:
+def write_table(fields: Mapping[str, object]) -> bytes:
     """A table with its length."""
     content = write_fields(fields)
     return len(content).to_bytes(4, "big") + content

@@ -50,18 +50,18 @@ def headers_of(properties: ContentProperties) -> dict[str, Any]:
     content = properties.headers
     if not content:
         return {}
-    headers: dict[str, Any] = {}
+    headers: dict[str, object] = {}
     for name, raw in split_table(content).items():
         headers[name], _ = read_value(raw, 0, len(raw))
     return headers
 
 
-def headers_compared(raw: bytes) -> dict[str, Any]:
+def headers_compared(raw: bytes) -> dict[str, object]:
     """The headers of content properties, as a headers exchange compares them. Raises TableError."""
     return compared(split_table(read_properties(raw).headers or b""))
 
 
-def key_list(headers: dict[str, Any], name: str) -> list[str]:
+def key_list(headers: dict[str, object], name: str) -> list[str]:
     """CC or BCC: a list of routing keys; what is none in it is passed over. Raises AmqpError as RabbitMQ does for anything else."""
     if name not in headers:
         return []
@@ -135,7 +135,7 @@ def rewritten(origin: bytes, changes: Mapping[str, PropertyValue], expires: bool
     )
 
 
-def _storable(value: Any) -> bool:
+def _storable(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return not isinstance(value, int) or -_INT64 <= value < _INT64
@@ -239,7 +239,7 @@ def _from_native(message: Message) -> bytes:
     return write_properties(_native_properties(message))
 
 
-def headers_seen(goes_on: bool, message: Message, hops: list[Hop]) -> dict[str, Any]:
+def headers_seen(goes_on: bool, message: Message, hops: list[Hop]) -> dict[str, object]:
     """What a headers exchange compares of a message that has died so: all that whoever gets it will be view."""
     _, own, added = _died(message, hops, goes_on)
     return compared(own | added)

@@ -5,7 +5,7 @@ names the delivery (docs/interoperability.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...core.fault import FailureReport
 from ...core.memory import Owner
@@ -37,7 +37,7 @@ class Settled(NamedTuple):
     """A report of a delivery that was settled before."""
 
     event: PublishEvent
-    headers: dict[str, Any]
+    headers: dict[str, object]
     report: FailureReport
     #: What it was counted as when it was acknowledged, where it had failed before.
     before: Trouble | None = None
@@ -162,7 +162,7 @@ class Reports:
         return len(self._reports)
 
 
-def _read(headers: dict[str, Any]) -> tuple[int, FailureReport]:
+def _read(headers: dict[str, object]) -> tuple[int, FailureReport]:
     """The delivery's tag, and what is reported of it; headers of other meanings are passed over. Raises AmqpError."""
     tag = headers.get(_TAG)
     if type(tag) is not int:
@@ -176,7 +176,7 @@ def _read(headers: dict[str, Any]) -> tuple[int, FailureReport]:
     return tag, report
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> object:
     """Bytes are text that is not quite UTF-8."""
     if isinstance(value, list):
         return [_text(each) for each in value]

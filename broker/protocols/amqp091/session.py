@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from ...broker import Broker
 from ...core.consumer import NOBODY, Consumer, Library
@@ -317,7 +317,7 @@ class AmqpSession(AmqpConnection):
         else:
             self._open(values[0])
 
-    def _start_ok(self, properties: dict[str, Any], mechanism: str, response: bytes, locale: str) -> None:
+    def _start_ok(self, properties: dict[str, object], mechanism: str, response: bytes, locale: str) -> None:
         capabilities = properties.get("capabilities")
         if isinstance(capabilities, dict):
             self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True

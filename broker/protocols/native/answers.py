@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...errors import Refused
 from .codec import Op, encode
@@ -16,7 +16,7 @@ def refusal_frame(request: int, refusal: Refused) -> bytes:
     return encode([int(Op.REFUSED), request, refusal.code, shown(refusal.message), shown(refusal.fix)])
 
 
-def result_frame(request: int, verb: str, value: Any, max_frame_bytes: int) -> bytes:
+def result_frame(request: int, verb: str, value: object, max_frame_bytes: int) -> bytes:
     """The answer to a call; a refusal where that would be more than a frame holds."""
     frame = encode([int(Op.RESULT), request, value])
     if len(frame) - _LENGTH_BYTES <= max_frame_bytes:

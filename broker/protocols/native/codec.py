@@ -90,7 +90,7 @@ class ProtocolError(Exception):
         self.fix = fix
 
 
-def properties_cost(properties: dict[str, Any]) -> int:
+def properties_cost(properties: dict[str, object]) -> int:
     """What properties cost a producer's byte credit: names and values, 9 for other values, and 120 for each."""
     cost = PROPERTY_OVERHEAD_BYTES * len(properties)
     for name, value in properties.items():
@@ -267,7 +267,7 @@ def encode_bodies(head: tuple[Any, ...], bodies: list[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def check_ranges(ranges: Any) -> list[int]:
+def check_ranges(ranges: object) -> list[int]:
     """A flat list of tags ``[first, last, …]``, > 0, ascending and apart; raises ProtocolError otherwise."""
     if type(ranges) is not list or len(ranges) % 2:
         raise ProtocolError("malformed-frame", "ranges must be a flat array of first, last pairs", "see docs/protocol.md, 2.4")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ...core.message import MessageReference
 from .codec import Op, encode, encode_bodies
@@ -91,7 +91,7 @@ def _count(reference: MessageReference) -> int:
 def _each(consumer: int, references: list[MessageReference], most: int) -> list[bytes]:
     first, size = references[0].tag, 0
     found: list[bytes] = []
-    batch: list[list[Any]] = []
+    batch: list[list[object]] = []
     for reference in references:
         delivery, takes = _delivery(reference)
         # A large message goes alone: with small ones in front of it the frame might be above what the client takes.
@@ -104,7 +104,7 @@ def _each(consumer: int, references: list[MessageReference], most: int) -> list[
     return found
 
 
-def _delivery(reference: MessageReference) -> tuple[list[Any], int]:
+def _delivery(reference: MessageReference) -> tuple[list[object], int]:
     """A message as DELIVER carries it, trailing defaults left out, and about how many bytes it takes in the frame."""
     message = reference.message
     address, properties, hops = message.address, message.properties, reference.hops

@@ -72,7 +72,7 @@ def unsigned(value: int, name: str, highest: int = (1 << 63) - 1, lowest: int = 
     return value
 
 
-def nested(value: Any, levels: int = MAX_NESTING - 1, most: int = MAX_NESTING) -> None:
+def nested(value: object, levels: int = MAX_NESTING - 1, most: int = MAX_NESTING) -> None:
     """Refuses maps and arrays nested deeper than ``most``, the frame's own array included, and timestamps, which msgpack lets through.
 
     Used where a field is a free map."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from ...broker import Broker
 from ...connection import Connection
@@ -34,7 +34,7 @@ class Sends:
         self,
         broker: Broker,
         output: PausableOutput,
-        write: Callable[[list[Any]], None],
+        write: Callable[[list[object]], None],
         broken: Callable[[Exception], None],
         max_properties_bytes: int,
         largest_message: int,
@@ -54,7 +54,7 @@ class Sends:
         """No message may be larger than any of them lets it be."""
         self._largest_message = least(self._largest_message, shares)
 
-    def send(self, connection: Connection, number: int, first: int, said: list[Any] | None, items: list[Any], session: int) -> None:
+    def send(self, connection: Connection, number: int, first: int, said: list[object] | None, items: list[object], session: int) -> None:
         """``said``: of all of them, behind their bodies; None: each item says it itself. Raises ProtocolError."""
         producer = connection.producers.get(number)
         if producer is None:
@@ -145,7 +145,7 @@ class Sends:
         done = refused is not None or producer.high_watermark >= last or first > producer.high_watermark + 1
         if refused is not None or producer.high_watermark >= last or producer.high_watermark > before:
             up_to = min(producer.high_watermark, last) if refused is None else refused[0] - 1
-            answer: list[Any] = [int(Op.CONFIRM), producer.number, up_to]
+            answer: list[object] = [int(Op.CONFIRM), producer.number, up_to]
             if refused is not None:
                 answer.append([refused[0], refused[1].code, shown(refused[1].message), shown(refused[1].fix)])
             broker.journal.when_stored(partial(self._write, answer))

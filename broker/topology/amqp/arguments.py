@@ -127,7 +127,7 @@ def options_for(
     return options
 
 
-def consumer_arguments(queue: str, arguments: Mapping[str, Any], virtual_host: str) -> ConsumerArguments:
+def consumer_arguments(queue: str, arguments: Mapping[str, object], virtual_host: str) -> ConsumerArguments:
     """Those of ``basic.consume``. Raises Refused with RabbitMQ's sentence."""
     name = f"queue '{queue}' in vhost '{virtual_host}'"
     for argument in _REFUSED_OF_CONSUMERS:
@@ -210,7 +210,7 @@ def check_same(queue: Queue, durable: bool, auto_delete: bool, arguments: Table)
             check_equal(what, name, wanted, has)
 
 
-def check_equal(what: str, name: str, wanted: Any, has: Any) -> None:
+def check_equal(what: str, name: str, wanted: object, has: object) -> None:
     """Refused, with RabbitMQ's sentence, unless what is declared again is what it is; 10 and 10.0 are not the same, nor are 1 and true."""
     if type(wanted) is type(has) and wanted == has:
         return

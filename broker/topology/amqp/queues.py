@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from homing.journal.declarations import QueueOptions, Table
 
@@ -186,7 +185,7 @@ class DeclaredQueues:
         if (taken is not None and taken.open) or (exclusive and queue.consumers):
             raise Refused("access-refused", f"{_shown(queue)} in exclusive use", "wait until the other consumer is cancelled")
 
-    def read_consumer_arguments(self, connection: Connection, queue: str, arguments: Mapping[str, Any]) -> ConsumerArguments:
+    def read_consumer_arguments(self, connection: Connection, queue: str, arguments: Mapping[str, object]) -> ConsumerArguments:
         """See arguments.consumer_arguments."""
         return consumer_arguments(queue, arguments, connection.virtual_host)
 
