@@ -175,11 +175,16 @@ class StompSession:
             self._output.pause_reading()
         self._deferred += frames
 
+    def _take_deferred(self) -> list[_Waits] | None:
+        """Apart from who asks then whether something was deferred again: compiled, he would be sure that nothing was."""
+        frames, self._deferred = self._deferred, None
+        return frames
+
     def _go_on(self) -> None:
         """With what was deferred, possibly in a turn of its own, where nobody else would see to what goes wrong."""
-        if self._over or self._deferred is None:
+        frames = None if self._over else self._take_deferred()
+        if frames is None:
             return
-        frames, self._deferred = self._deferred, None
         try:
             if self._finish():
                 self._act_on(frames)
