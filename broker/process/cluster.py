@@ -276,6 +276,8 @@ class Cluster:
         """Whether this node had better not lead, and a line where that changes."""
         off = self._clock_off_ms
         hindrance = Hindrance.CLOCK if abs(off) > _CLOCK_OFF_MS else Hindrance.DISK if space_low else Hindrance.NONE
+        if self._state == "rebuilding":
+            hindrance = Hindrance.COPY
         if hindrance is self._watch.hindrance:
             return
         self._watch.hindrance = hindrance
@@ -284,8 +286,8 @@ class Cluster:
             log.error("clock-off: the clock is %s %s the database's: this node does not lead until it is set", _said(abs(off)), way)
         elif hindrance is Hindrance.DISK:
             log.warning("disk-short: there is little room on the data directory's file system: this node leads only where no other can")
-        else:
-            log.info("may-lead: clock and disk are well again: this node may lead")
+        elif hindrance is Hindrance.NONE:
+            log.info("may-lead: nothing is wrong any more: this node may lead")
 
     async def _look_for_successor(self, leader: Leader, seen: Standing) -> None:
         """One is named by whoever wants this node to lead no longer, as by itself."""
@@ -396,4 +398,6 @@ def _state(member: dict[str, Any], leads: str) -> str:
         return "stopped"
     if member["seen_s"] > 5:
         return "away"
+    if member["hindrance"] == Hindrance.COPY:
+        return "rebuilding"
     return "leading" if member["process"] == leads else "standby"

@@ -19,6 +19,7 @@ _LOOK_S: Final = 0.05
 HINDRANCES: Final = {
     "clock": "does not lead, as its clock is more than 5 minutes off the database's",
     "disk": "leads only where no other can, as there is little room on its disk",
+    "copy": "is given a copy of the journal",
 }
 
 

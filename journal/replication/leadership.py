@@ -41,6 +41,8 @@ class Hindrance(StrEnum):
     CLOCK = "clock"
     #: Producers would wait at once. Such a node leads where it is named, or where no other has.
     DISK = "disk"
+    #: Its copy is made anew: it has nothing to lead with.
+    COPY = "copy"
 
 
 class Watch:

@@ -345,11 +345,12 @@ class PostgresLog:
 
     async def trim(self, epoch: int, copies: int, at_once: bool = False) -> None:
         """Begins the next table, of which nothing is needed any more: so many nodes have all of it on disk, and none that is given a copy
-        has to go on with it. Else it is left for later."""
+        has to go on with it. Else it is left for later. ``at_once``: producers wait for it, and who is given a copy may begin again."""
         if self._bytes < _TABLE_BYTES and not at_once:
             return
         have = "SELECT durable FROM homing_member WHERE cell = $1 ORDER BY durable DESC OFFSET $2 LIMIT 1"
-        ((up_to,),) = await self._ask(self._looking, f"SELECT least(coalesce(({have}), 0), ({HELD}))", self._cell, copies - 1)
+        held = "NULL" if at_once else HELD
+        ((up_to,),) = await self._ask(self._looking, f"SELECT least(coalesce(({have}), 0), ({held}))", self._cell, copies - 1)
         following = (self._table + 1) % _TABLES
         # One statement: who is stopped in the middle of it holds no lock.
         await self._ask(self._writing, _TURN.format(cell=self._cell, epoch=epoch, table=self._table, following=following, up_to=up_to))

@@ -19,13 +19,14 @@ from homing.journal.backup.backup import Backups, make_of_directory, restore
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
 from homing.journal.journal import Journal, JournalOptions
+from homing.journal.read.pages import Wanted as Reading
 from homing.journal.rebuild import put_in_place, rebuild
 from homing.journal.replication.copies import Part, Wanted
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway
 from homing.journal.store.directory import sync_names
 from tests.model.log_in_memory import NOWHERE, LogInMemory
-from tests.unit.journal_support import NOW_MS, OPTIONS, opened, queue, send, sequences
+from tests.unit.journal_support import NOW_MS, OPTIONS, opened, query, queue, send, sequences
 
 _OPTIONS = JournalOptions(**OPTIONS)
 
@@ -128,6 +129,18 @@ async def test_a_leader_whose_copy_is_damaged_does_not_go_on_with_it_after_its_e
     assert raised.value.exit_code == 74
     with pytest.raises(JournalError, match=r"journal-copy-damaged: .* before this start"):
         await follower(tmp_path)
+
+
+async def test_a_leader_that_reads_a_damaged_row_ends_and_sets_nothing_aside(tmp_path: Path) -> None:
+    await copy_with(tmp_path, 1, 2)
+    quarantining = JournalOptions(**OPTIONS, on_damage="quarantine", load_limit=1)
+    journal, _ = await Journal.open(tmp_path, quarantining, NOW_MS, Leader(LogInMemory(Random(1)), 0, NOWHERE))
+    await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2"))
+    journal.read(Reading(1, "ready", 4), lambda found: None, lambda error: None)
+    with pytest.raises(JournalError, match="journal-copy-damaged"):
+        await journal.failed
+    await journal.close()
+    assert query(tmp_path, "SELECT * FROM quarantine") == []
 
 
 class CopiesInMemory:
