@@ -22,6 +22,7 @@ from ..errors import Refused
 
 log = logging.getLogger("homing")
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., object])
 
 #: Of one line of the audit: names, and what of a text that nobody has checked.
@@ -285,7 +286,9 @@ def _declares(verb: F, what: Needs) -> F:
     return verb
 
 
-def _audited(steps: Generator[Any, Any, Any], record: Callable[..., None], counts: Callable[[Any], int] | None) -> Generator[Any, Any, Any]:
+def _audited(
+    steps: Generator[object, None, T], record: Callable[..., None], counts: Callable[[T], int] | None
+) -> Generator[object, None, T]:
     """Long work, whose line comes when it has ended."""
     try:
         value = yield from steps
@@ -298,7 +301,7 @@ def _audited(steps: Generator[Any, Any, Any], record: Callable[..., None], count
     return value
 
 
-async def _audited_later(work: Coroutine[object, object, object], record: Callable[..., None]) -> object:
+async def _audited_later(work: Coroutine[object, None, T], record: Callable[..., None]) -> T:
     try:
         value = await work
     except AccessRefused:

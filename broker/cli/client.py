@@ -165,6 +165,6 @@ def queue_names(context: typer.Context, incomplete: str) -> list[str]:
     return [each["name"] for each in found if each["name"].startswith(incomplete)]
 
 
-def listing(url: str, verb: str, **arguments: Any) -> list[Any]:
+def listing(url: str, verb: str, **arguments: object) -> list[Any]:
     """All that such a call has, page by page."""
     return talk(url, lambda connection: connection.listing(verb, **arguments))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
@@ -18,6 +18,9 @@ from .completion import queue_argument
 from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
 from .tables import Column, Listing, Wide
 from .watch import Watch, show
+
+if TYPE_CHECKING:
+    import homing
 
 app = typer.Typer(help="One connection.", no_args_is_help=True)
 
@@ -49,7 +52,7 @@ def connections(
         number = int(each["connection"].removeprefix("c"))
         return {Order.NAME: number, Order.MEMORY: -each["memory_bytes"], Order.UNSETTLED: -each["unsettled"]}[by or sort], number
 
-    async def ask(connection: Any) -> list[Connection]:
+    async def ask(connection: homing.Connection) -> list[Connection]:
         return sorted(await connection.listing("connections"), key=in_order)
 
     show(url, ask, _connections, as_json=as_json, watch=watch, everything=wide)
@@ -127,7 +130,7 @@ def consumers(
 ) -> None:
     """Who consumes from what, how much each holds, and who is slow: its window is full and nothing of it gets settled."""
 
-    async def ask(connection: Any) -> Any:
+    async def ask(connection: homing.Connection) -> list[Consumer]:
         from .client import seen
 
         return await seen(connection, "consumers", queue=queue)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 from rich.console import Group, RenderableType
@@ -38,6 +38,9 @@ from .output import (
 from .tables import NOTHING, Column, Listing, Wide, amount
 from .watch import Watch, show
 
+if TYPE_CHECKING:
+    import homing
+
 app = typer.Typer(
     cls=OrList, help="Dead letters: which there are, of a queue or of all; and those that a filter takes: [bold]export[/], delete, move."
 )
@@ -61,7 +64,7 @@ def list_dead(
     [bold]homing peek QUEUE[/] shows the messages.
     """
 
-    async def ask(connection: Any) -> list[DeadQueue]:
+    async def ask(connection: homing.Connection) -> list[DeadQueue]:
         from .client import seen
 
         found = await seen(connection, "dead-letters")
@@ -123,7 +126,7 @@ def export(
 
     write_privately()
 
-    async def conversation(connection: Any, to: TextIO) -> int:
+    async def conversation(connection: homing.Connection, to: TextIO) -> int:
         with of.Scan(connection, "peek-dead-letters", after, page=_PAGE, queue=queue, filter=wanted) as scan:
             async for page in scan:
                 deaths = await deaths_in(connection, page)
@@ -199,7 +202,7 @@ def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter) 
     """What a deletion would remove of each queue, and the first of them."""
     from .client import talk
 
-    async def conversation(connection: Any) -> list[Properties]:
+    async def conversation(connection: homing.Connection) -> list[Properties]:
         return [await _removal(connection, queue, wanted) for queue in queues]
 
     found = talk(url, conversation)
@@ -215,7 +218,7 @@ def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter) 
             stdout.print(f"  [dim]such as[/] {sample['message_id']}{escape(death)}{transient}")
 
 
-async def _removal(connection: Any, queue: str, wanted: of.Filter) -> Properties:
+async def _removal(connection: homing.Connection, queue: str, wanted: of.Filter) -> Properties:
     number, exact = await of.reckoned(connection, queue, wanted)
     page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, limit=_SAMPLES)
     deaths = await deaths_in(connection, page)

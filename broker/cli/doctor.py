@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 from ..answers.administration import Explained
 from ..answers.inventory import Consumer
@@ -14,6 +14,9 @@ from .completion import queue_argument
 from .connections import NO_LIMIT, product
 from .explain import fate
 from .output import DEFAULT_URL, Json, Url, escape, print_json, stdout
+
+if TYPE_CHECKING:
+    import homing
 
 #: The bundled clients report each failure by themselves.
 _OWN: Final = "homing-"
@@ -67,7 +70,7 @@ def doctor(
     """
     from .client import seen, talk
 
-    async def ask(connection: Any) -> list[Properties]:
+    async def ask(connection: homing.Connection) -> list[Properties]:
         consumers = await seen(connection, "consumers", queue=queue)
         explained = {name: await connection.call("explain", address=name) for name in sorted({each["queue"] for each in consumers})}
         consumers.sort(key=lambda each: (each["queue"], each["consumer"]))

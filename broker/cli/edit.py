@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.text import Text
@@ -31,6 +31,9 @@ from .output import (
 )
 from .redrives import show_full
 from .values import property_given
+
+if TYPE_CHECKING:
+    import homing
 
 #: Messages of one call.
 _AT_A_TIME: Final = 100
@@ -148,7 +151,7 @@ def _patch(file: Path | None) -> Any:
         raise CommandError(ExitCode.USAGE, f"{file}: {error.message}", error.fix, code=error.code) from None
 
 
-async def _where(connection: Any, message_id: int) -> str:
+async def _where(connection: homing.Connection, message_id: int) -> str:
     from homing.client import CallError
 
     try:
@@ -163,7 +166,9 @@ async def _where(connection: Any, message_id: int) -> str:
     raise CommandError(ExitCode.NOT_FOUND, f"message {message_id} is in {where}", "name one with --queue", code="no-such-message")
 
 
-async def _samples(connection: Any, queue: str, wanted: Properties, after: str | None, change: Change, number: int) -> list[_Sample]:
+async def _samples(
+    connection: homing.Connection, queue: str, wanted: Properties, after: str | None, change: Change, number: int
+) -> list[_Sample]:
     """The first so many. Raises CommandError where there are none."""
     with of.Scan(connection, "peek-dead-letters", after, page=number, most=number, queue=queue, filter=wanted) as scan:
         async for page in scan:
@@ -187,7 +192,7 @@ def _draw(sample: _Sample) -> None:
 
 
 async def _edit_all(
-    connection: Any, wanted: Properties, after: str | None, change: Change, arguments: Properties
+    connection: homing.Connection, wanted: Properties, after: str | None, change: Change, arguments: Properties
 ) -> tuple[dict[int, int], list[Properties]]:
     """What took each one's place, and those that stayed as they were, with why."""
     from homing.client import UsageError

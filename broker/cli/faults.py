@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -24,6 +24,9 @@ from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, To, Wait, ended, 
 from .tables import Column, Listing, Wide, amount
 from .times import time_given
 from .watch import Watch, show
+
+if TYPE_CHECKING:
+    import homing
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 Fault = Annotated[str, typer.Argument(help="The fault's number, or as much of its beginning as only it has.")]
@@ -52,7 +55,7 @@ def list_faults(
     """Which faults there are, those first that most messages are dead of or wait for; where, since when, and what became of them."""
     when = {"since_ms": time_given("24h") if since is None else since, "new": new} if new or since is not None else {}
 
-    async def ask(connection: Any) -> list[FaultOfList]:
+    async def ask(connection: homing.Connection) -> list[FaultOfList]:
         from .client import seen
 
         return await seen(connection, "faults", first=0, queue=queue, **when)
@@ -185,7 +188,7 @@ def redrive(
     arguments = {"to": to, "rate": rate, "canary": canary, "stop_above": None if no_stop else stop_above}
     verb = "reckon-redrive" if dry_run else "start-redrive"
 
-    async def conversation(connection: Any) -> list[Any]:
+    async def conversation(connection: homing.Connection) -> list[Any]:
         found = await connection.call("fault", fault=fault)
         wanted = {"fault": found["fault"]}
         return [await connection.call(verb, queue=queue, filter=wanted, **arguments) for queue in _dead_in(found)]
@@ -211,7 +214,7 @@ def retry(fault: Fault, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Try all that failed of a fault last and waits for its time now, in whichever queue."""
     from .client import talk
 
-    async def conversation(connection: Any) -> _Acted:
+    async def conversation(connection: homing.Connection) -> _Acted:
         found = await connection.call("fault", fault=fault)
         waiting = sorted(each["queue"] for each in found["groups"] if each["waiting"])
         return await _in_each(connection, "retry", found["fault"], waiting, now=True)
@@ -240,7 +243,7 @@ class _Acted(TypedDict):
     queues: dict[str, int]
 
 
-async def _in_each(connection: Any, verb: str, fault: str, queues: list[str], **how: Any) -> _Acted:
+async def _in_each(connection: homing.Connection, verb: str, fault: str, queues: list[str], **how: Any) -> _Acted:
     """Does it with what failed of the fault in each queue; how many messages that were."""
     how = {"filter": {"fault": fault}, "goes_on": False, **how}
     acted = {each: (await done(connection, verb, queue=each, **how))["messages"] for each in queues}

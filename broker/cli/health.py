@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from typing import Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
 from ..answers.administration import Health
 from .output import CommandError, ExitCode, Json, escape, print_json, stdout
 from .status import waiting
+
+if TYPE_CHECKING:
+    import homing
 
 DEFAULT_HTTP: Final = "http://127.0.0.1:7172"
 _TIMEOUT_S: Final = 3.0
@@ -54,7 +57,7 @@ def _natively(url: str) -> Health:
 
     from .client import talk
 
-    async def conversation(connection: Any) -> Health:
+    async def conversation(connection: homing.Connection) -> Health:
         try:
             found = await connection.call("statistics")
         except HomingError as error:

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import nullcontext
 from functools import partial
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
 
 import typer
 
@@ -19,6 +19,9 @@ from ..words.filters import options_of
 from .output import CommandError, ExitCode, as_command_error, note, progress_bar
 from .times import time_given
 from .values import property_given
+
+if TYPE_CHECKING:
+    import homing
 
 T = TypeVar("T")
 _POSITIONAL: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -121,7 +124,7 @@ def check_found(number: int, queue: str, wanted: Filter) -> None:
         raise none_fits(queue, wanted)
 
 
-async def reckoned(connection: Any, queue: str, wanted: Filter) -> tuple[int, bool]:
+async def reckoned(connection: homing.Connection, queue: str, wanted: Filter) -> tuple[int, bool]:
     """How many messages of a queue fit; whether it is not only how many would have to be looked at."""
     found = await connection.call("reckon-redrive", queue=queue, filter=wanted)
     # What a redrive would leave there is meant, too.
@@ -138,7 +141,7 @@ class Scan:
 
     def __init__(
         self,
-        connection: Any,
+        connection: homing.Connection,
         verb: str,
         after: str | None = None,
         *,
@@ -206,7 +209,7 @@ class Scan:
             note("stopped before anything was done: the same command begins again")
 
 
-async def done(connection: Any, verb: str, after: str | None = None, **arguments: Any) -> dict[str, int]:
+async def done(connection: homing.Connection, verb: str, after: str | None = None, **arguments: Any) -> dict[str, int]:
     """Has the verb done with all that is meant; returns ``messages`` and ``looked_at``, added up."""
     with Scan(connection, verb, after, acts=True, **arguments) as scan:
         async for _ in scan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -17,6 +17,9 @@ from ..core.settings.wildcard import ANY_WORDS, ONE_WORD, pattern_matches, patte
 from .output import DEFAULT_URL, Json, Url, escape
 from .tables import NOTHING, Column, Listing, Wide, amount
 from .watch import Watch, show
+
+if TYPE_CHECKING:
+    import homing
 
 #: (key of the queue map, heading, rank), counts first to last as a message lives; what none has is left out from the seventh on.
 _COUNTS: Final = (
@@ -88,7 +91,7 @@ def queues(
     if pattern is not None and _has_wildcards(pattern) and (problem := pattern_problem(pattern)):
         raise typer.BadParameter(f"{pattern!r} cannot be a pattern: {problem}")
 
-    async def ask(connection: Any) -> list[Queue]:
+    async def ask(connection: homing.Connection) -> list[Queue]:
         from .client import seen
 
         found = await seen(connection, "queues")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,9 @@ from . import letter_filter as of
 from .completion import queue_argument
 from .output import DEFAULT_URL, Json, Url, Yes, body_json, body_text, confirm, escape, print_json, stdout
 from .values import Settings, settings_given
+
+if TYPE_CHECKING:
+    import homing
 
 app = typer.Typer(help="One queue: create, delete, purge, pause, resume.", no_args_is_help=True)
 
@@ -43,7 +46,7 @@ def peek(
     verb = "peek-dead-letters" if wanted else "peek"
     more: Properties = {"filter": wanted} if wanted else {}
 
-    async def conversation(connection: Any) -> of.Scan:
+    async def conversation(connection: homing.Connection) -> of.Scan:
         with of.Scan(connection, verb, after, page=_PAGE, most=count, queue=queue, **more) as scan:
             async for page in scan:
                 deaths = await deaths_in(connection, page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import RenderableType
@@ -21,6 +21,9 @@ from .or_list import OrList
 from .output import DEFAULT_URL, ExitCode, Json, Url, escape, note, print_json, progress_bar, stdout
 from .tables import Column, Listing, Wide, amount
 from .watch import Watch, show
+
+if TYPE_CHECKING:
+    import homing
 
 app = typer.Typer(cls=OrList, help="What [bold]homing redrive[/] has begun: list, status, pause, resume, cancel.")
 Number = Annotated[int, typer.Argument(help="The job's number.")]
@@ -105,7 +108,7 @@ def ended(url: str, job: Redrive) -> Redrive:
     return talk_on(url, lambda connection: _followed(connection, job))
 
 
-async def _followed(connection: Any, job: Redrive) -> Redrive:
+async def _followed(connection: homing.Connection, job: Redrive) -> Redrive:
     with progress_bar(counted=False) as bar:
         task = bar.add_task("", total=None)
         try:
@@ -152,7 +155,7 @@ def _show_bounces(plan: RedrivePlan, about: str) -> None:
 def list_redrives(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Jobs at work, and the last that have ended."""
 
-    async def ask(connection: Any) -> list[Redrive]:
+    async def ask(connection: homing.Connection) -> list[Redrive]:
         from .client import seen
 
         return await seen(connection, "redrives")

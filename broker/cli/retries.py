@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -21,6 +21,9 @@ from .output import DEFAULT_URL, Json, Url, escape, note, print_json, stdout
 from .tables import NOTHING, Column, Listing, Wide, amount
 from .times import time_to_come
 from .watch import Watch, show
+
+if TYPE_CHECKING:
+    import homing
 
 _filtered = partial(of.filtered, options=of.OF_WAITING)
 _BAR: Final = 40
@@ -61,7 +64,7 @@ def retry(
     way: Properties = {"at_ms": at} if at is not None else {"now": now, "hold": hold, "release": release}
     on_hold = 0
 
-    async def change(connection: Any) -> dict[str, int]:
+    async def change(connection: homing.Connection) -> dict[str, int]:
         nonlocal on_hold
         with of.Scan(connection, "retry", after, acts=True, queue=queue, filter=wanted, **way) as scan:
             async for answer in scan:
@@ -107,7 +110,7 @@ def retrying(
         if wanted or repeated:
             raise typer.BadParameter("name the queue that they wait in")
 
-        async def ask(connection: Any) -> Any:
+        async def ask(connection: homing.Connection) -> list[RetryingQueue]:
             from .client import seen
 
             return await seen(connection, "retrying")
@@ -121,7 +124,7 @@ def retrying(
         show(url, partial(_ask_repeated, queue, count), partial(_draw_repeated, queue), as_json=as_json, watch=watch, everything=wide)
         return
 
-    async def ask_queue(connection: Any) -> list[_Shown]:
+    async def ask_queue(connection: homing.Connection) -> list[_Shown]:
         found: list[Any] = []
         async for page in of.Scan(connection, "peek-retrying", page=_ASKED, most=count, queue=queue, filter=wanted):
             entries = [[each["message_id"], each["sequence"]] for each in page["messages"]]
@@ -199,7 +202,7 @@ def _error(error_class: str, text: str) -> str:
 # -- what is to come again ------------------------------------------------------------------------------------------------
 
 
-async def _ask_repeated(queue: str, count: int, connection: Any) -> list[RepeatedSend]:
+async def _ask_repeated(queue: str, count: int, connection: homing.Connection) -> list[RepeatedSend]:
     found: dict[str, RepeatedSend] = {}
     async for page in of.Scan(connection, "repeated", items="repeated", goes_on=False, queue=queue):
         for each in page["repeated"]:
@@ -237,8 +240,9 @@ def due(
 ) -> None:
     """A calendar of what is due, sent with a delay or to be tried again: by the minute at first, then by the hour, then by the day."""
 
-    async def ask(connection: Any) -> Any:
-        return await connection.call("due", queue=queue)
+    async def ask(connection: homing.Connection) -> Due:
+        found: Due = await connection.call("due", queue=queue)
+        return found
 
     show(url, ask, _draw_calendar, as_json=as_json, watch=watch, everything=wide)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -14,6 +14,9 @@ from ..words.amounts import clock, size, span, span_since
 from .output import DEFAULT_URL, Json, Url, escape
 from .tables import Column, Listing, Wide
 from .watch import Watch, show
+
+if TYPE_CHECKING:
+    import homing
 
 _HERE: Final = ("pending", "delivering", "scheduled", "on_hold", "parked", "dead")
 _BAD: Final = ("parked", "dead")
@@ -30,8 +33,9 @@ _JOURNAL: Final = {"database_bytes": "", "wal_bytes": "write-ahead log ", "histo
 def status(watch: Watch = False, wide: Wide = False, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """The state of it all: whether producers wait and since when, memory against its limit, disk and files, messages and their rates."""
 
-    async def ask(connection: Any) -> Any:
-        return await connection.call("statistics")
+    async def ask(connection: homing.Connection) -> Statistics:
+        found: Statistics = await connection.call("statistics")
+        return found
 
     show(url, ask, _draw, as_json=as_json, watch=watch, everything=wide)
 

@@ -54,7 +54,7 @@ def password(file: Path | None) -> str:
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
 
 
-def _ask(url: str, data: Path | None, verb: str, **arguments: Any) -> Any:
+def _ask(url: str, data: Path | None, verb: str, **arguments: object) -> Any:
     """One call of the running broker, or the same of the stopped one."""
     if data is None:
         from .client import call

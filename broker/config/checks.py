@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Final
 
 from ..core.redelivery import lifetime_warning, under
-from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository, removing
+from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository, Values, removing
 from ..core.settings.rules import DROP, REDELIVER, Rule, with_bases
 from ..core.settings.units import counted
 from ..core.time_to_live import expiry_warning
@@ -27,7 +27,7 @@ class _Layer:
 
     def __init__(self, pattern: str, repository: AddressSettingsRepository, lines: Mapping[KeyPath, int]) -> None:
         self.pattern = pattern
-        self.own: dict[str, Any] = repository.layers.get(pattern, {})
+        self.own: Values = repository.layers.get(pattern, {})
         self.settings: AddressSettings = repository.resolve(pattern)
         self._path: KeyPath = (_ROOT, pattern)
         self._repository = repository

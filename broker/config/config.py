@@ -17,6 +17,8 @@ from ..core.settings.address_settings import (
     FIELD_OF_KEY,
     KEY_OF_FIELD,
     AddressSettingsRepository,
+    Layer,
+    Values,
     built_in,
     plain,
     read_setting,
@@ -305,7 +307,7 @@ def check(config: Config | Path) -> list[str]:
 def _address_settings(layers: object, read: Source, problems: list[ConfigProblem]) -> AddressSettingsRepository:
     """The repository of everything in the section that can be read; the rest becomes problems."""
     root = "address-settings"
-    kept: dict[str, dict[str, object]] = {}
+    kept: dict[str, Values] = {}
     if not isinstance(layers, dict):
         problems.append(
             _problem(
@@ -328,11 +330,9 @@ def _address_settings(layers: object, read: Source, problems: list[ConfigProblem
     return repository
 
 
-def _settings(
-    values: Mapping[str, object], path: KeyPath, allowed: frozenset[str], read: Source, problems: list[ConfigProblem]
-) -> dict[str, object]:
+def _settings(values: Layer, path: KeyPath, allowed: frozenset[str], read: Source, problems: list[ConfigProblem]) -> Values:
     """Field name -> value of what can be read. Only YAML's keys are taken, so that each setting has one name in a file."""
-    found: dict[str, object] = {}
+    found: Values = {}
     for key, value in values.items():
         field = FIELD_OF_KEY.get(key)
         if field is not None and field not in allowed:

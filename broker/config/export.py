@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.settings.address_settings import KEY_OF_FIELD
+from ..core.settings.address_settings import KEY_OF_FIELD, Layer, Values
 from ..core.settings.rules import key_of
 from ..core.settings.units import format_duration_ms, format_size_bytes
 from .config import SECTIONS
@@ -38,7 +38,7 @@ def _queue(values: Mapping[str, Any]) -> dict[str, Any]:
     return own | _settings(values["settings"])
 
 
-def _settings(layer: Mapping[str, object]) -> dict[str, object]:
+def _settings(layer: Layer) -> Values:
     return {KEY_OF_FIELD[name]: _value(name, value) for name, value in layer.items()}
 
 

@@ -186,7 +186,7 @@ class _Reader:
             read.append(self.read(inner, here))
         return read
 
-    def _line_of(self, mapping: Any, key: Any, path: KeyPath) -> int:
+    def _line_of(self, mapping: Any, key: object, path: KeyPath) -> int:
         """Merged keys (<<) have no line of their own; the mapping they were merged into has."""
         position = (mapping.lc.data or {}).get(key)
         return position[0] + 1 if position else self.lines.get(path, 1)

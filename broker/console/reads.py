@@ -28,7 +28,7 @@ _LOOK_PAGES: Final = 4
 MOST_QUEUES: Final = 1000
 
 
-async def listing(connection: homing.Connection, verb: str, most: int, **arguments: Any) -> tuple[list[Any], bool]:
+async def listing(connection: homing.Connection, verb: str, most: int, **arguments: object) -> tuple[list[Any], bool]:
     """The first of what a call has with pages, and whether there is more."""
     found: list[Any] = []
     after = None

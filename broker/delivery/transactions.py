@@ -70,7 +70,7 @@ class Transactions:
                 transaction.acknowledged.append((consumer, fresh))
                 self._reckon(transaction, len(fresh), 0)
 
-    def _reckon(self, transaction: Transaction[Any], operations: int, size: int) -> None:
+    def _reckon(self, transaction: Transaction[Send], operations: int, size: int) -> None:
         """So much more is held back. Past a limit of its own, or of all that is no message, the transaction is broken."""
         if transaction.started_at_ms is None:
             transaction.started_at_ms = self._state.now_ms()
@@ -87,11 +87,11 @@ class Transactions:
         if excess is not None:
             self.fail(transaction, *excess)
 
-    def _count(self, transaction: Transaction[Any], size: int) -> None:
+    def _count(self, transaction: Transaction[Send], size: int) -> None:
         transaction.bytes += size
         self._state.memory.charge(Kind.SESSIONS, size)
 
-    def release(self, transaction: Transaction[Any]) -> None:
+    def release(self, transaction: Transaction[Send]) -> None:
         """The transaction is over, or broken: what it held counts no more, what it acknowledged is anybody's to settle."""
         self._count(transaction, -transaction.bytes)
         for _, references in transaction.acknowledged:
@@ -105,7 +105,7 @@ class Transactions:
         if transaction is not None:
             self.release(transaction)
 
-    def fail(self, transaction: Transaction[Any], code: str, message: str, fix: str) -> None:
+    def fail(self, transaction: Transaction[Send], code: str, message: str, fix: str) -> None:
         """The transaction can no longer commit; what it held is let go."""
         self.release(transaction)
         transaction.fail(code, message, fix)
@@ -147,7 +147,7 @@ class Transactions:
 
     def commit_channel(
         self,
-        transaction: Transaction[Any],
+        transaction: Transaction[Send],
         sends: list[tuple[Message, list[Queue]]],
         acknowledged: list[tuple[Consumer, list[MessageReference]]],
         no_longer_held: Iterable[Consumer],

@@ -144,7 +144,7 @@ class Events:
             self._report(DISK_LOW, self._broker, "", {})
         self._disk_low = low
 
-    def of_cluster(self, name: str, node: str, **fields: Any) -> None:
+    def of_cluster(self, name: str, node: str, **fields: object) -> None:
         self._report(name, node, "", {"node": node, **fields})
 
     def _report(self, name: str, subject: str, queue: str, fields: dict[str, Any], whose: str | None = None) -> bool:

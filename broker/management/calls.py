@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..answers.administration import ChangedSettings
 from ..answers.lives import History
@@ -43,6 +43,8 @@ from .host import Host, in_thread, in_turns
 from .statistics import Meter
 
 log = logging.getLogger("homing")
+
+T = TypeVar("T")
 
 Answer = Callable[[object], None]
 #: Called with the broker, whoever asks, and its arguments by name.
@@ -155,7 +157,7 @@ class Calls:
         self._host = host
         self._running: set[asyncio.Task[None]] = set()
         #: Lists that are asked for; the first is worked on.
-        self._lists: deque[tuple[Steps[Any], Answer]] = deque()
+        self._lists: deque[tuple[Steps[object], Answer]] = deque()
         self._listing = False
         self.meter = Meter(broker)
         #: What some handlers are given besides.
@@ -260,12 +262,12 @@ class Calls:
     def _when_safe(self, callback: Callable[..., None], *values: object) -> None:
         self._broker.journal.when_safe(partial(callback, *values))
 
-    async def _of_one(self, asked: Callable[..., Steps[Any]], message_id: int) -> Any:
+    async def _of_one(self, asked: Callable[..., Steps[T]], message_id: int) -> T:
         history = await in_thread(lambda: self._host.past().history(message_id))
         return await in_turns(self._broker, asked(history))
 
 
-async def _later(asked: Callable[[], Awaitable[Any]]) -> Any:
+async def _later(asked: Callable[[], Awaitable[T]]) -> T:
     return await asked()
 
 

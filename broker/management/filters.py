@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 from homing.journal.declarations import FilterContent
 
@@ -51,7 +51,7 @@ def _check_fault(broker: Broker, name: str) -> None:
         raise Refused("no-such-fault", f"there is no fault {name}", "homing faults lists them")
 
 
-def _content(broker: Broker, _: str, given: Any) -> FilterContent:
+def _content(broker: Broker, _: str, given: object) -> FilterContent:
     """Plain values, each of the right type."""
     if type(given) is not dict:
         raise Refused("invalid-argument", "filter must be a map", f"its keys: {', '.join(NAMES)}")

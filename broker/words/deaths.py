@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..answers.failures import Hop, Messages
 from ..answers.lives import Attempt, RefusedAttempt
@@ -15,6 +15,8 @@ from .timeline import ENDINGS, REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from homing.client import Connection
 
 #: The property with all hops, newest first (docs/protocol.md, 2.6).
 HOPS: Final = "_HOMING_HOPS"
@@ -75,7 +77,7 @@ def hops_in(properties: Properties | None) -> Hops:
     return json.loads(reported) if isinstance(reported, str) else []
 
 
-async def deaths_in(connection: Any, page: Messages) -> list[Death | None]:
+async def deaths_in(connection: Connection, page: Messages) -> list[Death | None]:
     """The same of each message of an answer of ``peek``, which has its fault also where no attempt is on record any more."""
     messages = page["messages"]
     # One that failed again elsewhere may have another fault by now.
@@ -85,7 +87,7 @@ async def deaths_in(connection: Any, page: Messages) -> list[Death | None]:
     return [death and _with_fault(replace(death, refused=death.refused or each.get("refused")), fault) for death, fault, each in told]
 
 
-async def deaths_of(connection: Any, hops: Sequence[Hops]) -> list[Death | None]:
+async def deaths_of(connection: Connection, hops: Sequence[Hops]) -> list[Death | None]:
     """For each message's hops its latest death, None for one that was never dead-lettered."""
     latest = [each[0] for each in hops if each]
     attempts: list[Attempt | RefusedAttempt | None] = []

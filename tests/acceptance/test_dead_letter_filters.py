@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -184,7 +184,7 @@ async def test_how_far_it_is_says_what_was_found_and_what_was_looked_at(acts: bo
                 raise homing.HomingError("connection-lost", "it is gone", "")
             return {"messages": 0 if acts else [], "looked_at": 80_000, "next": 7}
 
-    with pytest.raises(homing.HomingError), Scan(Ends(), "peek-dead-letters", acts=acts) as scan:
+    with pytest.raises(homing.HomingError), Scan(cast(Connection, Ends()), "peek-dead-letters", acts=acts) as scan:
         async for _ in scan:
             pass
     assert capsys.readouterr().err == f"stopped: 0 {word}, 80,000 looked at; --after=7 goes on from there\n"
@@ -219,7 +219,7 @@ async def test_what_had_not_begun_says_so(capsys: pytest.CaptureFixture[str]) ->
             await asyncio.get_running_loop().create_future()
 
     async def look() -> None:
-        with Scan(Silent(), "peek-dead-letters") as scan:
+        with Scan(cast(Connection, Silent()), "peek-dead-letters") as scan:
             async for _ in scan:
                 pass
 

@@ -54,7 +54,7 @@ class LateHeaders(Compared):
         return len(self._fields)
 
 
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_NOTHING: Final[Compared] = MappingProxyType({})
 
 
 class Destination(NamedTuple):

@@ -205,7 +205,7 @@ DECLARABLE_SETTINGS: Final = frozenset(
 )
 
 
-def read_setting(key: str, value: Any) -> tuple[str, Any]:
+def read_setting(key: str, value: object) -> tuple[str, Any]:
     """A key (YAML's or the field's name) and a value as written, as ``(field name, value in the field's type and unit)``.
 
     Reading what was read before changes nothing. Raises SettingError for an unknown key or a value that does not fit.

@@ -39,7 +39,7 @@ _KEYS: Final = ("name", *_CONDITIONS, "action", *_SETTINGS)
 
 Lookup = Callable[[str], object]
 #: Reads one setting of addresses: (field name, value). Raises SettingError.
-ReadSetting = Callable[[str, Any], tuple[str, Any]]
+ReadSetting = Callable[[str, object], tuple[str, Any]]
 
 
 class ReportedFailure(NamedTuple):
@@ -149,7 +149,7 @@ def _like(wanted: str, text: str) -> bool:
 # -- read ----------------------------------------------------------------------------------------------------------------
 
 
-def read_rules(value: Any, read_setting: ReadSetting) -> tuple[Rule, ...]:
+def read_rules(value: object, read_setting: ReadSetting) -> tuple[Rule, ...]:
     """From YAML, a command or the journal, or read already. Raises SettingError, which says which rule it is."""
     if not isinstance(value, list | tuple) or len(value) > _MOST_RULES:
         raise SettingError("rules", value, f"a list of at most {_MOST_RULES} rules", "docs/settings.md shows one")
@@ -161,7 +161,7 @@ def read_rules(value: Any, read_setting: ReadSetting) -> tuple[Rule, ...]:
     return rules
 
 
-def _read_rule(number: int, value: Any, read_setting: ReadSetting) -> Rule:
+def _read_rule(number: int, value: object, read_setting: ReadSetting) -> Rule:
     if not isinstance(value, Mapping):
         raise SettingError("rules", value, "rules that are maps", "such as {error-type: TimeoutError, redelivery-delay: 30s}")
     named = value.get("name")
@@ -183,7 +183,7 @@ def _read_rule(number: int, value: Any, read_setting: ReadSetting) -> Rule:
     return rule
 
 
-def _fields(value: Mapping[Any, Any]) -> dict[str, Any]:
+def _fields(value: Mapping[object, Any]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for key, each in value.items():
         name = _field(str(key))
@@ -203,7 +203,7 @@ def key_of(name: str) -> str:
     return name.removesuffix("_ms").replace("_", "-")
 
 
-def _setting(name: str, value: Any, read_setting: ReadSetting) -> tuple[str, Any]:
+def _setting(name: str, value: object, read_setting: ReadSetting) -> tuple[str, Any]:
     if name not in _SETTINGS:
         raise SettingError(name, key_of(name), "a key that rules have", "these are " + ", ".join(map(key_of, _KEYS)))
     if value is None and name == "dead_letter_address":
@@ -236,11 +236,11 @@ def _name(value: object) -> str:
     return value
 
 
-def _list(value: Any) -> Iterable[Any]:
+def _list(value: object) -> Iterable[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def _texts(key: str, value: Any) -> tuple[str, ...]:
+def _texts(key: str, value: object) -> tuple[str, ...]:
     texts = tuple(_list(value))
     if len(texts) > _MOST_TEXTS or any(type(each) is not str or not each for each in texts):
         raise SettingError(key, value, f"a text or a list of at most {_MOST_TEXTS}", "put it in quotes; * stands for any characters")

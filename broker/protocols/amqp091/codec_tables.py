@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 #: Tables and arrays within each other; deeper ones are refused.
 MAX_NESTING: Final = 32
@@ -37,6 +37,10 @@ class TableError(ValueError):
 
 class Timestamp(int):
     """Seconds since 1970 UTC; the type ``T``."""
+
+
+#: Of a table or of headers: values as a table can hold them, by their names.
+Fields: TypeAlias = dict[str, object]
 
 
 class Table(dict[str, object]):
@@ -125,8 +129,8 @@ def _name(data: bytes, at: int, end: int) -> tuple[str, int]:
     return data[at + 1 : stop].decode("utf-8", "surrogateescape"), stop
 
 
-def _fields(data: bytes, at: int, end: int, levels: int) -> dict[str, object]:
-    fields: dict[str, object] = {}
+def _fields(data: bytes, at: int, end: int, levels: int) -> Fields:
+    fields: Fields = {}
     while at < end:
         name, at = _name(data, at, end)
         fields[name], at = read_value(data, at, end, levels)
@@ -153,7 +157,7 @@ def split_table(content: bytes) -> dict[str, bytes]:
     return fields
 
 
-def compared(fields: Mapping[str, bytes]) -> dict[str, object]:
+def compared(fields: Mapping[str, bytes]) -> Fields:
     """What is the same where RabbitMQ takes two values for the same: numbers of any width, with or without a fraction, and times; text and
     bytes. Of decimals, tables and arrays all has to be written the same. None: the type without a value.
     """

@@ -7,7 +7,7 @@ from typing import Final
 from ...core.consumer import Client, Library
 from .codec import AmqpError
 from .codec_methods import NUMBER
-from .codec_tables import TableError, read_table
+from .codec_tables import Fields, TableError, read_table
 from .options import AmqpOptions
 
 #: Of what a client says of itself so much is kept.
@@ -25,7 +25,7 @@ _CAPABILITIES: Final = {
 }
 
 
-def server_properties(options: AmqpOptions) -> dict[str, object]:
+def server_properties(options: AmqpOptions) -> Fields:
     """``product`` and ``version`` are those of RabbitMQ unless configured otherwise: clients choose by them what they mean by a method
     (kombu the ``global`` bit of basic.qos). What the broker really is stands beside them.
     """
@@ -40,7 +40,7 @@ def server_properties(options: AmqpOptions) -> dict[str, object]:
     }
 
 
-def client(properties: dict[str, object]) -> Client:
+def client(properties: Fields) -> Client:
     """What client properties tell of the program: ``connection_name``, as RabbitMQ knows it, ``host`` and ``program_version``.
 
     Without a name its library stands for it.
@@ -50,7 +50,7 @@ def client(properties: dict[str, object]) -> Client:
     return Client(*(value[:_MAX_CHARS] if isinstance(value, str) else "" for value in said))
 
 
-def library(properties: dict[str, object]) -> Library:
+def library(properties: Fields) -> Library:
     said = (properties.get(name) for name in ("product", "version"))
     return Library(*(value[:_MAX_CHARS] if isinstance(value, str) else "" for value in said))
 

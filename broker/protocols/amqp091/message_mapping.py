@@ -20,7 +20,7 @@ from ...properties import RESERVED
 from .codec_cache import SHARED
 from .codec_methods import short_string
 from .codec_properties import ContentProperties, read_properties, write_properties
-from .codec_tables import compared, join_table, long_value, read_value, split_table, write_value
+from .codec_tables import Fields, compared, join_table, long_value, read_value, split_table, write_value
 from .death_headers import as_fits, death_headers
 from .errors import precondition_failed
 
@@ -50,18 +50,18 @@ def headers_of(properties: ContentProperties) -> dict[str, Any]:
     content = properties.headers
     if not content:
         return {}
-    headers: dict[str, object] = {}
+    headers: Fields = {}
     for name, raw in split_table(content).items():
         headers[name], _ = read_value(raw, 0, len(raw))
     return headers
 
 
-def headers_compared(raw: bytes) -> dict[str, object]:
+def headers_compared(raw: bytes) -> Fields:
     """The headers of content properties, as a headers exchange compares them. Raises TableError."""
     return compared(split_table(read_properties(raw).headers or b""))
 
 
-def key_list(headers: dict[str, object], name: str) -> list[str]:
+def key_list(headers: Fields, name: str) -> list[str]:
     """CC or BCC: a list of routing keys; what is none in it is passed over. Raises AmqpError as RabbitMQ does for anything else."""
     if name not in headers:
         return []
@@ -239,7 +239,7 @@ def _from_native(message: Message) -> bytes:
     return write_properties(_native_properties(message))
 
 
-def headers_seen(goes_on: bool, message: Message, hops: list[Hop]) -> dict[str, object]:
+def headers_seen(goes_on: bool, message: Message, hops: list[Hop]) -> Fields:
     """What a headers exchange compares of a message that has died so: all that whoever gets it will be view."""
     _, own, added = _died(message, hops, goes_on)
     return compared(own | added)

@@ -16,7 +16,7 @@ from ...topology.amqp.exchanges import Exchanges
 from .channel import Channel
 from .codec import AmqpError
 from .codec_methods import NUMBER
-from .codec_tables import Table, split_table
+from .codec_tables import Fields, Table, split_table
 from .errors import not_implemented, precondition_failed
 from .getting import get
 
@@ -24,7 +24,7 @@ from .getting import get
 _Values = list[Any]
 
 
-def _reply(channel: Channel, no_wait: bool, name: str, *values: Any) -> None:
+def _reply(channel: Channel, no_wait: bool, name: str, *values: object) -> None:
     if not no_wait:
         channel.answer_when_safe(name, *values)
 
@@ -34,18 +34,18 @@ def without_line_feeds(name: str) -> str:
     return name.replace("\r", "").replace("\n", "") if "\n" in name or "\r" in name else name
 
 
-def _arguments(table: dict[str, Any]) -> dict[str, Any]:
+def _arguments(table: Fields) -> Fields:
     """Arguments as the journal can keep them. Raises AmqpError for names that it cannot."""
-    kept: dict[str, Any] = _storable(table)
+    kept: Fields = _storable(table)
     return kept
 
 
-def _of_binding(table: Table) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _of_binding(table: Table) -> tuple[Fields, dict[str, bytes]]:
     """The arguments, and the same as they came."""
     return _arguments(table), split_table(table.content)
 
 
-def _storable(value: Any) -> Any:
+def _storable(value: object) -> Any:
     if isinstance(value, dict):
         if not all(map(is_text, value)):
             raise precondition_failed("the name of an argument is not UTF-8")

@@ -15,7 +15,7 @@ from ..failures import KINDS, checked_report
 from .codec import AckEvent, AmqpError, PublishEvent
 from .codec_methods import NUMBER
 from .codec_properties import read_properties
-from .codec_tables import TableError
+from .codec_tables import Fields, TableError
 from .errors import precondition_failed, unknown_tag
 from .message_mapping import headers_of
 
@@ -37,7 +37,7 @@ class Settled(NamedTuple):
     """A report of a delivery that was settled before."""
 
     event: PublishEvent
-    headers: dict[str, object]
+    headers: Fields
     report: FailureReport
     #: What it was counted as when it was acknowledged, where it had failed before.
     before: Trouble | None = None
@@ -162,7 +162,7 @@ class Reports:
         return len(self._reports)
 
 
-def _read(headers: dict[str, object]) -> tuple[int, FailureReport]:
+def _read(headers: Fields) -> tuple[int, FailureReport]:
     """The delivery's tag, and what is reported of it; headers of other meanings are passed over. Raises AmqpError."""
     tag = headers.get(_TAG)
     if type(tag) is not int:

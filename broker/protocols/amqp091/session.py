@@ -34,6 +34,7 @@ from .codec import (
     method_of,
 )
 from .codec_methods import DIALECTS, METHODS, NUMBER, PROTOCOL_HEADER, named
+from .codec_tables import Fields
 from .connection import AmqpConnection
 from .errors import ACCESS_REFUSED, error_of
 from .in_order import InOrder
@@ -317,7 +318,7 @@ class AmqpSession(AmqpConnection):
         else:
             self._open(values[0])
 
-    def _start_ok(self, properties: dict[str, object], mechanism: str, response: bytes, locale: str) -> None:
+    def _start_ok(self, properties: Fields, mechanism: str, response: bytes, locale: str) -> None:
         capabilities = properties.get("capabilities")
         if isinstance(capabilities, dict):
             self.notifies_cancels = capabilities.get("consumer_cancel_notify") is True

@@ -245,13 +245,13 @@ def _refuse_extension(code: int, data: bytes) -> None:
     raise ValueError(f"extension type {code} is not part of the protocol")
 
 
-def encode(frame: Frame | tuple[Any, ...]) -> bytes:
+def encode(frame: Frame | tuple[object, ...]) -> bytes:
     """One frame as bytes, length first. Raises ValueError, TypeError or OverflowError for what msgpack cannot carry."""
     payload: bytes = msgpack.packb(frame)
     return len(payload).to_bytes(4, "big") + payload
 
 
-def encode_bodies(head: tuple[Any, ...], bodies: list[bytes]) -> bytes:
+def encode_bodies(head: tuple[object, ...], bodies: list[bytes]) -> bytes:
     """The frame ``(*head, bodies)``, of at most 15 fields: each body is copied once, instead of three times."""
     fields: bytes = msgpack.packb(head)
     size, prefix, total = -1, b"", len(fields) + 5

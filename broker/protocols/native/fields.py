@@ -50,7 +50,7 @@ SESSION: Final = Unsigned("session", MAX_SESSION, 1)
 TIMEOUT_MS: Final = Unsigned("timeout_ms", MAX_DURATION_MS, -1)
 
 
-def take(frame: Frame, name: str, *types: type | Unsigned, defaults: tuple[Any, ...] = ()) -> list[Any]:
+def take(frame: Frame, name: str, *types: type | Unsigned, defaults: tuple[object, ...] = ()) -> list[Any]:
     """The fields of a frame, typed; trailing ones may be left out where there are defaults. ``bool`` is not taken for ``int``."""
     fields = frame[1:]
     least = len(types) - len(defaults)

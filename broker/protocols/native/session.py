@@ -64,7 +64,7 @@ class NativeOptions:
 #: call the check off, where it takes time.
 Authenticate = Callable[[str | None, str | None, Callable[[str | Refused], None]], Callable[[], object] | None]
 #: (verb, arguments, answer): runs a CALL; ``answer`` gets the value or a refusal, now or later. Returns whether that may be much.
-Call = Callable[[Connection, str, dict[str, Any], Callable[[Any], None]], bool]
+Call = Callable[[Connection, str, dict[str, Any], Callable[[object], None]], bool]
 
 
 class NativeSession:
@@ -78,7 +78,7 @@ class NativeSession:
         #: Frames that came while the login is checked, or behind a call that waits for the answer to another.
         self._waiting: list[Frame] | None = None
         #: What is to get an answer that may be much: who asks faster than it reads would have us hold many of those.
-        self._asked: Callable[[Any], None] | None = None
+        self._asked: Callable[[object], None] | None = None
         #: What it settles takes several steps.
         self._settles = False
         self._cancel_login: Callable[[], object] | None = None
@@ -167,7 +167,7 @@ class NativeSession:
     def heartbeat(self) -> None:
         self._write([int(Op.HEARTBEAT)])
 
-    def _write(self, frame: list[Any]) -> None:
+    def _write(self, frame: Frame) -> None:
         if not self._ended:
             self._output.write(encode(frame))
 
@@ -426,7 +426,7 @@ class NativeSession:
 
         answered = False
 
-        def answer(value: Any) -> None:
+        def answer(value: object) -> None:
             nonlocal answered
             answered = True
             if isinstance(value, Refused):
@@ -466,7 +466,7 @@ class NativeSession:
 
         self._broker.settling.when_over(connection.name, lambda: self._broker.journal.when_safe(closed))
 
-    def _answer_when_safe(self, request: int, value: Any) -> None:
+    def _answer_when_safe(self, request: int, value: object) -> None:
         if request:
             self._broker.journal.when_safe(lambda: self._write([int(Op.RESULT), request, value]))
 
