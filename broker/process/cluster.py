@@ -107,6 +107,7 @@ class Cluster:
         self._lag = Lag(self._began_s)
         self._watch = Watch(section.node, section.fail_over_after_ms / 1000)
         self._clock_off_ms = 0
+        self._lost = False
         self._other = asyncio.Event()
         self.figures = ClusterFigures(section.cell, section.node, section.log_limit_bytes)
         #: What makes an event: its name, the node, and what it is made of. There is nobody yet who keeps one.
@@ -308,6 +309,9 @@ class Cluster:
 
     async def _see(self, seen: Standing, applied: int) -> None:
         node, _, process = seen.leader.rpartition(" ")
+        if seen.lost and not self._lost:
+            log.error("log-lost: the log lacks what its leader had, and nobody leads until it begins anew: homing cluster reseed")
+        self._lost = seen.lost
         self._lag.saw(seen.last, applied, time.monotonic())
         self._tell(node, seen.last - applied)
         self._health.state = self._state

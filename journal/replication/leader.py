@@ -40,6 +40,9 @@ class Leader:
         self._one = asyncio.Lock()
         self._heard_s = time.monotonic()
         self._ended_s: float | None = None
+        #: The last entry that whoever waited was answered for; whether the log lacks it.
+        self._sure: Position | None = None
+        self._lost = False
         self._beating: asyncio.Task[None] | None = None
 
     def read_by(self, versions: Iterable[int]) -> None:
@@ -58,7 +61,7 @@ class Leader:
                 entry, at = after(self.at, self.epoch, batch, version)
                 try:
                     if await self._log.append(self.at, at, entry):
-                        self.at, self._heard_s = at, time.monotonic()
+                        self.at, self._sure, self._heard_s = at, at, time.monotonic()
                         self.on_append(self._heard_s - began_s)
                         return at
                 except LogAway:
@@ -74,6 +77,8 @@ class Leader:
         if seen.epoch == self.epoch and seen.ends_at(at):
             return True
         if seen.epoch < self.epoch or not seen.ends_at(self.at):
+            sure = self._sure
+            self._lost = sure is not None and (seen.last < sure.number or (seen.last == sure.number and not seen.ends_at(sure)))
             raise log_lost(seen, self.at)
         return False
 
@@ -111,6 +116,10 @@ class Leader:
                 await self._beating
         now_s = time.monotonic()
         with suppress(LogAway):
+            if self._lost:
+                # Whoever lags has all that is in the log, and would lead without what was confirmed.
+                await self._log.lose()
+                return
             await self._log.release(self.epoch, now_s - (self._ended_s or now_s))
 
 

@@ -61,7 +61,7 @@ class Watch:
         if seen != self._seen:
             self._seen, self._since_s, self._looks = seen, now_s, 0
         self._looks += 1
-        if self.hindrance is Hindrance.CLOCK:
+        if seen.lost or self.hindrance is Hindrance.CLOCK:
             return False
         short = self.hindrance is Hindrance.DISK
         free = not seen.leader and (seen.successor == self._node or not (seen.successor or short))

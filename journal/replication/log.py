@@ -17,13 +17,15 @@ class LogAway(Exception):
 
 
 class Standing(NamedTuple):
-    """The row. ``leader``: who took the lead in this epoch; "": nobody has it. ``successor``: the node that is to lead next; "": anyone."""
+    """The row. ``leader``: who took the lead in this epoch; "": nobody has it. ``successor``: the node that is to lead next; "": anyone.
+    ``lost``: it lacks what a leader had, and nobody takes the lead until it begins anew."""
 
     epoch: int
     last: int
     hash: bytes
     leader: str
     successor: str = ""
+    lost: bool = False
 
     def ends_at(self, position: Position) -> bool:
         return (self.last, self.hash) == (position.number, position.hash)
@@ -44,6 +46,9 @@ class ReplicatedLog(Protocol):
     async def fence(self, seen: Standing, leader: str, silent_s: float = 0.0) -> bool:
         """Begins the next epoch, in which ``leader`` leads and nobody is named to succeed it, unless epoch or last entry are others than
         were seen. ``silent_s``: for how long nothing was seen of the one before."""
+
+    async def lose(self) -> None:
+        """It lacks what its leader has (see Standing)."""
 
     async def trim(self, epoch: int, copies: int, at_once: bool = False) -> None:
         """Entries that so many nodes have on disk may go. ``at_once``: also few of them."""

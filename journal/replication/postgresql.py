@@ -34,7 +34,8 @@ _SCHEMA: Final = """\
 CREATE TABLE IF NOT EXISTS homing_cell (
     cell text PRIMARY KEY, format int NOT NULL, broker_id text NOT NULL, epoch bigint NOT NULL, last bigint NOT NULL, hash bytea NOT NULL,
     leader text NOT NULL, since timestamptz, log int NOT NULL, secret bytea NOT NULL, successor text NOT NULL DEFAULT '',
-    before text NOT NULL DEFAULT '', why text NOT NULL DEFAULT '', ended timestamptz, fail_overs bigint NOT NULL DEFAULT 0
+    before text NOT NULL DEFAULT '', why text NOT NULL DEFAULT '', ended timestamptz, fail_overs bigint NOT NULL DEFAULT 0,
+    lost boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS homing_member (
     cell text, node text, process text NOT NULL, addresses text NOT NULL, reads int NOT NULL, applied bigint NOT NULL,
@@ -60,9 +61,9 @@ END $$"""
 #: Others keep what is theirs by the epoch: it is a later one than any that was.
 _RESEED: Final = """\
 DO $$ BEGIN
-    UPDATE homing_cell SET epoch = {epoch}, last = {at.number}, hash = '\\x{at_hash}', log = 0, leader = '', successor = '', since = NULL,
-        before = CASE WHEN leader = '' THEN before ELSE split_part(leader, ' ', 1) END, why = 'lost its log', ended = clock_timestamp()
-        WHERE cell = '{cell}' AND epoch = {seen.epoch} AND last = {seen.last} AND hash = '\\x{seen_hash}';
+    UPDATE homing_cell SET epoch = {epoch}, last = {at.number}, hash = '\\x{at_hash}', log = 0, leader = '', successor = '', lost = false,
+        since = NULL, before = CASE WHEN leader = '' THEN before ELSE split_part(leader, ' ', 1) END, why = 'lost its log',
+        ended = clock_timestamp() WHERE cell = '{cell}' AND epoch = {seen.epoch} AND last = {seen.last} AND hash = '\\x{seen_hash}';
     IF FOUND THEN
         TRUNCATE {tables};
         UPDATE homing_member SET lost = NULL WHERE cell = '{cell}';
@@ -276,7 +277,9 @@ class PostgresLog:
             self._on_away(away)
 
     async def look(self) -> Standing:
-        rows = await self._ask(self._looking, "SELECT epoch, last, hash, leader, successor FROM homing_cell WHERE cell = $1", self._cell)
+        rows = await self._ask(
+            self._looking, "SELECT epoch, last, hash, leader, successor, lost FROM homing_cell WHERE cell = $1", self._cell
+        )
         if not rows:
             raise no_cell(self._cell)
         return Standing(*rows[0])
@@ -295,7 +298,7 @@ class PostgresLog:
         unless_told = ", ".join(f"{name} = CASE WHEN leader = '' THEN {name} ELSE {now} END" for name, now in ended.items())
         sql = (
             f"UPDATE homing_cell SET epoch = epoch + 1, leader = $1, successor = '', since = NULL, {unless_told}"
-            " WHERE cell = $2 AND epoch = $3 AND last = $4 AND hash = $5 RETURNING log"
+            " WHERE cell = $2 AND epoch = $3 AND last = $4 AND hash = $5 AND NOT lost RETURNING log"
         )
         rows = await self._ask(self._writing, sql, leader, self._cell, seen.epoch, seen.last, seen.hash, silent_s)
         for (table,) in rows:
@@ -313,6 +316,9 @@ class PostgresLog:
             " ended = clock_timestamp() - make_interval(secs => $3) WHERE cell = $1 AND epoch = $2 AND leader <> ''"
         )
         await self._ask(self._writing, sql, self._cell, epoch, ended_s)
+
+    async def lose(self) -> None:
+        await self._ask(self._writing, "UPDATE homing_cell SET lost = true WHERE cell = $1", self._cell)
 
     async def name_successor(self, epoch: int, node: str = "") -> str:
         """That node is to lead next, or the best there is: whoever leads in this epoch hands over when it sees it. Returns its name; "":

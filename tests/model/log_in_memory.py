@@ -107,6 +107,9 @@ class LogInMemory:
             self.standing, self.released_turn = self.standing._replace(leader=""), self.turn()
         await self._lose()
 
+    async def lose(self) -> None:
+        raise AssertionError(f"what was confirmed is not in the log, which ends with {self.standing}")
+
     def depose(self, node: str) -> None:
         if self.standing.leader:
             self.released_turn = self.turn()

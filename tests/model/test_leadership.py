@@ -23,7 +23,7 @@ from tests.model.log_in_memory import NOWHERE, LogInMemory
 PATIENCE = 12
 TURNS_A_SECOND = 4
 _PARTED = ("journal-log-lost", "journal-other-past")
-ROUNDS = int(os.environ.get("HOMING_LIVES", 100))
+ROUNDS = int(os.environ.get("HOMING_LIVES", 200))
 
 
 class Node:
