@@ -48,7 +48,8 @@ OTHERS = frozenset(
     default-max-consumers expires expiry-address expiry-queue-prefix expiry-queue-suffix keep-at-stop keep-failed
     keep-settled-failures keep-tracebacks max-length max-length-bytes
     max-nack-delay max-redelivery-records max-traceback-bytes max-ttl message-key-property message-ttl min-ttl no-expiry overflow owner
-    persist-delivery-count-before-delivery rules runbook signature-properties suspect-timeout
+    persist-delivery-count-before-delivery rules runbook signature-properties
+    slow-consumer-age slow-consumer-check-period slow-consumer-policy slow-consumer-threshold suspect-timeout
     temporary-dead-letter-queue traceback-redactions
     without-dead-letter-address""".split()
 )

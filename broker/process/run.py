@@ -107,6 +107,7 @@ class _Process:
                 self.http.show_node(partial(cluster_metrics, cluster.figures))
             try:
                 self._manager.feed_watchdog(loop)
+                loop.add_signal_handler(signal.SIGHUP, self._not_reloaded)
                 await cluster.follow(journal_options(config), self._stop, self._stand_by)
                 exit_code = 0 if cluster.leader is None else await self._lead(cluster)
                 return STAND_BY if exit_code == 0 and not self._stop.is_set() else exit_code
@@ -118,6 +119,12 @@ class _Process:
     def _stand_by(self, places: dict[str, str]) -> None:
         log.info("standby: another node leads; connections are passed on to it")
         self._say_ready({**places, **self.http_places}, None)
+
+    def _not_reloaded(self) -> None:
+        said = "not reloaded: a standby reads its configuration when it is started again"
+        self._manager.reloading()
+        log.warning("standby-not-reloaded: %s", said)
+        self._manager.ready(said)
 
     def _say_ready(self, places: dict[str, str], kept: Kept | None) -> None:
         """To whoever started it. ``kept``: see _ready_line."""

@@ -145,7 +145,7 @@ class _Line:
             rows: list[Any] = await self._connection.fetch(sql, *arguments)
         except _troubles() as error:
             self.cut()
-            raise LogAway(str(error) or type(error).__name__) from error
+            raise LogAway(_said(error)) from error
         if self._warned:
             self.cut()
             raise LogAway(self._warned)
@@ -204,6 +204,14 @@ def _troubles() -> tuple[type[Exception], ...]:
     import asyncpg
 
     return asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError
+
+
+def _said(error: Exception) -> str:
+    import asyncpg
+
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return "none of the hosts of journal.replication.url can be written to: what answers is a replica; name the primary, too"
+    return str(error) or type(error).__name__
 
 
 def _each_host(url: str) -> list[str]:
@@ -426,7 +434,7 @@ class PostgresLog:
 
     async def begin(self, storage_is_replicated: bool) -> str:
         """The cell's broker_id, once the database is one that keeps what it commits. Raises LogAway, and JournalError ``log-no-cell``,
-        ``log-newer``, ``log-forbidden`` and ``log-unprotected``."""
+        ``log-no-database``, ``log-newer``, ``log-forbidden`` and ``log-unprotected``."""
         import asyncpg
 
         try:
@@ -434,6 +442,9 @@ class PostgresLog:
         except LogAway as away:
             if isinstance(away.__cause__, asyncpg.InsufficientPrivilegeError | asyncpg.InvalidAuthorizationSpecificationError):
                 raise _forbidden(away) from away
+            if isinstance(away.__cause__, asyncpg.InvalidCatalogNameError):
+                fix = "Make it (createdb), or see to journal.replication.url."
+                raise JournalError("log-no-database", f"The server refuses: {away}.", fix) from away
             raise
         if not rows:
             raise no_cell(self._cell)

@@ -109,6 +109,8 @@ def test_what_a_standby_does_for_clients(postgres: Postgres, tmp_path: Path) -> 
             figures = asked(node, "/metrics")
             assert f'homing_cluster_leading{{cell="main"}} {float(state == "leading")}' in figures
             assert 'homing_cluster_behind_entries{cell="main",node="a"}' in figures
+        os.kill(standby.pid, signal.SIGHUP)
+        wait_until("it says so", lambda: "standby-not-reloaded" in standby.log_path.read_text())
         leader.kill()
         nobody_leads(standby, authority)
 
