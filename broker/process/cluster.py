@@ -249,6 +249,8 @@ class Cluster:
                 await self._compare_clocks()
                 seen, here = await self._log.look(), await far()
                 self._consider(here.space_low)
+                # Before it says of itself that it stands by.
+                await self._report(here)
                 self.figures.take(await self._log.describe(), leader is not None)
                 if leader is None:
                     await self._see(seen, here.applied)
@@ -260,7 +262,6 @@ class Cluster:
                     self._look_at_standbys()
                     leader.read_by(self.figures.read)
                     await self._log.trim(leader.epoch, self._section.copies, self.figures.log_is_full)
-                await self._report(here)
             await asyncio.sleep(_REPORT_S)
 
     def _look_at_standbys(self) -> None:
@@ -314,7 +315,8 @@ class Cluster:
         self._lost = seen.lost
         self._lag.saw(seen.last, applied, time.monotonic())
         self._tell(node, seen.last - applied)
-        self._health.state = self._state
+        has_a_copy = applied > 0 or not seen.last
+        self._health.state = self._state if has_a_copy or self._state == "rebuilding" else "recovering"
         if self._state == "standby":
             await self._came_near(seen.last - applied)
         # Whoever had this node's name before this start is gone, and connections are not passed on to itself.

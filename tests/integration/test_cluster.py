@@ -13,6 +13,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Iterator
@@ -124,8 +125,12 @@ def taken_for_the_leader(standby: Server, secret: bytes) -> None:
 
 
 def asked(node: Server, path: str) -> str:
-    with urllib.request.urlopen(f"http://{node.ready['http']}{path}", timeout=20) as answer:
-        said: bytes = answer.read()
+    try:
+        with urllib.request.urlopen(f"http://{node.ready['http']}{path}", timeout=20) as answer:
+            said: bytes = answer.read()
+    except urllib.error.HTTPError as error:  # 503, too, says why
+        with error:
+            said = error.read()
     return said.decode()
 
 
