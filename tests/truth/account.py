@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Between(NamedTuple):
@@ -22,7 +22,7 @@ class Between(NamedTuple):
 
     @classmethod
     def since(cls, low_us: int) -> Between:
-        return cls(low_us // 1000 * 1000 - 1000, now_us() + 1000)
+        return cls((low_us - _set_us()) // 1000 * 1000 - 1000, now_us() + _set_us() + 1000)
 
     def after(self, ms: int) -> Between:
         return Between(self.low + ms * 1000, self.high + ms * 1000)
@@ -30,6 +30,14 @@ class Between(NamedTuple):
 
 #: By how much the clock of the machine that a task plays on, and what it starts, is ahead of this one's.
 AHEAD_US: ContextVar[int] = ContextVar("AHEAD_US", default=0)
+
+
+_APART_NS: Final = time.time_ns() - time.monotonic_ns()
+
+
+def _set_us() -> int:
+    """By how much this machine's clock has been set since: a broker follows it within a second, and forward only."""
+    return abs(time.time_ns() - time.monotonic_ns() - _APART_NS) // 1000
 
 
 def now_us() -> int:
