@@ -54,6 +54,9 @@ class Stomping:
                 self._begin(link, number)
                 for _ in range(rng.randrange(self.burst // 4, self.burst)):
                     self._take(link, link.next())
+                # A slow disk confirms nothing until much has been handed out.
+                while not any(key.startswith(f"{number}-") for key in self.confirmed):
+                    self._take(link, link.next())
                 time.sleep(rng.uniform(0, _LATER_S))
                 broker.kill()
                 with suppress(EOFError, ConnectionError):
