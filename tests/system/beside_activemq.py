@@ -12,7 +12,26 @@ from benchmarks.peers import activemq
 from benchmarks.peers.peer import Peer
 from tests.stomp_support import STOMP, Told
 from tests.system.check import Place, Unavailable, check
-from tests.system.stomp_plays import Different, Play, Wire, compared, filled, left, played
+from tests.system.stomp_plays import (
+    Different,
+    Play,
+    Wire,
+    a_command_that_is_none,
+    a_subscription_twice,
+    a_transaction_that_is_none,
+    a_transaction_that_is_undone,
+    a_transaction_twice,
+    an_ack_after_the_unsubscribe,
+    an_ack_of_nothing,
+    an_ack_twice,
+    compared,
+    filled,
+    heartbeats,
+    left,
+    played,
+    versions,
+    what_is_acknowledged_up_to_one,
+)
 
 #: Nothing of it can be said as it is.
 _LONG: Final = "a:b\\c\nd"
@@ -24,10 +43,6 @@ class WithSchedule(activemq.ActiveMQ):
         config = self.directory / "activemq.xml"
         config.write_text(config.read_text().replace('useJmx="false"', 'useJmx="false" schedulerSupport="true"'))
         return command
-
-
-def versions(port: int) -> str:
-    return " ".join(Wire(port, accept_version=each).connected.headers.get("version", "none") for each in ("1.0", "1.0,1.1", "1.0,1.1,1.2"))
 
 
 def a_receipt_and_its_message(port: int) -> str:
@@ -44,13 +59,6 @@ def what_is_acknowledged_one_by_one(port: int) -> str:
     link.send("ACK", id=found[1].headers["ack"])
     link.sure("DISCONNECT")
     return left(port, "p.one")
-
-
-def what_is_acknowledged_up_to_one(port: int) -> str:
-    link, found = filled(port, "p.upto", mode="client")
-    link.send("ACK", id=found[1].headers["ack"])
-    link.sure("DISCONNECT")
-    return left(port, "p.upto")
 
 
 def a_nack(port: int) -> str:
@@ -71,19 +79,6 @@ def a_nack_up_to_one(port: int) -> str:
     return f"again: {again}"
 
 
-def an_ack_of_nothing(port: int) -> str:
-    link, _ = filled(port, "p.unknown", 0)
-    link.send("ACK", id="nothing")
-    return link.bodies()
-
-
-def an_ack_twice(port: int) -> str:
-    link, found = filled(port, "p.twice", 1)
-    for _ in range(2):
-        link.send("ACK", id=found[0].headers["ack"])
-    return link.bodies()
-
-
 def what_was_held_at_a_disconnect(port: int) -> str:
     link, _ = filled(port, "p.held", 1)
     link.sure("DISCONNECT")
@@ -97,39 +92,6 @@ def what_was_held_when_it_was_cut(port: int) -> str:
     time.sleep(0.5)
     _, found = filled(port, "p.cut", 0)
     return " ".join(f"{each.body.decode()} redelivered={each.headers.get('redelivered')}" for each in found)
-
-
-def an_ack_after_the_unsubscribe(port: int) -> str:
-    link, found = filled(port, "p.unsubscribed", 1)
-    link.send("UNSUBSCRIBE", id="s")
-    link.send("ACK", id=found[0].headers["ack"])
-    said = link.bodies()
-    return f"{said}; left: {left(port, 'p.unsubscribed')}"
-
-
-def a_transaction_that_is_undone(port: int) -> str:
-    link, found = filled(port, "p.abort", 1)
-    link.send("BEGIN", transaction="t")
-    link.send("SEND", b"new", destination="/queue/p.abort", transaction="t")
-    link.send("ACK", id=found[0].headers["ack"], transaction="t")
-    link.send("ABORT", transaction="t")
-    said = link.bodies()
-    link.close()
-    time.sleep(0.5)
-    return f"{said}; left: {left(port, 'p.abort')}"
-
-
-def a_transaction_twice(port: int) -> str:
-    link = Wire(port)
-    for _ in range(2):
-        link.send("BEGIN", transaction="t")
-    return link.bodies()
-
-
-def a_transaction_that_is_none(port: int) -> str:
-    link = Wire(port)
-    link.send("COMMIT", transaction="t")
-    return link.bodies()
 
 
 def a_window_of_one(port: int) -> str:
@@ -221,22 +183,9 @@ def what_has_expired(port: int) -> str:
     return left(port, "p.expired")
 
 
-def a_command_that_is_none(port: int) -> str:
-    link = Wire(port)
-    link.send("NONSENSE")
-    return link.bodies()
-
-
 def a_send_to_nowhere(port: int) -> str:
     link = Wire(port)
     link.send("SEND", b"x")
-    return link.bodies()
-
-
-def a_subscription_twice(port: int) -> str:
-    link = Wire(port)
-    for _ in range(2):
-        link.send("SUBSCRIBE", id="s", destination="/queue/p.same")
     return link.bodies()
 
 
@@ -245,10 +194,6 @@ def a_queue_and_a_topic_of_one_name(port: int) -> str:
     link.sure("SUBSCRIBE", id="s", destination="/topic/p.both")
     link.sure("SEND", b"to the queue", destination="/queue/p.both")
     return link.bodies()
-
-
-def heartbeats(port: int) -> str:
-    return Wire(port, heart_beat="10000,10000").connected.headers.get("heart-beat", "none")
 
 
 PLAYS: Final[tuple[Play, ...]] = (

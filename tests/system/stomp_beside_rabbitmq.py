@@ -11,7 +11,26 @@ from typing import Any, Final
 from tests.conformance import rabbitmq
 from tests.stomp_support import STOMP, StompRefused, Told
 from tests.system.check import Place, Unavailable, check
-from tests.system.stomp_plays import Different, Play, Wire, compared, filled, left, played
+from tests.system.stomp_plays import (
+    Different,
+    Play,
+    Wire,
+    a_command_that_is_none,
+    a_subscription_twice,
+    a_transaction_that_is_none,
+    a_transaction_that_is_undone,
+    a_transaction_twice,
+    an_ack_after_the_unsubscribe,
+    an_ack_of_nothing,
+    an_ack_twice,
+    compared,
+    filled,
+    heartbeats,
+    left,
+    played,
+    versions,
+    what_is_acknowledged_up_to_one,
+)
 
 #: As the plays log in, and what they call the host.
 _LOGIN: Final = {
@@ -33,14 +52,6 @@ def _subscribed(port: int, destination: str, **headers: str) -> Wire:
     link = Wire(port)
     link.sure("SUBSCRIBE", id="s", destination=destination, **headers)
     return link
-
-
-def versions(port: int) -> str:
-    return " ".join(Wire(port, accept_version=each).connected.headers.get("version", "none") for each in ("1.0", "1.0,1.1", "1.0,1.1,1.2"))
-
-
-def heartbeats(port: int) -> str:
-    return Wire(port, heart_beat="10000,10000").connected.headers.get("heart-beat", "none")
 
 
 def a_host_that_is_none(port: int) -> str:
@@ -254,34 +265,6 @@ def a_nack_up_to_one(port: int) -> str:
     return f"again: {link.bodies()}"
 
 
-def what_is_acknowledged_up_to_one(port: int) -> str:
-    link, found = filled(port, "p.upto", mode="client")
-    link.send("ACK", id=found[1].headers["ack"])
-    link.sure("DISCONNECT")
-    return left(port, "p.upto")
-
-
-def an_ack_of_nothing(port: int) -> str:
-    link, _ = filled(port, "p.unknown", 0)
-    link.send("ACK", id="nothing")
-    return link.bodies()
-
-
-def an_ack_twice(port: int) -> str:
-    link, found = filled(port, "p.twice", 1)
-    for _ in range(2):
-        link.send("ACK", id=found[0].headers["ack"])
-    return link.bodies()
-
-
-def an_ack_after_the_unsubscribe(port: int) -> str:
-    link, found = filled(port, "p.unsubscribed", 1)
-    link.send("UNSUBSCRIBE", id="s")
-    link.send("ACK", id=found[0].headers["ack"])
-    said = link.bodies()
-    return f"{said}; left: {left(port, 'p.unsubscribed')}"
-
-
 def a_prefetch_of_two(port: int) -> str:
     headers: dict[str, Any] = {"prefetch-count": "2"}
     _, found = filled(port, "p.window", **headers)
@@ -313,47 +296,9 @@ def a_transaction(port: int) -> str:
     return f"before: {before}, after: {link.bodies()}"
 
 
-def a_transaction_that_is_undone(port: int) -> str:
-    link, found = filled(port, "p.abort", 1)
-    link.send("BEGIN", transaction="t")
-    link.send("SEND", b"new", destination="/queue/p.abort", transaction="t")
-    link.send("ACK", id=found[0].headers["ack"], transaction="t")
-    link.send("ABORT", transaction="t")
-    said = link.bodies()
-    link.close()
-    time.sleep(0.5)
-    return f"{said}; left: {left(port, 'p.abort')}"
-
-
-def a_transaction_twice(port: int) -> str:
-    link = Wire(port)
-    for _ in range(2):
-        link.send("BEGIN", transaction="t")
-    return link.bodies()
-
-
-def a_transaction_that_is_none(port: int) -> str:
-    link = Wire(port)
-    link.send("COMMIT", transaction="t")
-    return link.bodies()
-
-
-def a_subscription_twice(port: int) -> str:
-    link = Wire(port)
-    for _ in range(2):
-        link.send("SUBSCRIBE", id="s", destination="/queue/p.same")
-    return link.bodies()
-
-
 def a_destination_that_is_none(port: int) -> str:
     link = Wire(port)
     link.send("SEND", b"x", destination="/nothing/known")
-    return link.bodies()
-
-
-def a_command_that_is_none(port: int) -> str:
-    link = Wire(port)
-    link.send("NONSENSE")
     return link.bodies()
 
 

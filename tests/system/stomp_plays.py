@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -93,3 +94,80 @@ def compared(
     if unsaid := [name for name, each in different.items() if f"| {name.replace('_', ' ')} | {each.theirs} | {each.ours} |" not in docs]:
         raise Failed(f"docs/{page} does not say {unsaid}")
     return f"{len(theirs)} plays of frames, of which {len(seen)} end otherwise, as meant"
+
+
+# -- plays that both other brokers are asked for ---------------------------------------------------------------------------
+
+
+def versions(port: int) -> str:
+    return " ".join(Wire(port, accept_version=each).connected.headers.get("version", "none") for each in ("1.0", "1.0,1.1", "1.0,1.1,1.2"))
+
+
+def what_is_acknowledged_up_to_one(port: int) -> str:
+    link, found = filled(port, "p.upto", mode="client")
+    link.send("ACK", id=found[1].headers["ack"])
+    link.sure("DISCONNECT")
+    return left(port, "p.upto")
+
+
+def an_ack_of_nothing(port: int) -> str:
+    link, _ = filled(port, "p.unknown", 0)
+    link.send("ACK", id="nothing")
+    return link.bodies()
+
+
+def an_ack_twice(port: int) -> str:
+    link, found = filled(port, "p.twice", 1)
+    for _ in range(2):
+        link.send("ACK", id=found[0].headers["ack"])
+    return link.bodies()
+
+
+def an_ack_after_the_unsubscribe(port: int) -> str:
+    link, found = filled(port, "p.unsubscribed", 1)
+    link.send("UNSUBSCRIBE", id="s")
+    link.send("ACK", id=found[0].headers["ack"])
+    said = link.bodies()
+    return f"{said}; left: {left(port, 'p.unsubscribed')}"
+
+
+def a_transaction_that_is_undone(port: int) -> str:
+    link, found = filled(port, "p.abort", 1)
+    link.send("BEGIN", transaction="t")
+    link.send("SEND", b"new", destination="/queue/p.abort", transaction="t")
+    link.send("ACK", id=found[0].headers["ack"], transaction="t")
+    link.send("ABORT", transaction="t")
+    said = link.bodies()
+    link.close()
+    time.sleep(0.5)
+    return f"{said}; left: {left(port, 'p.abort')}"
+
+
+def a_transaction_twice(port: int) -> str:
+    link = Wire(port)
+    for _ in range(2):
+        link.send("BEGIN", transaction="t")
+    return link.bodies()
+
+
+def a_transaction_that_is_none(port: int) -> str:
+    link = Wire(port)
+    link.send("COMMIT", transaction="t")
+    return link.bodies()
+
+
+def a_command_that_is_none(port: int) -> str:
+    link = Wire(port)
+    link.send("NONSENSE")
+    return link.bodies()
+
+
+def a_subscription_twice(port: int) -> str:
+    link = Wire(port)
+    for _ in range(2):
+        link.send("SUBSCRIBE", id="s", destination="/queue/p.same")
+    return link.bodies()
+
+
+def heartbeats(port: int) -> str:
+    return Wire(port, heart_beat="10000,10000").connected.headers.get("heart-beat", "none")
