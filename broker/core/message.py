@@ -160,11 +160,6 @@ def none_is_durable(messages: list[Message], queue: Queue) -> bool:
     return not queue.durable or not (queue.keeps_all or True in [message.kept for message in messages])
 
 
-def size_of(messages: list[Message]) -> int:
-    """Of bodies and properties together, in bytes."""
-    return sum([message.size for message in messages])
-
-
 class MessageReference:
     """One message in one queue. ``sequence`` is its place: queue order within its priority."""
 

@@ -19,7 +19,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final
 
-from .message import PENDING, REFERENCE_BYTES, MessageReference, Where, size_of
+from .message import PENDING, REFERENCE_BYTES, MessageReference, Where
 
 #: How many priorities a queue tells apart, unless it was declared with more.
 PRIORITIES: Final = 10
@@ -177,7 +177,7 @@ class Pending:
         if fresh and fresh[-1].sequence > references[0].sequence:
             self.put_back(references)
         else:
-            self.append_all(references, size_of([reference.message for reference in references]))
+            self.append_all(references, sum([reference.message.size for reference in references]))
 
     def _counted(self, number: int, size: int, top: int) -> None:
         if top > self._top:

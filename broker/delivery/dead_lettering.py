@@ -17,7 +17,7 @@ from homing.journal.contract import Outcome
 from ..core import dead_letter
 from ..core.amqp.vhost import split
 from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, MAX_LENGTH, Target
-from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, lookup, size_of
+from ..core.message import GONE, IN_COMMIT, PARKED, Hop, MessageReference, PropertyValue, lookup
 from ..core.queue import Queue
 from ..core.reserved import EVENTS
 from ..core.routing import ANYCAST
@@ -186,7 +186,7 @@ class DeadLetterOffice:
         """How many find room, the first of them; the queues expect these."""
         limited = [queue for queue in queues if queue.settings.limited]
         if not limited:
-            size = size_of([reference.message for reference, _ in moved])
+            size = sum([reference.message.size for reference, _ in moved])
             for queue in queues:
                 queue.expect(len(moved), size)
             return len(moved) if queues else 0

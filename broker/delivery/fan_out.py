@@ -6,7 +6,7 @@ What publish.py does for each message by itself, with everything looked up once 
 from __future__ import annotations
 
 from ..core.counts import SENT
-from ..core.message import Message, MessageReference, size_of
+from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from ..entries.references import kinds
 from ..entries.state import BrokerState
@@ -17,7 +17,7 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue], no
 
     False, and nothing done, where a queue would keep some of them in memory and not the others.
     """
-    size = size_of(messages)
+    size = sum([message.size for message in messages])
     keep = _keep(state, messages, queues, size)
     if keep is None:
         return False

@@ -16,7 +16,7 @@ from ..core.consumer import Consumer
 from ..core.counts import COUNT_OF_OUTCOME, DELIVERED, MOVED_IN, PASSING, PERSISTENT, SENT, SUCCEEDED, Histogram
 from ..core.dead_letter import DELIVERY_LIMIT, MAX_LENGTH, NOT_RETRYABLE, POISON, REJECTED
 from ..core.memory import Memory
-from ..core.message import DEATH_BITS, GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where, size_of
+from ..core.message import DEATH_BITS, GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Message, MessageReference, Where
 from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
@@ -423,7 +423,7 @@ class References:
         for reference in references:
             reference.message.stored -= 1
         self.forget(queue, references)
-        self.count_on_disk(len(references), size_of([reference.message for reference in references]))
+        self.count_on_disk(len(references), sum([reference.message.size for reference in references]))
 
     def spill(self, reference: MessageReference) -> None:
         """One that is not durable stays in its queue, and is only on disk from here on."""

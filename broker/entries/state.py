@@ -16,7 +16,7 @@ from homing.journal.contract import MessageRecord
 from ..core.consumer import Consumer
 from ..core.counts import SENT, Histogram
 from ..core.memory import Memory
-from ..core.message import IN_COMMIT, Message, MessageReference, is_durable, none_is_durable, size_of
+from ..core.message import IN_COMMIT, Message, MessageReference, is_durable, none_is_durable
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.journal_port import JournalPort
@@ -64,7 +64,7 @@ class BrokerState(SharedState):
         for (kept, durable), part in groupby(messages, lambda each: (pager.takes(queue, each), is_durable(each, queue))):
             run = list(part)
             if kept:
-                size = size_of(run)
+                size = sum([message.size for message in run])
                 queue.append_all(self.references.arrive(queue, run, size, now_ms), size)
             else:
                 self._arrive_on_disk(run, queue, durable, now_ms)
@@ -118,7 +118,7 @@ class BrokerState(SharedState):
         for queue, (new, back) in ready.items():
             if back:
                 queue.put_back(back)
-            room = bool(new) and self.pager.room(queue, len(new), size_of([reference.message for reference in new]))
+            room = bool(new) and self.pager.room(queue, len(new), sum([reference.message.size for reference in new]))
             for reference in new:
                 if room or not self.pager.leave(reference):
                     queue.append(reference)
