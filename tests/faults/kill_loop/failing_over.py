@@ -50,8 +50,7 @@ _PROMOTED_S: Final = (0.2, 4.0)
 
 
 class FailOvers(KillLoop):
-    """With ``standbys`` the database fails, too, and wires to it; else it is one server that stays, at ``database``. ``paused_s``: how long
-    a leader is paused at least, which it is until another one leads.
+    """``nodes`` of them. With ``standbys`` the database fails, too, and wires to it; else it is one server that stays, at ``database``.
 
     ``gaps_ms``: by fault, how long each time nothing was confirmed; ``begun``: by fault, how often another leader began.
     """
@@ -65,12 +64,10 @@ class FailOvers(KillLoop):
         standbys: Standbys | None = None,
         nodes: int = 3,
         fail_over_after_s: float = 3.0,
-        paused_s: float = _AWAY_S,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         names = list("abcdefgh"[:nodes])
         self._faults, self._database, self._standbys, self._say = faults, database, standbys, say
-        self._paused_s = paused_s
         servers = [] if standbys is None else [server.port for server in standbys.servers.values()]
         self._wires = Wires(names, servers, options.seed)
         # Whoever replays the log is one more that needs it.
@@ -156,7 +153,7 @@ class FailOvers(KillLoop):
     def pause(self) -> None:
         led = self._nodes.led_by()
         paused = self._nodes.pause()
-        time.sleep(self._paused_s)
+        time.sleep(_AWAY_S)
         self._until_led_by_another(led)
         if (code := paused.go_on()) != DEPOSED:
             self._stuck(f"a leader that was paused ended with exit code {code}: {self._nodes.log_tail()}")
