@@ -309,7 +309,7 @@ class Cluster:
                 raise
 
     async def _see(self, seen: Standing, applied: int) -> None:
-        node, _, process = seen.leader.rpartition(" ")
+        node = seen.leader.rpartition(" ")[0]
         if seen.lost and not self._lost:
             log.error("log-lost: the log lacks what its leader had, and nobody leads until it begins anew: homing cluster reseed")
         self._lost = seen.lost
@@ -321,7 +321,7 @@ class Cluster:
             await self._came_near(seen.last - applied)
         # Whoever had this node's name before this start is gone, and connections are not passed on to itself.
         others = node not in ("", self._section.node)
-        self._passing.lead_by(process, json.loads(await self._log.address(node) or "{}") if others else {})
+        self._passing.lead_by(json.loads(await self._log.address(node) or "{}") if others else {})
         if others:
             self._other.set()
 

@@ -49,7 +49,6 @@ class Passing:
         self._certificate = certificate
         self._amqp = AmqpOptions(*(("", "") if config.amqp is None else (config.amqp.product, config.amqp.version)))
         self._secret = b""
-        self._leader = ""
         self._addresses: dict[str, str] = {}
         self._open = set[asyncio.Transport]()
         self._listening: dict[str, asyncio.Server] = {}
@@ -70,12 +69,12 @@ class Passing:
     def _client(self, name: str) -> asyncio.Protocol:
         return MaybePassed(_Client(partial(self._pass, name), self._open), self._secret)
 
-    def lead_by(self, leader: str, addresses: dict[str, str]) -> None:
-        """``leader``: differs from each before it, also of the same name. "": nobody leads."""
-        if leader != self._leader:
-            self._leader = leader
+    def lead_by(self, addresses: dict[str, str]) -> None:
+        """``addresses``: of whoever leads; none: nobody does. Where the same node leads again its process has ended, and what was passed on
+        to that with it; what is passed on by now goes to the new one."""
+        if addresses != self._addresses:
+            self._addresses = addresses
             self._cut()
-        self._addresses = addresses
 
     async def _pass(self, name: str, client: _Client) -> None:
         there, most = self._addresses.get(name), self._config.limits.max_connections
