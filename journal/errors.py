@@ -7,6 +7,7 @@ EXIT_CODES = {
     "journal-newer": 6,
     "journal-damaged": 6,
     "journal-foreign": 6,
+    "log-newer": 6,
     "journal-io": 70,
     "journal-full": 70,
     "journal-bad-record": 70,
@@ -37,6 +38,7 @@ class JournalError(Exception):
     - ``journal-unusable``: what another node gave is no copy of the journal.
     - ``journal-replicated``: a node's copy of a replicated journal was to be written without its log.
     - ``journal-closed``: used after close().
+    - ``log-…``: what the replicated log says no to; ``log-newer``: it is of a later version of Homing.
     """
 
     def __init__(self, code: str, message: str, fix: str) -> None:

@@ -180,7 +180,7 @@ def _section(config: Path | None) -> Any:
 
 def _ask(config: Path | None, question: Callable[[PostgresLog], Awaitable[Any]]) -> Any:
     from homing.journal.replication.log import LogAway
-    from homing.journal.replication.postgresql import Member
+    from homing.journal.replication.postgresql import Member, refusal
 
     from ..process.cluster import log_of
 
@@ -196,4 +196,5 @@ def _ask(config: Path | None, question: Callable[[PostgresLog], Awaitable[Any]])
     try:
         return asyncio.run(ask())
     except LogAway as away:
-        raise CommandError(ExitCode.FAILED, f"the database does not answer: {away}", _AGAIN, code="log-away") from away
+        no_answer = CommandError(ExitCode.FAILED, f"the database does not answer: {away}", _AGAIN, code="log-away")
+        raise refusal(away) or no_answer from away

@@ -75,6 +75,13 @@ INSERT INTO homing_cell (cell, format, broker_id, epoch, last, hash, leader, log
 VALUES ('{cell}', {format}, '{broker_id}', {at.epoch}, {at.number}, '\\x{hash}', '', 0,
     sha256((gen_random_uuid()::text || gen_random_uuid()::text)::bytea));
 """
+#: What a node does with them, and what of that it may not.
+_RIGHTS: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
+_LACKING: Final = "SELECT * FROM unnest($1::text[]) AS t, unnest($2::text[]) AS r WHERE NOT has_table_privilege(t, r)"
+_SHARED: Final = ("homing_cell", "homing_member", "homing_copy")
+_OWN: Final = (
+    "`homing cluster init --print` prints the SQL for whoever may make tables; the user of journal.replication.url has to own them."
+)
 #: That a member is there, and may lead.
 _SEEN: Final = "(process <> '' AND seen > clock_timestamp() - interval '5 seconds')"
 _LEADS: Final = "split_part(leader, ' ', 1)"
@@ -154,14 +161,16 @@ class _Line:
     async def _connect(self) -> Any:
         """To whichever host can be written to. All are tried at once: a machine that is gone does not even refuse."""
         tries = [asyncio.ensure_future(self._reach(url)) for url in _each_host(self._access.url)]
-        connection, refused = None, Exception("the URL names no host")
+        connection: Any = None
+        refused: Exception = OSError("the URL names no host")
         try:
             for ended in asyncio.as_completed(tries):
                 try:
                     connection = await ended
                     break
                 except _troubles() as error:
-                    refused = error
+                    # What a server says tells more than that another did not answer.
+                    refused = error if isinstance(refused, OSError) else refused
         finally:
             for each in tries:
                 each.cancel()
@@ -250,7 +259,7 @@ class PostgresLog:
         self.copies = PostgresCopies(self._copying.ask, access.cell, member.node, member.process)
         #: Which of the tables entries are added to, and how many bytes since it was begun.
         self._table, self._bytes = 0, 0
-        tables = [f"homing_log_{access.cell}_{each}" for each in range(_TABLES)]
+        self._tables = tables = [f"homing_log_{access.cell}_{each}" for each in range(_TABLES)]
         self._append_sql = [
             "WITH l AS (UPDATE homing_cell SET last = last + 1, hash = $4 WHERE cell = $5 AND epoch = $2 AND last = $1 - 1 AND hash = $6"
             f" RETURNING last) INSERT INTO {table} SELECT last, $2, $3 FROM l RETURNING number"
@@ -270,14 +279,24 @@ class PostgresLog:
         try:
             rows = await line.ask(sql, *arguments)
         except LogAway as away:
-            import asyncpg
-
-            if isinstance(away.__cause__, asyncpg.UndefinedTableError):
-                raise no_cell(self._cell) from away
+            if missing := await self._missing(away):
+                raise missing from away
             self._say(str(away))
             raise
         self._say("")
         return rows
+
+    async def _missing(self, away: LogAway) -> JournalError | None:
+        """What is not there, and does not come by waiting. Raises LogAway."""
+        import asyncpg
+
+        if not isinstance(away.__cause__, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
+            return None
+        there = "homing_cell" not in str(away) and await self._looking.ask("SELECT 1 FROM homing_cell WHERE cell = $1", self._cell)
+        if not there and isinstance(away.__cause__, asyncpg.UndefinedTableError):
+            return no_cell(self._cell)
+        fix = "`homing cluster init --print` prints the tables as they have to be: bring back what was taken from them."
+        return JournalError("log-tables", f"The tables of the cell {self._cell} are not those of this Homing: {away}.", fix)
 
     def _say(self, away: str) -> None:
         if bool(away) != bool(self._away):
@@ -412,7 +431,7 @@ class PostgresLog:
     async def reseed(self, seen: Standing, epoch: int, at: Position) -> bool:
         """The log begins anew behind this entry, in that epoch, and nobody leads; unless it is not as it was seen any more."""
         hashes = {"at_hash": at.hash.hex(), "seen_hash": seen.hash.hex()}
-        tables = ", ".join(f"homing_log_{self._cell}_{each}" for each in range(_TABLES))
+        tables = ", ".join(self._tables)
         await self._ask(self._writing, _RESEED.format(cell=self._cell, seen=seen, epoch=epoch, at=at, tables=tables, **hashes))
         now = await self.look()
         return now.epoch >= epoch
@@ -434,23 +453,18 @@ class PostgresLog:
 
     async def begin(self, storage_is_replicated: bool) -> str:
         """The cell's broker_id, once the database is one that keeps what it commits. Raises LogAway, and JournalError ``log-no-cell``,
-        ``log-no-database``, ``log-newer``, ``log-forbidden`` and ``log-unprotected``."""
-        import asyncpg
-
+        ``log-no-database``, ``log-tables``, ``log-newer``, ``log-forbidden`` and ``log-unprotected``."""
         try:
             rows = await self._ask(self._looking, "SELECT format, broker_id FROM homing_cell WHERE cell = $1", self._cell)
+            if not rows:
+                raise no_cell(self._cell)
+            ((found, broker_id),) = rows
+            if found > FORMAT:
+                raise JournalError("log-newer", f"The cell {self._cell} is of format {found}.", "Start a newer Homing on this node.")
+            for table, right in await self._ask(self._looking, _LACKING, [*_SHARED, *self._tables], _RIGHTS):
+                raise _forbidden(f"it may not {right} {table}", _OWN)
         except LogAway as away:
-            if isinstance(away.__cause__, asyncpg.InsufficientPrivilegeError | asyncpg.InvalidAuthorizationSpecificationError):
-                raise _forbidden(away) from away
-            if isinstance(away.__cause__, asyncpg.InvalidCatalogNameError):
-                fix = "Make it (createdb), or see to journal.replication.url."
-                raise JournalError("log-no-database", f"The server refuses: {away}.", fix) from away
-            raise
-        if not rows:
-            raise no_cell(self._cell)
-        ((found, broker_id),) = rows
-        if found > FORMAT:
-            raise JournalError("log-newer", f"The cell {self._cell} is of format {found}.", "Start a newer Homing on this node.")
+            raise refusal(away) or away from away
         if not storage_is_replicated:
             names = ("synchronous_commit", "synchronous_standby_names")
             ((commit, standbys),) = await self._ask(self._writing, "SELECT current_setting($1), current_setting($2)", *names)
@@ -479,7 +493,7 @@ class PostgresLog:
         return {**rows[0], "members": [dict(row) for row in await self._ask(self._looking, members, self._cell)]}
 
     async def make(self, broker_id: str, at: Position) -> None:
-        """See ``schema``. Raises LogAway, and JournalError ``log-cell-exists`` and ``log-forbidden``."""
+        """See ``schema``. Raises LogAway, and JournalError ``log-cell-exists`` and as ``refusal`` does."""
         import asyncpg
 
         try:
@@ -488,9 +502,7 @@ class PostgresLog:
             if isinstance(away.__cause__, asyncpg.UniqueViolationError):
                 fix = "Start the nodes; `homing cluster status` shows it."
                 raise JournalError("log-cell-exists", f"There is a cell {self._cell} already.", fix) from away
-            if isinstance(away.__cause__, asyncpg.InsufficientPrivilegeError):
-                raise _forbidden(away) from away
-            raise
+            raise refusal(away) or away from away
 
     def cut(self) -> None:
         """Its connections; what is asked next makes others."""
@@ -505,9 +517,26 @@ def no_cell(cell: str) -> JournalError:
     )
 
 
-def _forbidden(away: LogAway) -> JournalError:
-    fix = "`homing cluster init --print` prints the SQL for whoever may make tables; the user of journal.replication.url has to own them."
-    return JournalError("log-forbidden", f"The database refuses this user: {away}.", fix)
+def refusal(away: LogAway) -> JournalError | None:
+    """What the database said no to, where it answered and somebody has to see to it: ``log-no-database``, ``log-forbidden``. While a node
+    runs it goes on asking all the same: rights that were taken come back."""
+    import asyncpg
+
+    match away.__cause__:
+        case asyncpg.InvalidCatalogNameError():
+            fix = "Make it (createdb), or see to journal.replication.url."
+            return JournalError("log-no-database", f"The server refuses: {away}.", fix)
+        case asyncpg.InvalidAuthorizationSpecificationError():
+            return _forbidden(
+                str(away), "See to the user of journal.replication.url, to its password-file, and to the server's pg_hba.conf."
+            )
+        case asyncpg.InsufficientPrivilegeError():
+            return _forbidden(str(away), _OWN)
+    return None
+
+
+def _forbidden(said: str, fix: str) -> JournalError:
+    return JournalError("log-forbidden", f"The database refuses this user: {said}.", fix)
 
 
 def _unprotected(commit: str, standbys: str) -> JournalError:

@@ -20,7 +20,8 @@ from homing.journal.replication.entry import Entry, after, beginning
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
-from tests.postgresql import Postgres, begun, log_of
+from tests.postgresql import Postgres, begun, log_of, url_of
+from tests.process import HomingCommand, free_port
 
 #: Commits wait for a standby that is not there; and do not.
 _NO_STANDBY = ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
@@ -81,6 +82,87 @@ async def test_what_is_no_log_of_this_cell_is_refused_in_words(postgres: Postgre
         (member,) = (await log.describe())["members"]
         assert (member["node"], member["applied"], member["durable"]) == ("a", 5, 4)
         assert await log.address("a") == "{}"
+
+
+class Node:
+    """What a command says in the directory of a node, and its exit code."""
+
+    def __init__(self, homing: HomingCommand) -> None:
+        self._homing = homing
+
+    def says(self, url: str, cell: str, *words: str) -> str:
+        replication = f"{{url: '{url}', cell: {cell}, node: b, storage-is-replicated: true}}"
+        text = f"native: {{port: {free_port()}}}\njournal: {{replication: {replication}, disk-reserve: 1MiB}}\n"
+        (self._homing.directory / "broker.yaml").write_text(text)
+        done = self._homing(*words)
+        return f"{done.returncode} {done.stderr[done.stderr.rindex('error ') :]}"
+
+
+@pytest.fixture
+def node(homing: HomingCommand) -> Node:
+    return Node(homing)
+
+
+SERVE, STATUS, INIT = ["serve"], ["cluster", "status"], ["cluster", "init"]
+
+
+async def test_what_the_database_says_no_to_is_said_with_what_to_do_by_nodes_and_commands(postgres: Postgres, node: Node) -> None:
+    nowhere, weak = postgres.url.replace("/postgres", "/nowhere"), postgres.url.replace("homing@", "weak@")
+    await postgres.sql("CREATE ROLE weak LOGIN")
+    async with log_of(postgres, "refused") as log:
+        await begun(log)
+    for words in (SERVE, STATUS):
+        said = node.says(nowhere, "refused", *words)
+        assert re.match(r"1 error log-no-database  .*\"nowhere\" does not exist\.\n.* Make it \(createdb\)", said)
+    for words in (SERVE, STATUS, INIT):
+        said = node.says(weak, "refused", *words)
+        assert re.match(r"1 error log-forbidden  .*permission denied for .*\n.* `homing cluster init --print` prints the SQL", said)
+    await postgres.sql("GRANT SELECT, UPDATE ON homing_cell TO weak")
+    assert "log-forbidden  The database refuses this user: it may not SELECT homing_member." in node.says(weak, "refused", *SERVE)
+
+
+async def test_tables_that_lack_something_are_not_waited_for(postgres: Postgres, node: Node) -> None:
+    async with log_of(postgres, "lacking") as log:
+        await begun(log)
+    for there, gone, what in (
+        ("homing_member RENAME lost TO", "lost_before", 'column "lost"'),
+        ("homing_log_lacking_1 RENAME TO", "homing_log_gone", 'relation "homing_log_lacking_1"'),
+    ):
+        await postgres.sql(f"ALTER TABLE {there} {gone}")
+        for words in (SERVE, STATUS):
+            said = node.says(postgres.url, "lacking", *words)
+            assert re.match(rf"1 error log-tables  .* of this Homing: {what} does not exist\.\n.*`homing cluster init --print`", said)
+    await postgres.sql("ALTER TABLE homing_member RENAME lost_before TO lost")
+
+
+async def test_a_replica_is_not_the_database(postgres: Postgres, node: Node) -> None:
+    """Where the primary is named, too, it is found."""
+    replica = Postgres()
+    try:
+        replica.copy(postgres, "replica")
+        replica.start()
+        said = node.says(replica.url, "replica", *STATUS)
+        assert re.match(r"1 error log-away  .* what answers is a replica; name the primary, too\n", said)
+        async with log_of(replica, "replica") as log:
+            with pytest.raises(LogAway, match="what answers is a replica"):
+                await log.begin(True)
+        assert "error log-no-cell" in node.says(url_of([replica.port, postgres.port]), "replica", *STATUS)
+        assert "what answers is a replica" in node.says(url_of([replica.port, free_port()]), "replica", *STATUS)
+    finally:
+        replica.stop()
+
+
+async def test_a_node_ends_at_an_entry_of_a_version_that_it_cannot_read(postgres: Postgres, node: Node) -> None:
+    """Exit code 6: as for a journal of a newer Homing."""
+    async with log_of(postgres, "newer") as log:
+        at = await begun(log)
+        assert await log.fence(await log.look(), "a 1")
+        written, following = after(at, 1, b"")
+        assert await log.append(at, following, Entry.unpack(written)._replace(version=9).pack())
+    said = node.says(postgres.url, "newer", *SERVE)
+    assert re.match(r"6 error log-newer  .* behind entry 0, it is of version 9, and .* up to 1\.\n.* Start a newer Homing", said)
+    await postgres.sql("UPDATE homing_cell SET format = 9 WHERE cell = 'newer'")
+    assert re.match(r"6 error log-newer  The cell newer is of format 9\.", node.says(postgres.url, "newer", *SERVE))
 
 
 async def test_who_is_named_next_is_there_has_most_and_can_lead(postgres: Postgres) -> None:

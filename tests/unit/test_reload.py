@@ -87,6 +87,27 @@ def test_a_wrong_file_is_refused_with_a_sentence(tmp_path: Path, name: str) -> N
     assert HASH not in str(refused.value)
 
 
+NODE = "journal: {replication: {url: 'postgresql://db1/homing', cell: main, node: a, copies: 2}}\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("cell: main", "cell: other", r"line 1, journal.replication.cell: it is 'main' as long as the node runs, got 'other'"),
+        ("db1/", "db1,db2/", r"journal.replication.url: it is 'postgresql://db1/homing' as long as .*,db2/homing'"),
+        ("node: a", "node: b", r"journal.replication.node: it is 'a' as long as the node runs, got 'b'"),
+        (NODE, "journal: {}\n", "journal.replication: a node does not cease to be one"),
+    ],
+)
+def test_a_node_does_not_become_another_while_it_runs(before: str, after: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        check_reload(parse(NODE), parse(NODE.replace(before, after)))
+    assert "put it back" in refused.value.fix
+    check_reload(parse(NODE), parse(NODE.replace("copies: 2", "copies: 3")))
+    with pytest.raises(ConfigError, match="a broker becomes a node at a start"):
+        check_reload(parse("journal: {}\n"), parse(NODE))
+
+
 def test_a_file_that_is_gone_or_no_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "broker.yaml"
     path.write_text(FILE)
