@@ -54,9 +54,9 @@ class Story:
         self._add("commit", tx=tx)
         return self if outcome == "unknown" else self._add("committed", tx=tx, outcome=outcome)
 
-    def edited(self, outcome: str) -> Story:
+    def edited(self, outcome: str, ttl_ms: int = 0) -> Story:
         """Message 1, by one with the key "copy"."""
-        self._add("send", key="copy", queue=QUEUE, tx="t", of=1)._add("ack", id=1, queue=QUEUE, tx="t", edit=True, key="k")
+        self._add("send", key="copy", queue=QUEUE, tx="t", of=1, ttl_ms=ttl_ms)._add("ack", id=1, queue=QUEUE, tx="t", edit=True, key="k")
         return self.committed("t", outcome)
 
     def retried(self, way: str, outcome: str = "ok", delay_ms: int = 0, cut: bool = False) -> Story:
@@ -344,6 +344,12 @@ def test_a_message_that_was_perhaps_never_on_disk_excuses_no_loss() -> None:
 def test_unknown_sends_that_are_there_are_counted_as_recovered() -> None:
     story = Story().sent(outcome="unknown").delivered().acked().sent("gone", "unknown").killed()
     assert recovered(story.history) == 1
+
+
+@pytest.mark.parametrize(("ttl_ms", "outcome"), [(0, "fail"), (50, "unknown")])
+def test_an_edit_that_nobody_was_told_of_is_undone_if_its_copy_could_not_expire_unseen(ttl_ms: int, outcome: str) -> None:
+    history = Story().sent(ttl_ms=ttl_ms).edited("unknown", ttl_ms).killed().history
+    assert history.sends["copy"].outcome == history.lives[1, QUEUE].acks[0].outcome == outcome
 
 
 def test_logs_of_several_clients_come_back_in_the_order_of_time(tmp_path: Path) -> None:

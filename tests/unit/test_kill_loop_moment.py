@@ -93,6 +93,15 @@ def test_the_past_and_the_future_are_no_moment_of_the_export(tmp_path: Path) -> 
     assert any("another time than its own" in text for text in broken(export(tmp_path / "future", [], [4], 4)))
 
 
+@pytest.mark.parametrize(("ttl_ms", "noticed"), [(0, True), (50, False)])
+def test_what_expires_unseen_under_another_number_says_nothing(tmp_path: Path, ttl_ms: int, noticed: bool) -> None:
+    """5 is delivered before it is on disk, and lost by a kill; sent again it has another number, which nobody sees."""
+    send, confirmed, delivered, *_ = story(5, 200, 230)
+    events = sorted([*EVENTS, send | {"ttl_ms": ttl_ms}, confirmed, delivered], key=lambda e: e["t"])
+    found = moment(export(tmp_path / "export", [3], [4], 4), History(events), Rules(tokens=1))
+    assert any("message 5 of work.0 was confirmed, and it is not there" in str(each) for each in found.violations()) is noticed
+
+
 def test_sums_that_do_not_agree_are_told(tmp_path: Path) -> None:
     assert any("by its consumers" in text for text in broken(export(tmp_path / "export", [3, 4], [], 3, by_consumer=5)))
     assert any("the clients counted" in text for text in broken(export(tmp_path / "more", [3, 4], [], 30)))

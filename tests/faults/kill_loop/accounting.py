@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow.dataset
 
 from tests.faults.kill_loop.checker import Kind, Rules, Violation, ghosts
-from tests.faults.kill_loop.events import FAIL, OK, Snapshot
+from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, Snapshot
 from tests.faults.kill_loop.history import History
 
 _CAME: Final = ("sent", "moved_in")
@@ -152,6 +152,7 @@ def _counted(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> d
     ]
     surely = sum(life.confirmed_ack is not None or not history.sends[life.key].ttl_ms for life in ended if life.id not in vanished)
     copies = sum(send.of is not None and send.outcome == OK for send in history.sends.values())
+    perhaps = sum(send.of is not None and send.outcome == UNKNOWN for send in history.sends.values())
     edited = sum(life.edited and not life.queue.startswith(rules.dead_letter_prefix) for life in lives)
     here_at_work = sum(not queue.startswith(rules.dead_letter_prefix) for _, queue in here)
     return {
@@ -161,8 +162,8 @@ def _counted(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> d
         "moved_in_dead_letters": Range(len(dead), len(dead)),
         "expired": _expired(history, dead),
         **dict.fromkeys(("dropped", "purged"), Range(0, 0)),
-        "moved_in": Range(copies, copies),
-        "moved_out": Range(edited, edited),
+        "moved_in": Range(copies, copies + perhaps),
+        "moved_out": Range(edited, edited + perhaps),
         "here": Range(here_at_work, here_at_work),
         "in_dead_letter_queues": Range(len(here) - here_at_work, len(here) - here_at_work),
     }

@@ -132,7 +132,8 @@ def _latest_of(settlements: list[_Settlement], client: str) -> _Settlement:
 class History:
     """``sends`` by key, ``lives`` by (message id, queue), ``ids`` by key (every number a key was seen under), ``commits`` by id.
 
-    What became of an edit that nobody was notified of is what became of its copy, which whoever gets it or ``snapshots`` show.
+    What became of an edit that nobody was notified of is what became of its copy, which whoever gets it or ``snapshots`` show. Where the
+    copy may have expired unseen, nobody knows.
     """
 
     def __init__(self, events: Iterable[Event], snapshots: Sequence[Snapshot] = ()) -> None:
@@ -230,7 +231,7 @@ class History:
     def _settle_edits(self, seen: set[str]) -> None:
         for key, send in self.sends.items():
             if send.of is not None and send.tx is not None and (commit := self.commits[send.tx]).outcome == UNKNOWN:
-                commit.outcome = OK if key in seen else FAIL
+                commit.outcome = OK if key in seen else UNKNOWN if send.ttl_ms else FAIL
 
     def _settle_transactions(self) -> None:
         """What was done within a transaction has the outcome of the transaction."""
