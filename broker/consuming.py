@@ -178,7 +178,7 @@ class Consuming(Administration):
         # Only where that matters: a connection may hold very many of its single gets.
         holds_some = bool(queue.suspects) and any(each.queue is queue and each.unsettled for each in connection.all_consumers())
         while (reference := queue.take_next(connection.name, now_ms, holds_some)) is not None:
-            self.state.made_room(queue)
+            self.state.awaited.made(queue)
             if reference.expired(now_ms):
                 queue.delivering -= 1
                 reference.where = Where.IN_COMMIT

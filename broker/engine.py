@@ -170,7 +170,7 @@ class Engine:
         }
 
     def _parked_may_go(self) -> bool:
-        return bool(self.state.with_room) or self.office.parking.bindings_seen != self.state.post_office.bindings_version
+        return bool(self.state.awaited.found) or self.office.parking.bindings_seen != self.state.post_office.bindings_version
 
     def drain(self) -> int:
         """Dispatches every queue of the ready set, each within its budget. Returns when ``tick`` is wanted: 0 where it is now."""
@@ -311,7 +311,7 @@ class Engine:
         self.flow.look(now_ms)
         self.users.look(now_ms)
         self.events.disk(self._disk_low())
-        self.events.notes.came_back(self.state.returns)
+        self.events.notes.came_back(self.state.returns, now_ms)
         self.state.returns.clear()
         self.events.notes.look(now_ms)
 

@@ -1,4 +1,4 @@
-"""Dead-letter and expiry resources: their names, the selector that keeps each source apart, hops and the loop guard.
+"""Dead-letter and expiry resources: their names, the selector that keeps each source apart, and hops.
 
 Artemis's rules (``DLQ.`` + address, one multicast queue per source on the dead-letter address), fixed: every hop is kept, not only the
 last. Pure: the dead-letter office acts on what is said here.
@@ -156,8 +156,3 @@ def hop_like(hop: Hop, reference: MessageReference) -> Hop:
     if failed != detail["attempts"] or count != detail["delivery_count"] or expires_at_ms != detail["expires_at_ms"]:
         detail = {**detail, "attempts": failed, "delivery_count": count, "expires_at_ms": expires_at_ms}
     return Hop(reference.sequence, detail)
-
-
-def would_loop(hops: list[Hop] | None, max_hops: int) -> bool:
-    """The way is as long as it may get; the message is parked where it is."""
-    return hops is not None and len(hops) >= max_hops

@@ -187,7 +187,8 @@ class ByHand:
         state.pager.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
         arrived, sizes = move_back(state.journal, state.faults, queue, records, target, job_id, state.now_ms())
         state.pager.moved(queue, records, target, arrived, sizes)
-        state.made_room(queue)
+        if state.awaited.waiting:
+            state.awaited.made(queue)
         state.mark_ready(target)
         return len(records), True
 

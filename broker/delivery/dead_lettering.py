@@ -96,7 +96,8 @@ class DeadLetterOffice:
             number = self._expected(moved[:most] if waits else moved, queues)
             left = [reference for reference, _ in moved[number:]]
             if address and left:
-                self._notes.no_way(queue, f"address {address}, which a rule names, has no queue with room; dead letters go where others go")
+                why = f"address {address}, which a rule names, has no queue with room; dead letters go where others go"
+                self._notes.no_way(queue, why, now_ms)
                 self.dead_letter_all(queue, left, reason, now_ms)
             elif left:
                 if passing := [each for each in left if not each.durable]:
@@ -112,7 +113,7 @@ class DeadLetterOffice:
     def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: str, now_ms: int) -> None:
         """From one queue into these, which expect them."""
         state = self._state
-        state.events.dead_lettering(queue, queues, len(going), reason)
+        state.events.dead_lettering(queue, queues, len(going), reason, now_ms)
         outcome: Outcome = "expired" if reason == EXPIRED else "dead-lettered"
         arrived = state.references.move(queue, queues, going, outcome, now_ms, reason)
         queue.dead_lettering += 1
@@ -155,12 +156,12 @@ class DeadLetterOffice:
         self.parking.stay(queue, outcome, more=not any(reference.where is PARKED for reference in parked))
         return False
 
-    def drop_all(self, queue: Queue, references: Sequence[MessageReference], rule: str) -> None:
+    def drop_all(self, queue: Queue, references: Sequence[MessageReference], rule: str, now_ms: int) -> None:
         """A rule of this name removes them."""
         for reference in references:
             queue.withdraw(reference, GONE)
-        self._state.references.leave_all(queue, references, "dropped", self._state.now_ms(), rule)
-        self._notes.removed(queue, len(references), f"rule {rule}")
+        self._state.references.leave_all(queue, references, "dropped", now_ms, rule)
+        self._notes.removed(queue, len(references), f"rule {rule}", now_ms)
 
     def _routes(
         self, queue: Queue, references: Sequence[MessageReference], reason: str, now_ms: int, address: str | None
@@ -173,7 +174,7 @@ class DeadLetterOffice:
             return [dropped, *(self._routes(queue, others, reason, now_ms, address) if others else [])]
         try:
             if address:
-                return self._to_target(queue, references, reason, now_ms, Way(self._named(queue, address), None, []))
+                return self._to_target(queue, references, reason, now_ms, Way(self._named(queue, address, now_ms), None, []))
             if (way := self._remembered(queue, reason)) is not None:
                 return self._to_target(queue, references, reason, now_ms, way)
             routes = self.exchanges.routes(queue, references, reason)
@@ -291,10 +292,11 @@ class DeadLetterOffice:
         for reference in references:
             hop = dead_letter.hop_like(hop, reference) if hop else dead_letter.hop(reference, reason, now_ms, shared)
             hops = [hop, *(reference.hops or ())]
-            too_often = dead_letter.would_loop(reference.hops, state.max_hops) and not last
+            # The guard against loops: its way is as long as it may get, and it is parked where it is.
+            too_often = reference.hops is not None and len(reference.hops) >= state.max_hops and not last
             loops = too_often or target.address == queue.address
             if not loops and (not queues or not shared_by_all(asked)):
-                queues = self._willing(target, reference, hops, asked)
+                queues = self._willing(target, reference, hops, asked, now_ms)
             to = [] if loops else queues
             if not routes or routes[-1].queues != to:
                 routes.append(DeadLetterRoute([], to, kept_for=too_many_hops(state.max_hops) if too_often else ""))
@@ -303,7 +305,7 @@ class DeadLetterOffice:
             self._ways[queue, reason] = queue.settings, Way(target, shared, queues)
         return routes
 
-    def _named(self, queue: Queue, address: str) -> Target:
+    def _named(self, queue: Queue, address: str, now_ms: int) -> Target:
         """The address that a rule names, in the queue's virtual host; made as a send to it would."""
         name = split(queue.address)[0] + address
         there = self._state.post_office.addresses.get(name)
@@ -311,21 +313,22 @@ class DeadLetterOffice:
             try:
                 self._resources.make_queue_for(name, name, ANYCAST)
             except Refused as refusal:
-                self._notes.no_way(queue, f"address {address}, which a rule names, cannot be made ({refusal.message}): {refusal.fix}")
+                why = f"address {address}, which a rule names, cannot be made ({refusal.message}): {refusal.fix}"
+                self._notes.no_way(queue, why, now_ms)
         return Target(name, None, queue.address)
 
     def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
-        state, queue = self._state, reference.queue
-        state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", state.now_ms(), reason)
+        state, queue, now_ms = self._state, reference.queue, self._state.now_ms()
+        state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", now_ms, reason)
         if reason not in (EXPIRED, MAX_LENGTH):
-            self._notes.removed(queue, 1, f"{why} ({reason})")
+            self._notes.removed(queue, 1, f"{why} ({reason})", now_ms)
 
-    def _willing(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
+    def _willing(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str], now_ms: int) -> list[Queue]:
         try:
             return self._queues(target, reference, hops, asked)
         except Refused as refusal:
             # The names are made of others, which may have been as long as they can be; the message is kept where it is.
-            self._notes.no_way(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}")
+            self._notes.no_way(reference.queue, f"its dead-letter resources cannot be made ({refusal.message}): {refusal.fix}", now_ms)
             return []
 
     def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:

@@ -59,8 +59,8 @@ class Dispatcher:
                 consumer.sink.deliver(consumer, references)
         if result.expired:
             self._office.dead_letter_all(queue, result.expired, EXPIRED, now_ms)
-        if self._state.awaited:
-            self._state.made_room(queue)
+        if self._state.awaited.waiting:
+            self._state.awaited.made(queue)
         if queue.pending.disk_count or queue.pending.overdue:
             self._state.pager.look(queue)
         return result

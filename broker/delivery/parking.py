@@ -27,6 +27,7 @@ class Parking:
     def __init__(self, state: BrokerState, leave: Callable[[MessageReference, str], None]) -> None:
         """``leave``: a message tries again to leave its queue, for that reason."""
         self._state = state
+        self._awaited = state.awaited
         self._leave = leave
         #: Bindings have changed since where they are of another version.
         self.bindings_seen = 0
@@ -49,7 +50,7 @@ class Parking:
             reference.due_at_ms = None
             self.keep(reference, reason)
             if full is not None:
-                self._state.awaited.setdefault(full, {})[reference] = None
+                self._awaited.waiting.setdefault(full, {})[reference] = None
         fresh = [reference for reference in references if reference not in before]
         self._state.recorder.changed(fresh)
         return len(fresh)
@@ -69,14 +70,14 @@ class Parking:
         if version != self.bindings_seen:
             self.bindings_seen = version
             self.try_all()
-        if self._state.with_room:
-            queues, self._state.with_room = self._state.with_room, {}
+        if self._awaited.found:
+            queues, self._awaited.found = self._awaited.found, {}
             for queue in queues:
                 self._fill(queue)
 
     def _fill(self, queue: Queue) -> None:
         """What waits for room in this queue goes there, in order, some in each turn."""
-        waiting = self._state.awaited.get(queue)
+        waiting = self._awaited.waiting.get(queue)
         if waiting is None:
             return
         for reference in list(islice(waiting, STEP)):
@@ -86,9 +87,9 @@ class Parking:
             if reference.where is Where.PARKED:
                 self._leave(reference, reference.park_reason)
         if waiting:
-            self._state.made_room(queue)
+            self._awaited.made(queue)
         else:
-            del self._state.awaited[queue]
+            del self._awaited.waiting[queue]
 
     def try_all(self) -> None:
         """Every parked message tries again to leave, a step a turn."""
@@ -121,7 +122,7 @@ class Parking:
         while self._again:
             self._again = False
             # The round notes anew what each of them waits for.
-            self._state.awaited.clear()
+            self._awaited.waiting.clear()
             for queue in list(self._queues):
                 if not queue.parked:
                     del self._queues[queue]
@@ -147,4 +148,4 @@ class Parking:
         """It is deleted."""
         self.staying.pop(queue, None)
         self._queues.pop(queue, None)
-        self._state.awaited.pop(queue, None)
+        self._awaited.waiting.pop(queue, None)

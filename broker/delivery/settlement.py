@@ -212,7 +212,7 @@ class Settlement:
                 state.recorder.delivered(queue, members, now_ms)
             for (dropped, reason), gone in ending.items():
                 if dropped:
-                    self._office.drop_all(queue, gone, reason)
+                    self._office.drop_all(queue, gone, reason, now_ms)
                 else:
                     address = None if rule is None else rule.dead_letter_address
                     self._office.dead_letter_all(queue, gone, REJECTED if outcome == REJECTED else reason, now_ms, address=address)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from homing.journal.commit.batch import Leaving
 from homing.journal.contract import DEATH_BITS, EndedEntry, HopRecord, OutcomeDetail, Outcomes, QueueStat, ReferenceRecord, make
 
 from ..core.counts import COUNT_OF_OUTCOME, MOVED_IN
@@ -82,8 +83,8 @@ def move_back(
     causes = Counter([record.cause for record in records])
     faults.sent_back(causes, now_ms)
     faults.graves.left(queue, causes)
-    batch.moved_in(target.queue_id, minute, moved, weight, dict(zip(moved, left, strict=True)))
-    batch.left(queue.queue_id, minute, QueueStat.MOVED_OUT, left, by_detail.values())
+    leaving = Leaving(queue.queue_id, QueueStat.MOVED_OUT, left, by_detail.values())
+    batch.moved(minute, leaving, target.queue_id, moved, weight, dict(zip(moved, left, strict=True)))
     target.counts[MOVED_IN] += number
     queue.counts[COUNT_OF_OUTCOME[_OUTCOME]] += number
     return list(moved.values()), sizes

@@ -70,7 +70,7 @@ class Events:
         self.exchange = Exchange(EVENTS, TOPIC, internal=True)
         post_office.add_address(self.address)
         #: What the log says of queues.
-        self.notes = Notes(now_ms)
+        self.notes = Notes()
         self._rates = Rates()
         self._disk_low = False
         #: Name and content of those to be sent in this turn, or the next.
@@ -96,11 +96,10 @@ class Events:
             if self._report(name, group.fingerprint, group.queue, fields):
                 _log_fault(name, group, failures)
 
-    def dead_lettering(self, source: Queue, targets: list[Queue], number: int, reason: str) -> None:
+    def dead_lettering(self, source: Queue, targets: list[Queue], number: int, reason: str, now_ms: int) -> None:
         """So many of a queue's messages are about to join these."""
-        self.notes.dead_letters(
-            source, number, f"{', '.join(each.name for each in targets[:_MOST_NAMES])} ({reason})", reason not in (EXPIRED, MAX_LENGTH)
-        )
+        what = f"{', '.join(each.name for each in targets[:_MOST_NAMES])} ({reason})"
+        self.notes.dead_letters(source, number, what, reason not in (EXPIRED, MAX_LENGTH), now_ms)
         for target in targets:
             before, threshold = target.count, source.settings.dead_letters_threshold
             if not before:
@@ -109,11 +108,11 @@ class Events:
                 self._report(MANY_DEAD, source.name, source.name, {"dead_in": target.name, "number": before + number})
 
     def parked(self, queue: Queue, number: int, why: str) -> None:
-        self.notes.parked(queue, number, why)
+        self.notes.parked(queue, number, why, self._now_ms())
         self._report(PARKED, queue.name, queue.name, {"number": number, "why": why})
 
     def stays(self, queue: Queue) -> None:
-        self.notes.stays(queue)
+        self.notes.stays(queue, self._now_ms())
         self._report(QUEUE_STAYS, queue.name, queue.name, {"number": len(queue.parked)})
 
     def removed(self, source: str, dead_in: str, number: int, why: str) -> None:

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from homing.journal.commit.fault_changes import FaultChanges
-from homing.journal.contract import DEATH_BITS, OTHER_FAULT, SENT_BACK, FaultRecord, FaultStat, Program, RecoveredFault, cause, fault_of
+from homing.journal.contract import DEATH_BITS, DEATHS, OTHER_FAULT, SENT_BACK, FaultRecord, FaultStat, Program, RecoveredFault, cause
 from homing.journal.fingerprint import fingerprint
 
 from ..core.event import FAULT_GROWING, FAULT_NEW, FAULT_REGRESSED
@@ -173,7 +173,7 @@ class FaultGroups:
         self.waiting[fault_id] += waiting
 
     def _alike(self, before: int, fingerprint: str) -> bool:
-        group = self.by_id.get(fault_of(before))
+        group = self.by_id.get(before >> 4)
         return group is not None and group.fingerprint == fingerprint
 
     def dead_lettered(self, queue: str, references: Iterable[MessageReference], reason: str, now_ms: int) -> None:
@@ -199,15 +199,13 @@ class FaultGroups:
     def _dead_letter_cause(self, queue: str, reference: MessageReference, reason: str, now_ms: int) -> int:
         """The cause that it has from now on."""
         before = reference.cause
-        fault_id = fault_of(before)
         if not before:
             described = (fingerprint(reason, queue), reason, "", "")
-            fault_id = self._met(queue, described, None, reference.message.message_id, now_ms).fault_id
-        after = cause(fault_id, reason, before & SENT_BACK)
-        group = self.by_id.get(self._there(after))
+            before = self._met(queue, described, None, reference.message.message_id, now_ms).fault_id << 4
+        group = self.by_id.get(self._there(before))
         if group is not None:
             group.dead_lettered = True
-        return after
+        return before & ~DEATH_BITS | DEATHS.index(reason)
 
     def dead_lettered_before(self, queue: str, fault: FaultDescription, reason: str, message_id: int, at_ms: int) -> int:
         """The cause of a dead letter from before causes were kept."""
@@ -286,7 +284,7 @@ class FaultGroups:
             self._later = FaultChanges()
 
     def _there(self, cause: int) -> int:
-        fault_id = cause >> 4  # contract.fault_of, asked several times of each death
+        fault_id = cause >> 4  # contract.fault_of; here it is asked several times of each death
         return fault_id if fault_id in self.by_id else OTHER
 
     # -- groups ------------------------------------------------------------------------------------------------------

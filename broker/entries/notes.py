@@ -8,6 +8,7 @@ from typing import Final
 
 from ..core.queue import Queue
 from ..core.seldom import APART, Seldom
+from ..core.settings.address_settings import whose
 from ..core.settings.units import counted
 
 log = logging.getLogger("homing")
@@ -18,46 +19,53 @@ LOOP: Final = 100
 
 #: Writes a line: the queue with whose it is, how often it happened, and what else there is to say.
 _Write = Callable[[str, int, str], None]
+#: What happens, to which queue; and whose that is: its owner, and its runbook.
+_Thing = tuple[_Write, str, str | None, str | None]
 
 
 class Notes:
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
-        self._seldom = Seldom[tuple[_Write, str]](_EVERY_MS)
+    def __init__(self) -> None:
+        self._seldom = Seldom[_Thing](_EVERY_MS)
 
-    def dead_letters(self, queue: Queue, number: int, what: str, failed: bool) -> None:
+    def dead_letters(self, queue: Queue, number: int, what: str, failed: bool, now_ms: int) -> None:
         """``what``: where they went, and why; ``failed``: more than that their time was over, or there was no room."""
-        self._note(_dead_letters if failed else _moved_on, queue, number, what)
+        self._note(_dead_letters if failed else _moved_on, queue, number, what, now_ms)
 
-    def removed(self, queue: Queue, number: int, why: str) -> None:
+    def removed(self, queue: Queue, number: int, why: str, now_ms: int) -> None:
         """Failed messages that were to be dead-lettered are gone."""
-        self._note(_removed, queue, number, why)
+        self._note(_removed, queue, number, why, now_ms)
 
-    def no_way(self, queue: Queue, why: str) -> None:
+    def no_way(self, queue: Queue, why: str, now_ms: int) -> None:
         """Where its dead letters were to go cannot be used."""
-        self._note(_no_way, queue, 1, why)
+        self._note(_no_way, queue, 1, why, now_ms)
 
-    def parked(self, queue: Queue, number: int, why: str) -> None:
-        self._note(_parked, queue, number, why)
+    def parked(self, queue: Queue, number: int, why: str, now_ms: int) -> None:
+        self._note(_parked, queue, number, why, now_ms)
 
-    def stays(self, queue: Queue) -> None:
-        self._note(_stays, queue, 1, "")
+    def stays(self, queue: Queue, now_ms: int) -> None:
+        self._note(_stays, queue, 1, "", now_ms)
 
-    def came_back(self, returns: dict[Queue, int]) -> None:
+    def came_back(self, returns: dict[Queue, int], now_ms: int) -> None:
         """Within a second, to be delivered again at once."""
         for queue, number in returns.items():
             if number > LOOP:
-                self._note(_loop, queue, number, "")
+                self._note(_loop, queue, number, "", now_ms)
 
-    def _note(self, write: _Write, queue: Queue, number: int, what: str) -> None:
-        name = f"{queue.name}{queue.settings.whose}"
-        if self._seldom.add((write, name), number, what, self._now_ms()):
-            write(name, number, what)
+    def _note(self, write: _Write, queue: Queue, number: int, what: str, now_ms: int) -> None:
+        settings = queue.settings
+        thing = (write, queue.name, settings.owner, settings.runbook)
+        if self._seldom.add(thing, number, what, now_ms):
+            _say(thing, number, what)
 
     def look(self, now_ms: int) -> None:
         """Once a second: what has waited for its minute."""
-        for (write, queue), number, what in self._seldom.due(now_ms):
-            write(queue, number, what)
+        for thing, number, what in self._seldom.due(now_ms):
+            _say(thing, number, what)
+
+
+def _say(thing: _Thing, number: int, what: str) -> None:
+    write, queue, owner, runbook = thing
+    write(f"{queue}{whose(owner, runbook)}", number, what)
 
 
 def _dead_letters(queue: str, number: int, what: str) -> None:

@@ -23,6 +23,7 @@ from ..core.settings.address_settings import AddressSettings
 from ..recording.journal_port import JournalPort
 from ..recording.mapping import message_key, message_of, message_record
 from ..recording.recorder import Recorder
+from .awaited_room import AwaitedRoom
 from .disk_room import DiskRoom
 from .fault_groups import FaultGroups
 from .redrive_tally import RedriveTally
@@ -50,12 +51,11 @@ class References:
         redrives: RedriveTally,
         now_ms: Callable[[], int],
         memory: Memory,
-        made_room: Callable[[Queue], None],
+        awaited: AwaitedRoom,
         key_of_death: Callable[[MessageReference], str | None],
         disk: DiskRoom,
     ) -> None:
-        """``made_room``: called with a queue that something left other than by success."""
-        self._made_room = made_room
+        self._awaited = awaited
         self._disk = disk
         self._key_of_death = key_of_death
         self._journal = journal
@@ -237,14 +237,19 @@ class References:
             self._faults.dead_lettered(source.name, leaving, reason or "", now_ms)
             if before:
                 self._faults.graves.came(source, [each.cause for each in before])
-        arrived = self._come(targets, moved, now_ms, back)
-        self.leave_all(source, leaving, outcome, now_ms, reason, targets)
+        if len(targets) > 1:
+            arrived = [new for old, hops in moved for new in self._enter_all(old, targets, hops, now_ms)]
+            self.leave_all(source, leaving, outcome, now_ms, reason, targets)
+            return arrived
+        arrived = self._come(targets[0], moved, now_ms, back)
+        self._count_out(source, leaving, outcome, now_ms, reason)
+        self._recorder.moved(source, leaving, targets[0], arrived, outcome, now_ms, reason)
+        if back is None and source.settings.message_key_property is not None:
+            self._recorder.keyed({new.sequence: message_key(old) for new, old in zip(arrived, leaving, strict=True) if new.durable})
         return arrived
 
-    def _come(self, queues: list[Queue], moved: list[Moved], now_ms: int, back: Back | None) -> list[MessageReference]:
-        if len(queues) > 1:
-            return [new for old, hops in moved for new in self._enter_all(old, queues, hops, now_ms)]
-        queue = queues[0]
+    def _come(self, queue: Queue, moved: list[Moved], now_ms: int, back: Back | None) -> list[MessageReference]:
+        """What they become in one queue, counted in; to be recorded."""
         contents, expires_at_ms = queue.references, expires_when_moved(queue, now_ms)
         references: list[MessageReference] = []
         durable = weight = hops_made = 0
@@ -275,9 +280,6 @@ class References:
         charged = REFERENCE_BYTES * len(moved) + HOP_BYTES * hops_made
         self._memory.charged += charged
         queue.memory_bytes += charged + weight
-        self._recorder.moved_in(queue, references, now_ms)
-        if back is None and moved[0][0].queue.settings.message_key_property is not None:
-            self._recorder.keyed({new.sequence: message_key(old) for new, (old, _) in zip(references, moved, strict=True) if new.durable})
         return references
 
     def _enter_all(self, old: MessageReference, queues: list[Queue], hops: list[Hop], now_ms: int) -> list[MessageReference]:
@@ -388,6 +390,11 @@ class References:
         targets: Sequence[Queue] = (),
     ) -> None:
         """References of one queue, withdrawn from it already, leave it other than by success."""
+        self._count_out(queue, references, outcome, now_ms, reason)
+        self._recorder.left(queue, references, outcome, now_ms, reason, targets)
+
+    def _count_out(self, queue: Queue, references: Sequence[MessageReference], outcome: Outcome, now_ms: int, reason: str | None) -> None:
+        """As they leave it so; to be recorded."""
         if dead := self.forget(queue, references):
             self._faults.graves.left(queue, dead)
         queue.counts[COUNT_OF_OUTCOME[outcome]] += len(references)
@@ -396,8 +403,8 @@ class References:
         for reference in references:
             if reference.cause or reference.redrive:
                 self._troubled_ended(reference, outcome, now_ms)
-        self._recorder.left(queue, references, outcome, now_ms, reason, targets)
-        self._made_room(queue)
+        if self._awaited.waiting:
+            self._awaited.made(queue)
 
     def let_go(self, queue: Queue, references: Sequence[MessageReference], outcome: Outcome, now_ms: int) -> None:
         """As ``leave_all``, of a queue that is removed already: the journal removes and counts the rest (upkeep/deleted_queues.py)."""
@@ -408,7 +415,8 @@ class References:
             reference.consumer = None
             if reference.cause or reference.redrive:
                 self._troubled_ended(reference, outcome, now_ms)
-        self._made_room(queue)
+        if self._awaited.waiting:
+            self._awaited.made(queue)
 
     def _troubled_ended(self, reference: MessageReference, outcome: Outcome, now_ms: int) -> None:
         """What is counted of one that failed, or was dead-lettered or sent back before, when it leaves its queue."""

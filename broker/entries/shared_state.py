@@ -18,6 +18,7 @@ from ..core.settings.address_settings import AddressSettingsRepository
 from ..recording.journal_port import JournalPort
 from ..recording.mapping import key_in
 from ..recording.recorder import Recorder
+from .awaited_room import AwaitedRoom
 from .declared import Declared
 from .disk_room import DiskRoom
 from .events import Events
@@ -56,11 +57,9 @@ class SharedState:
         self.schedule = Schedule()
         self.memory = memory
         self.declared = Declared(memory)
-        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.made_room, self.key_of_death, disk)
+        self.awaited = AwaitedRoom(wake)
+        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.awaited, self.key_of_death, disk)
         self.going_round = GoingRound(self.references, recorder)
-        #: Full queues, and what is parked elsewhere until there is room in them; those that have some now.
-        self.awaited: dict[Queue, dict[MessageReference, None]] = {}
-        self.with_room: dict[Queue, None] = {}
         #: Queues that may have something to dispatch, in the order they became so.
         self.ready: dict[Queue, None] = {}
         #: Messages that consumers gave back within this second, to be delivered again at once.
@@ -82,12 +81,6 @@ class SharedState:
         if not self.ready:
             self.wake()
         self.ready[queue] = None
-
-    def made_room(self, queue: Queue) -> None:
-        """Something that was ready in it is no more: what is parked for want of room there may go on."""
-        if queue in self.awaited:
-            self.with_room[queue] = None
-            self.wake()
 
     def offer_room(self, window: SharedWindow) -> None:
         """The queues of those who share the window are looked at anew, whoever holds least first."""

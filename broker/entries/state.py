@@ -92,7 +92,7 @@ class BrokerState(SharedState):
 
     def place(self, references: Iterable[MessageReference], fresh: bool = False) -> None:
         """IN_COMMIT references become pending, or scheduled when their time is still to come. ``fresh``: first arrivals."""
-        now_ms, schedule, expiries = self.now_ms(), self.schedule, self.references.expiries
+        now_ms, schedule, expiries = 0, self.schedule, self.references.expiries
         look_at_ms = min(schedule.look_at_ms, expiries.look_at_ms)
         ready: dict[Queue, tuple[list[MessageReference], list[MessageReference]]] = {}
         for reference in references:
@@ -101,27 +101,29 @@ class BrokerState(SharedState):
             queue = reference.queue
             if reference.expires_at_ms is not None:
                 expiries.add(reference)  # again: the sweep passes over what is being delivered
-            if reference.due_at_ms is not None and reference.due_at_ms > now_ms:
-                if not self.pager.leave_until(reference, reference.due_at_ms):
-                    schedule.add(reference, reference.due_at_ms)
-                continue
+            due_at_ms = reference.due_at_ms
+            if due_at_ms is not None:
+                # Most have no time of their own, and need no clock.
+                now_ms = now_ms or self.now_ms()
+                if due_at_ms > now_ms:
+                    if not self.pager.leave_until(reference, due_at_ms):
+                        schedule.add(reference, due_at_ms)
+                    continue
+                self.lateness_ms.add(now_ms - due_at_ms)
+                reference.due_at_ms = None
             new, back = ready.get(queue) or ready.setdefault(queue, ([], []))
-            if fresh and reference.due_at_ms is None:
-                new.append(reference)
-            else:
-                if reference.due_at_ms is not None:
-                    self.lateness_ms.add(now_ms - reference.due_at_ms)
-                    reference.due_at_ms = None
-                back.append(reference)
+            (new if fresh and due_at_ms is None else back).append(reference)
         if min(schedule.look_at_ms, expiries.look_at_ms) < look_at_ms:
             self.wake()
         for queue, (new, back) in ready.items():
             if back:
                 queue.put_back(back)
             room = bool(new) and self.pager.room(queue, len(new), sum([reference.message.size for reference in new]))
+            # Where nobody is there is nobody that they could be offered to.
+            line = queue if queue.consumers else queue.pending
             for reference in new:
                 if room or not self.pager.leave(reference):
-                    queue.append(reference)
+                    line.append(reference)
             self.mark_ready(queue)
 
     def place_when_safe(self, references: list[MessageReference]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from homing.journal.commit.batch import Failures
+from homing.journal.commit.batch import Failures, Leaving
 from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
@@ -126,11 +126,20 @@ class Recorder:
                 batch.faults().keys[reference.sequence] = key
             batch.counts(reference.queue.queue_id, minute)[column] += 1
 
-    def moved_in(self, queue: Queue, references: list[MessageReference], now_ms: int) -> None:
-        """Fresh references to as many messages, which were dead-lettered elsewhere, joined one queue."""
+    def moved(
+        self,
+        source: Queue,
+        gone: Sequence[MessageReference],
+        target: Queue,
+        come: list[MessageReference],
+        outcome: Outcome,
+        now_ms: int,
+        reason: str | None = None,
+    ) -> None:
+        """References of one queue leave it otherwise than by success, and fresh ones to their messages join another."""
         batch, size = self._journal.batch, 0
         records: dict[int, ReferenceRecord] = {}
-        for reference in references:
+        for reference in come:
             if reference.durable:
                 message = reference.message
                 record = message_record(message)
@@ -140,10 +149,11 @@ class Recorder:
                     batch.add_message(record)
                 message.stored += 1
                 records[reference.sequence] = reference_record(reference, record)
-        if records:
-            batch.moved_in(queue.queue_id, now_ms // _MINUTE_MS, records, size)
-        if transient := len(references) - len(records):
-            self.transient.add(queue, QueueStat.MOVED_IN, transient, now_ms)
+        # After those that come: a shared body that these bring back is not to go with the last of those.
+        leaving = self._leaving(source, gone, outcome, now_ms, reason, (target,))
+        batch.moved(now_ms // _MINUTE_MS, leaving, target.queue_id, records, size)
+        if transient := len(come) - len(records):
+            self.transient.add(target, QueueStat.MOVED_IN, transient, now_ms)
 
     def keyed(self, keys: dict[int, str | None]) -> None:
         """What keys dead letters that have just joined their queue have, by sequence."""
@@ -284,8 +294,22 @@ class Recorder:
         targets: Sequence[Queue] = (),
     ) -> None:
         """References leave their queue otherwise: dead-lettered, expired, dropped, purged, redriven, …; ``targets``: where to."""
+        leaving = self._leaving(queue, references, outcome, now_ms, reason, targets)
+        if leaving.sequences:
+            self._journal.batch.left(now_ms // _MINUTE_MS, leaving)
+
+    def _leaving(
+        self,
+        queue: Queue,
+        references: Iterable[MessageReference],
+        outcome: Outcome,
+        now_ms: int,
+        reason: str | None,
+        targets: Sequence[Queue],
+    ) -> Leaving:
+        """What is written of them; those that are not durable are counted."""
         target_queues = tuple([target.name for target in targets])
-        batch, queue_id = self._journal.batch, queue.queue_id
+        batch, column = self._journal.batch, COLUMN_OF_OUTCOME[outcome]
         always = self._keep_all or outcome in ("dead-lettered", "expired", "redriven", "moved", "edited") or reason == DELETED
         alike: _EndedAlike = {}
         gone: list[int] = []
@@ -301,10 +325,9 @@ class Recorder:
             message.stored -= 1
             if message.shared and not message.stored:
                 batch.delete_message(message.message_id)
-        if gone:
-            batch.left(queue_id, now_ms // _MINUTE_MS, COLUMN_OF_OUTCOME[outcome], gone, alike.values())
         if transient:
-            self.transient.add(queue, COLUMN_OF_OUTCOME[outcome], transient, now_ms)
+            self.transient.add(queue, column, transient, now_ms)
+        return Leaving(queue.queue_id, column, gone, alike.values())
 
     def was_over(self, reference: MessageReference, outcome: Outcome, reason: str | None, now_ms: int) -> None:
         """Of one that failed, as was heard when it had left its queue: how that ended is recorded, and counted nowhere."""

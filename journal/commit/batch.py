@@ -51,6 +51,16 @@ class Failures(NamedTuple):
     last_at_ms: int
 
 
+class Leaving(NamedTuple):
+    """Entries of one queue that leave it otherwise than by an acknowledgement: what counts them, and how they ended as far as that is
+    kept."""
+
+    queue_id: int
+    column: QueueStat
+    sequences: Collection[int]
+    outcomes: Iterable[Outcomes]
+
+
 class WriteBatch(LastStates):
     """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out.
 
@@ -193,13 +203,6 @@ class WriteBatch(LastStates):
         self.added.update(arrivals)
         self.size += size
         self._as_record = as_record
-
-    def moved_in(
-        self, queue_id: int, minute: int, records: dict[int, ReferenceRecord], size: int, sources: Mapping[int, int] = _NO_SOURCES
-    ) -> None:
-        """Came from other queues, with sequences that never were anywhere before. ``sources``: see there."""
-        self.counts(queue_id, minute)[_MOVED_IN] += len(records)
-        self.add_fresh(records, size, sources)
 
     def spill(self, records: Mapping[int, ReferenceRecord], size: int) -> None:
         """Adds what is on disk for want of memory alone, for which no confirm waits."""
@@ -357,11 +360,28 @@ class WriteBatch(LastStates):
             self.touch()
         self.messages_deleted.add(message_id)
 
-    def left(self, queue_id: int, minute: int, column: QueueStat, sequences: Collection[int], outcomes: Iterable[Outcomes]) -> None:
-        """Gone otherwise than by an acknowledgement: as the outcomes tell, counted in the column."""
-        self.counts(queue_id, minute)[column] += len(sequences)
-        self.outcomes += outcomes
-        self.delete_all(sequences)
+    def left(self, minute: int, leaving: Leaving) -> None:
+        """Gone otherwise than by an acknowledgement."""
+        self.counts(leaving.queue_id, minute)[leaving.column] += len(leaving.sequences)
+        self.outcomes += leaving.outcomes
+        self.delete_all(leaving.sequences)
+
+    def moved(
+        self,
+        minute: int,
+        leaving: Leaving,
+        queue_id: int,
+        records: dict[int, ReferenceRecord],
+        size: int,
+        sources: Mapping[int, int] = _NO_SOURCES,
+    ) -> None:
+        """They came to another queue, with sequences that never were anywhere before. ``sources``: see there. Any of the two may be empty:
+        what is not durable is not there."""
+        if records:
+            self.counts(queue_id, minute)[_MOVED_IN] += len(records)
+            self.add_fresh(records, size, sources)
+        if leaving.sequences:
+            self.left(minute, leaving)
 
     def failed(
         self,

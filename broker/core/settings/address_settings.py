@@ -136,10 +136,13 @@ class AddressSettings:
     #: Of what AMQP clients return, what waits at all: RabbitMQ's ``x-delayed-retry-type``; None where nobody gave one.
     delayed_retry_type: str | None = None
 
-    @property
-    def limited(self) -> bool:
-        """A queue may become full: there is a length, and at it something else happens than that the rest is on disk only."""
-        return self.overflow != "page" and (self.max_length is not None or self.max_length_bytes is not None)
+    #: Follows from the others, and is asked for each message: a queue may become full. There is a length, and at it something else happens
+    #: than that the rest is on disk only.
+    limited: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        limited = self.overflow != "page" and (self.max_length is not None or self.max_length_bytes is not None)
+        object.__setattr__(self, "limited", limited)
 
     @property
     def limit_in_force(self) -> bool:
@@ -149,13 +152,18 @@ class AddressSettings:
     @property
     def whose(self) -> str:
         """Behind a queue's name where somebody is notified of it; empty where nobody is named."""
-        named = [f"{name} {value}" for name, value in (("owner", self.owner), ("runbook", self.runbook)) if value]
-        return f" ({', '.join(named)})" if named else ""
+        return whose(self.owner, self.runbook)
 
     @property
     def dead_letter_addresses(self) -> set[str]:
         """All that dead letters may go to, by rules too."""
         return {each for each in (self.dead_letter_address, *(rule.dead_letter_address for rule in self.rules)) if each}
+
+
+def whose(owner: str | None, runbook: str | None) -> str:
+    """See ``AddressSettings.whose``."""
+    named = [f"{name} {value}" for name, value in (("owner", owner), ("runbook", runbook)) if value]
+    return f" ({', '.join(named)})" if named else ""
 
 
 _FIELDS: Final = {each.name: each for each in dataclasses.fields(AddressSettings) if each.metadata}
