@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,9 +15,10 @@ from .output import CommandError, ExitCode, Json, Yes, confirm, escape, note, pr
 from .settings import load_config
 
 if TYPE_CHECKING:
+    from homing.journal.replication.cell import Cell
     from homing.journal.replication.postgresql import PostgresLog
 
-    from ..process.handing_over import Change
+    from ..process.cluster.handing_over import Change
 
 app = typer.Typer(help="A journal that several machines have.", no_args_is_help=True)
 
@@ -37,7 +39,7 @@ def init(
     """Make the cell that journal.replication names, once: its tables, and a log without entries. What a broker kept in the data directory
     is what it begins with: stop that broker first, then start it as the first node. All other nodes begin with empty directories.
     """
-    from ..process import beginning
+    from ..process.cluster import beginning
 
     section, loaded = _section(config), load_config(config)
     if only_print:
@@ -55,10 +57,9 @@ def init(
 @app.command()
 def status(config: ConfigFile = None, as_json: Json = False) -> None:
     """Who leads, and how far each node is: from the database, also where no node runs."""
-    from ..process.cluster import describe
-    from ..process.handing_over import HINDRANCES
+    from ..process.cluster.handing_over import HINDRANCES
 
-    found = describe(_ask(config, lambda log: log.describe()))
+    found = _described(_ask(config, lambda log: log.describe()))
     if as_json:
         print_json(found)
         return
@@ -84,7 +85,7 @@ def switch_over(
     """Have another node lead. The leader answers what it was asked for, keeps what an orderly stop keeps, and stands by. Nothing is lost;
     programs connect again. Returns when both nodes are there.
     """
-    from ..process import handing_over
+    from ..process.cluster import handing_over
 
     _show(_ask(config, lambda log: handing_over.switch_over(log, to, origin)), as_json)
 
@@ -98,7 +99,7 @@ def take_over(
     as_json: Json = False,
 ) -> None:
     """Have a node take the lead from one that cannot be asked for it, or where nobody leads. Nothing confirmed is lost."""
-    from ..process import handing_over
+    from ..process.cluster import handing_over
 
     if not force:
         fix = "`homing cluster switch-over` asks it first; else say --force"
@@ -115,7 +116,7 @@ def remove(
     as_json: Json = False,
 ) -> None:
     """Forget a node that will not come back: what it had on disk counts no longer. One that runs is not removed."""
-    from ..process import handing_over
+    from ..process.cluster import handing_over
 
     left, copies = _ask(config, lambda log: handing_over.remove(log, node)), _section(config).copies
     if as_json:
@@ -136,7 +137,7 @@ def reseed(
     """Begin the log anew behind what a node has, where the database lost what nodes have (exit code 73). All other nodes are made anew from
     that one, and keep aside what they had.
     """
-    from ..process import reseeding
+    from ..process.cluster import reseeding
 
     seed = _ask(config, lambda log: reseeding.look(log, origin))
     confirm(seed.said(), yes)
@@ -161,6 +162,39 @@ def _show(change: Change, as_json: bool) -> None:
         stdout.print(f"{escape(before)} {'stands by' if change['stands_by'] else 'stands by once it is started again'}")
 
 
+def _described(cell: Cell) -> dict[str, Any]:
+    """``since_ms``: for how long who leads has served; None: it does not yet. ``last_change``: who led before, why no longer, and for how
+    long nobody was served."""
+    members = [
+        {
+            "node": each.node,
+            "state": cell.state(each),
+            "version": each.version,
+            "applied": each.applied,
+            "behind": cell.behind(each),
+            "behind_ms": each.behind_ms,
+            "hindrance": each.hindrance or None,
+            "on_disk": each.durable,
+            "seen_ms": round(each.seen_s * 1000),
+            "addresses": json.loads(each.addresses),
+        }
+        for each in cell.members
+    ]
+    standing = cell.standing
+    return {
+        "broker_id": cell.broker_id,
+        "leader": standing.node or None,
+        "epoch": standing.epoch,
+        "since_ms": None if cell.led_s is None else round(cell.led_s * 1000),
+        "successor": standing.successor or None,
+        "last_change": {"before": cell.before, "why": cell.why, "gap_ms": cell.gap_ms} if cell.why else None,
+        "entries": standing.last,
+        "log_bytes": cell.log_bytes,
+        "fail_overs": cell.fail_overs,
+        "nodes": members,
+    }
+
+
 def _changed(change: dict[str, Any]) -> str:
     gap = "" if change["gap_ms"] is None else f"; nobody was served for {format_duration_ms(change['gap_ms'])}"
     return f"before it {escape(change['before'])} led, and {change['why']}{gap}"
@@ -182,7 +216,7 @@ def _ask(config: Path | None, question: Callable[[PostgresLog], Awaitable[Any]])
     from homing.journal.replication.log import LogAway
     from homing.journal.replication.postgresql import Member, refusal
 
-    from ..process.cluster import log_of
+    from ..process.cluster.node import log_of
 
     section = _section(config)
     log = log_of(section, load_config(config).directory, Member(section.node, "", "{}"))

@@ -20,6 +20,7 @@ from homing.journal.migrations import VERSION
 from .. import __version__
 from ..clock import BrokerClock
 from ..config.config import Config
+from ..config.models import ReplicationSection
 from ..core.settings.units import counted, format_duration_ms
 from ..errors import Refused
 from ..http.health import Health
@@ -39,7 +40,7 @@ from .shutdown import close_in_time, until_stopped
 
 if TYPE_CHECKING:
     from ..http.listener import HttpListener
-    from .cluster import Cluster
+    from .cluster.leading import Leading
 
 log = logging.getLogger("homing")
 
@@ -89,32 +90,39 @@ class _Process:
         self.http_places: dict[str, str] = {}
 
     async def run(self) -> int:
-        """Raises as Journal.open, Server.start and Cluster.follow do."""
+        """Raises as Journal.open, Server.start and Standby.follow do."""
         config, loop = self._config, asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _stop, self._stop, signal.Signals(number).name)
         log.info("starting: Homing %s, commit %s, configuration %s", BUILD.version, commit()[:12], config.source_path or "of the defaults")
         try:
-            if config.journal.replication is None:
-                return await self._lead(None)
-            # Its driver is an extra.
-            from .cluster import Cluster
-
-            cluster = Cluster(config, config.journal.replication, self.health, self.certificate)
-            if self.http is not None:
-                from ..http.cluster_metrics import cluster_metrics
-
-                self.http.show_node(partial(cluster_metrics, cluster.figures))
-            try:
-                self._manager.feed_watchdog(loop)
-                loop.add_signal_handler(signal.SIGHUP, self._not_reloaded)
-                await cluster.follow(journal_options(config), self._stop, self._stand_by)
-                exit_code = 0 if cluster.leader is None else await self._lead(cluster)
-                return STAND_BY if exit_code == 0 and not self._stop.is_set() else exit_code
-            finally:
-                await cluster.close()
+            return await (self._lead(None) if config.journal.replication is None else self._as_node(config.journal.replication))
         finally:
             self._manager.close()
+
+    async def _as_node(self, section: ReplicationSection) -> int:
+        """Of a cluster, whose driver is an extra."""
+        from .cluster.leading import Leading
+        from .cluster.node import Node
+        from .cluster.passing import Passing
+        from .cluster.standby import Standby
+
+        config, loop = self._config, asyncio.get_running_loop()
+        node = Node(config, section)
+        self.health.cluster = node.view
+        if self.http is not None:
+            from .cluster.metrics import cluster_metrics
+
+            self.http.show_node(partial(cluster_metrics, node.view))
+        try:
+            self._manager.feed_watchdog(loop)
+            loop.add_signal_handler(signal.SIGHUP, self._not_reloaded)
+            standby = Standby(node, config.data_directory, self.health, Passing(config, self.certificate))
+            leader = await standby.follow(journal_options(config), self._stop, self._stand_by)
+            exit_code = 0 if leader is None else await self._lead(Leading(node, leader, section.copies))
+            return STAND_BY if exit_code == 0 and not self._stop.is_set() else exit_code
+        finally:
+            await node.close()
 
     def _stand_by(self, places: dict[str, str]) -> None:
         log.info("standby: another node leads; connections are passed on to it")
@@ -131,17 +139,17 @@ class _Process:
         print(_ready_line(self._config, places, kept, self._json_ready), flush=True)
         self._manager.ready(_ready_line(self._config, places, kept, False))
 
-    async def _lead(self, cluster: Cluster | None) -> int:
-        """``cluster``: of which this node leads."""
+    async def _lead(self, leading: Leading | None) -> int:
+        """``leading``: as a node of a cluster."""
         config, health, loop, began_s = self._config, self.health, asyncio.get_running_loop(), time.monotonic()
-        leader = None if cluster is None else cluster.leader
+        leader = None if leading is None else leading.leader
         journal, recovered = await Journal.open(config.data_directory, journal_options(config), BrokerClock().now_ms(), leader)
-        if cluster is not None:
-            cluster.attend(journal)
+        if leading is not None:
+            leading.attend(journal, config.data_directory)
         clock = BrokerClock(recovered.clock_ms)
         if clock.behind_ms:
             log.warning("clock-behind: the clock is %d s behind the journal's last entry; the clock is believed", clock.behind_ms // 1000)
-        server = Server(config, journal, clock, self._log_writer, self.certificate, manager=self._manager, cluster=cluster)
+        server = Server(config, journal, clock, self._log_writer, self.certificate, manager=self._manager, leading=leading)
         console = ConsoleChild(config.console, config.tls)
         try:
             listening = await server.start(recovered)
@@ -157,7 +165,7 @@ class _Process:
                 server.show_metrics(self.http)
             health.serves(lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S, lambda: waiting(server.broker.figures()))
             self._say_ready(places, server.kept)
-            if cluster is None:
+            if leading is None:
                 self._manager.feed_watchdog(loop)
             server.sweep.start()
             # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
@@ -166,8 +174,8 @@ class _Process:
                 server.look_for_damage()
             if old_deaths:
                 server.name_old_deaths()
-            if cluster is not None:
-                await cluster.serves()
+            if leading is not None:
+                await leading.serves()
             hands_over = asyncio.Event() if leader is None else leader.hands_over
             exit_code = await until_stopped(server, journal, list(listening.values()), self._stop, health, hands_over)
         finally:
@@ -175,6 +183,8 @@ class _Process:
             await server.exports.discard()
             server.close()
             await close_in_time(journal)
+            if leading is not None:
+                leading.close()
         if exit_code == 0:
             log.info("stopped: in order, after %s", format_duration_ms(round(time.monotonic() - began_s) * 1000))
         return exit_code

@@ -64,7 +64,7 @@ from .turns import BrokerTurns
 
 if TYPE_CHECKING:
     from ..http.listener import HttpListener
-    from .cluster import Cluster
+    from .cluster.leading import Leading
 
 log = logging.getLogger("homing")
 
@@ -95,10 +95,10 @@ class Server:
         certificate: Certificate | None = None,
         rng: Random | None = None,
         manager: ServiceManager | None = None,
-        cluster: Cluster | None = None,
+        leading: Leading | None = None,
     ) -> None:
-        """``log_writer``: what a reload gives the log's settings to; None where the log is somebody else's. ``cluster``: of which this node
-        leads."""
+        """``log_writer``: what a reload gives the log's settings to; None where the log is somebody else's. ``leading``: as a node of
+        a cluster."""
         self.config = config
         self.manager = manager or ServiceManager()
         self._log_writer = log_writer
@@ -107,7 +107,7 @@ class Server:
         self._loop = asyncio.get_running_loop()
         self._turn_scheduled = False
         #: While it is in doubt nothing is handed out.
-        self._leader = None if cluster is None else cluster.leader
+        self._leader = None if leading is None else leading.leader
         replication = config.journal.replication
         self._left_after_s = 0.0 if replication is None else _LEFT_AFTER * replication.fail_over_after_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
@@ -132,7 +132,7 @@ class Server:
             clock.now_ms,
             rng or Random(secrets.randbits(64)),
             self._wake,
-            _limits(config, journal, cluster),
+            _limits(config, journal, None if leading is None else leading.node.view.log_room),
             keep_all_history=config.broker.history == "full",
             disk_low=lambda: journal.space_low,
             name=config.broker.name,
@@ -146,10 +146,10 @@ class Server:
         self._releasing: asyncio.Task[None] | None = None
         self._shared_cache = Owner(self.broker.memory, Kind.CACHES)
         self._calls = Calls(self.broker, self)
-        secret = b"" if cluster is None else cluster.secret
+        secret = b"" if leading is None else leading.node.secret
         self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run, turns, secret)
-        if cluster is not None:
-            cluster.event = self.broker.events.of_cluster
+        if leading is not None:
+            leading.node.event = self.broker.events.of_cluster
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -471,13 +471,13 @@ async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rn
         await journal.close()
 
 
-def _limits(config: Config, journal: Journal, cluster: Cluster | None) -> BrokerLimits:
+def _limits(config: Config, journal: Journal, log_room: Callable[[], tuple[int, int]] | None) -> BrokerLimits:
     limits = config.limits
     return BrokerLimits(
         memory_bytes=config.broker.memory_limit_bytes,
         store_bytes=config.broker.store_limit_bytes,
         temp_bytes=keeping.temp_limit(config, journal),
-        log=None if cluster is None else cluster.figures.log_room,
+        log=log_room,
         transaction_operations=limits.max_transaction_operations,
         transaction_bytes=limits.max_transaction_bytes,
         transaction_references=limits.max_transaction_references,

@@ -27,6 +27,15 @@ class Standing(NamedTuple):
     successor: str = ""
     lost: bool = False
 
+    @property
+    def node(self) -> str:
+        """That leads; "": none does."""
+        return self.leader.partition(" ")[0]
+
+    @property
+    def process(self) -> str:
+        return self.leader.partition(" ")[2]
+
     def ends_at(self, position: Position) -> bool:
         return (self.last, self.hash) == (position.number, position.hash)
 
@@ -60,7 +69,7 @@ class ReplicatedLog(Protocol):
 def fenced(seen: Standing) -> JournalError:
     return JournalError(
         "journal-fenced",
-        f"Another node leads: {seen.leader.partition(' ')[0] or 'somebody'}, in epoch {seen.epoch}.",
+        f"Another node leads: {seen.node or 'somebody'}, in epoch {seen.epoch}.",
         "Nobody was answered for what is uncertain; started again, this node follows the other.",
     )
 

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 from ..errors import JournalError
+from .cell import HEARD_S, Cell, Seen
 from .copies import HELD, PostgresCopies
 from .copies import SCHEMA as COPIES
 from .entry import VERSION, Position
@@ -82,8 +83,9 @@ _SHARED: Final = ("homing_cell", "homing_member", "homing_copy")
 _OWN: Final = (
     "`homing cluster init --print` prints the SQL for whoever may make tables; the user of journal.replication.url has to own them."
 )
+_STANDING: Final = ", ".join(Standing._fields)
 #: That a member is there, and may lead.
-_SEEN: Final = "(process <> '' AND seen > clock_timestamp() - interval '5 seconds')"
+_SEEN: Final = f"(process <> '' AND seen > clock_timestamp() - interval '{HEARD_S} seconds')"
 _LEADS: Final = "split_part(leader, ' ', 1)"
 #: Who lacks something for longer is no successor.
 _REACH_MS: Final = 5_000
@@ -304,9 +306,7 @@ class PostgresLog:
             self._on_away(away)
 
     async def look(self) -> Standing:
-        rows = await self._ask(
-            self._looking, "SELECT epoch, last, hash, leader, successor, lost FROM homing_cell WHERE cell = $1", self._cell
-        )
+        rows = await self._ask(self._looking, f"SELECT {_STANDING} FROM homing_cell WHERE cell = $1", self._cell)
         if not rows:
             raise no_cell(self._cell)
         return Standing(*rows[0])
@@ -413,7 +413,7 @@ class PostgresLog:
         sql = (
             f"INSERT INTO homing_member ({columns}, seen) VALUES ({places}, clock_timestamp()) ON CONFLICT (cell, node) DO UPDATE SET"
             f" {changed} WHERE homing_member.process = excluded.process"
-            " OR homing_member.process = '' OR homing_member.seen < clock_timestamp() - interval '5 seconds' RETURNING 1"
+            f" OR homing_member.process = '' OR homing_member.seen < clock_timestamp() - interval '{HEARD_S} seconds' RETURNING 1"
         )
         if not await self._ask(self._looking, sql, *row.values()):
             raise JournalError(
@@ -436,20 +436,10 @@ class PostgresLog:
         now = await self.look()
         return now.epoch >= epoch
 
-    async def clock_ms(self) -> int:
-        """The database's."""
-        ((now_ms,),) = await self._ask(self._looking, "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
-        return int(now_ms)
-
     async def leave(self) -> None:
         """Another process may take the name at once."""
         sql = "UPDATE homing_member SET process = '' WHERE cell = $1 AND node = $2 AND process = $3"
         await self._ask(self._looking, sql, self._cell, self._member.node, self._member.process)
-
-    async def address(self, node: str) -> str:
-        """What ``node`` reported; "" where there is no such node."""
-        rows = await self._ask(self._looking, "SELECT addresses FROM homing_member WHERE cell = $1 AND node = $2", self._cell, node)
-        return rows[0][0] if rows else ""
 
     async def begin(self, storage_is_replicated: bool) -> str:
         """The cell's broker_id, once the database is one that keeps what it commits. Raises LogAway, and JournalError ``log-no-cell``,
@@ -476,21 +466,24 @@ class PostgresLog:
         """Of the cell: by it nodes know each other."""
         return bytes((await self._ask(self._looking, "SELECT secret FROM homing_cell WHERE cell = $1", self._cell))[0][0])
 
-    async def describe(self) -> dict[str, Any]:
-        """For people: the cell and its members, ages in seconds."""
+    async def describe(self) -> Cell:
+        """The cell and its members."""
         cell = (
-            "SELECT epoch, last, leader, successor, extract(epoch FROM clock_timestamp() - since)::float8 AS led_s, before, why,"
-            f" extract(epoch FROM since - ended)::float8 AS gap_s, broker_id, fail_overs, {self._size_sql} AS log_bytes"
-            " FROM homing_cell WHERE cell = $1"
+            f"SELECT {_STANDING}, broker_id, (extract(epoch FROM clock_timestamp()) * 1000)::bigint,"
+            " extract(epoch FROM clock_timestamp() - since)::float8, before, why, extract(epoch FROM since - ended)::float8, fail_overs,"
+            f" {self._size_sql} FROM homing_cell WHERE cell = $1"
         )
         members = (
-            "SELECT node, process, addresses, version, reads, applied, durable, behind_ms, lost, hindrance,"
-            " extract(epoch FROM clock_timestamp() - seen)::float8 AS seen_s FROM homing_member WHERE cell = $1 ORDER BY node"
+            "SELECT node, process, addresses, version, reads, applied, durable, behind_ms, hindrance, lost,"
+            " extract(epoch FROM clock_timestamp() - seen)::float8 FROM homing_member WHERE cell = $1"
         )
-        rows = await self._ask(self._looking, cell, self._cell)
+        sql = f"SELECT cell.*, member.* FROM ({members}) AS member RIGHT JOIN ({cell}) AS cell ON true ORDER BY node"
+        rows = [tuple(row) for row in await self._ask(self._looking, sql, self._cell)]
         if not rows:
             raise no_cell(self._cell)
-        return {**rows[0], "members": [dict(row) for row in await self._ask(self._looking, members, self._cell)]}
+        begins, ends = len(Standing._fields), -len(Seen._fields)
+        seen = tuple(Seen(*row[ends:]) for row in rows if row[ends] is not None)
+        return Cell._make([Standing(*rows[0][:begins]), *rows[0][begins:ends], seen])
 
     async def make(self, broker_id: str, at: Position) -> None:
         """See ``schema``. Raises LogAway, and JournalError ``log-cell-exists`` and as ``refusal`` does."""

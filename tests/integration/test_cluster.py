@@ -25,7 +25,7 @@ import pytest
 from pika.exceptions import AMQPConnectionError
 
 import homing
-from homing.broker.process.beginning import begin, statements
+from homing.broker.process.cluster.beginning import begin, statements
 from homing.broker.protocols.codec_proxy import Peer, header
 from homing.journal.errors import JournalError
 from homing.journal.first_node import FirstNode

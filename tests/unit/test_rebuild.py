@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from homing.broker.process import rebuilding
-from homing.broker.process.rebuilding import Giving, fetch
+from homing.broker.process.cluster import rebuilding
+from homing.broker.process.cluster.rebuilding import Giving, fetch
 from homing.journal.backup.backup import Backups, make_of_directory, restore
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from homing.journal.replication.cell import Cell
 from homing.journal.replication.leader import ask
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from tests import fork_server
@@ -193,15 +194,16 @@ class Nodes:
 
     def behind(self, name: str) -> int:
         """How many entries that node lacks, as it last said."""
-        found = asyncio.run(_described(self._database))
-        return int(next((found["last"] - each["applied"] for each in found["members"] if each["node"] == name), found["last"]))
+        cell = asyncio.run(_described(self._database))
+        member = cell.member(name)
+        return cell.standing.last if member is None else cell.behind(member)
 
     def led_by(self) -> tuple[int, str]:
         """The epoch and the node that leads in it, "" where nobody does, as the database says, which is waited for."""
         return asyncio.run(_led_by(self._database))
 
 
-async def _described(database: str) -> dict[str, Any]:
+async def _described(database: str) -> Cell:
     log = PostgresLog(Access(database, "main"), Member("", "", "{}"))
     try:
         return await log.describe()
@@ -213,6 +215,6 @@ async def _led_by(database: str) -> tuple[int, str]:
     log = PostgresLog(Access(database, "main"), Member("", "", "{}"))
     try:
         seen = await ask(log.look, asyncio.sleep)
-        return seen.epoch, seen.leader.partition(" ")[0]
+        return seen.epoch, seen.node
     finally:
         log.cut()

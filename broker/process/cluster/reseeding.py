@@ -8,8 +8,7 @@ from homing.journal.replication.entry import Position
 from homing.journal.replication.log import Standing
 from homing.journal.replication.postgresql import PostgresLog
 
-from ..errors import Refused
-from .cluster import describe
+from ...errors import Refused
 
 
 class Seed(NamedTuple):
@@ -31,14 +30,14 @@ class Seed(NamedTuple):
 
 
 async def look(log: PostgresLog, node: str) -> Seed:
-    """Raises Refused, LogAway, and JournalError as PostgresLog.look."""
-    seen, told = await log.look(), await log.describe()
-    members = {each["node"]: each for each in told["members"]}
-    if node not in members:
+    """Raises Refused, LogAway, and JournalError as PostgresLog.describe."""
+    cell = await log.describe()
+    seen = cell.standing
+    if cell.member(node) is None:
         raise Refused("no-such-node", f"the cell has no node {node}", "`homing cluster status` lists them")
-    if any(each["state"] == "leading" for each in describe(told)["nodes"]):
-        raise Refused("log-not-lost", f"node {seen.leader.partition(' ')[0]} leads", "stop all nodes that do not tell of a lost log first")
-    lost = {name: Position.unpack(each["lost"]) for name, each in members.items() if each["lost"] is not None}
+    if any(cell.state(each) == "leading" for each in cell.members):
+        raise Refused("log-not-lost", f"node {seen.node} leads", "stop all nodes that do not tell of a lost log first")
+    lost = {each.node: Position.unpack(each.lost) for each in cell.members if each.lost is not None}
     if node not in lost:
         raise Refused(
             "log-not-lost",

@@ -9,15 +9,15 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final, cast
 
-from ..config.config import Config
-from ..errors import Refused
-from ..protocols.amqp091.options import AmqpOptions
-from ..protocols.codec_proxy import Peer, header
-from ..protocols.codec_tls import TlsTransport
-from ..protocols.passed import MaybePassed
-from ..protocols.refusing import Refusing
-from ..tls.certificate import Certificate
-from .listeners import listen_at, place
+from ...config.config import Config
+from ...errors import Refused
+from ...protocols.amqp091.options import AmqpOptions
+from ...protocols.codec_proxy import Peer, header
+from ...protocols.codec_tls import TlsTransport
+from ...protocols.passed import MaybePassed
+from ...protocols.refusing import Refusing
+from ...tls.certificate import Certificate
+from ..listeners import listen_at, place
 
 log = logging.getLogger("homing")
 
@@ -50,15 +50,16 @@ class Passing:
         self._amqp = AmqpOptions(*(("", "") if config.amqp is None else (config.amqp.product, config.amqp.version)))
         self._secret = b""
         self._addresses: dict[str, str] = {}
+        self._wanted = asyncio.Event()
         self._open = set[asyncio.Transport]()
         self._listening: dict[str, asyncio.Server] = {}
 
-    async def open(self, wanted: asyncio.Event, secret: bytes, listens: Callable[[dict[str, str]], None]) -> None:
+    async def open(self, secret: bytes, listens: Callable[[dict[str, str]], None]) -> None:
         """Listens as soon as there is somebody to pass them on to. ``secret``: the leader knows by it whom to believe.
 
         Raises Refused: see listeners.listen_at.
         """
-        await wanted.wait()
+        await self._wanted.wait()
         self._secret = secret
         for name, host, port in _ports(self._config):
             protocol, _, tls = name.partition("-")
@@ -69,10 +70,12 @@ class Passing:
     def _client(self, name: str) -> asyncio.Protocol:
         return MaybePassed(_Client(partial(self._pass, name), self._open), self._secret)
 
-    def lead_by(self, addresses: dict[str, str]) -> None:
-        """``addresses``: of whoever leads; none: nobody does. Where the same node leads again its process has ended, and what was passed on
-        to that with it; what is passed on by now goes to the new one."""
-        if addresses != self._addresses:
+    def lead_by(self, addresses: dict[str, str] | None) -> None:
+        """``addresses``: of whoever leads; None: nobody else does. Where the same node leads again its process has ended, and what was
+        passed on to that with it; what is passed on by now goes to the new one."""
+        if addresses is not None:
+            self._wanted.set()
+        if self._addresses != (addresses := addresses or {}):
             self._addresses = addresses
             self._cut()
 

@@ -1,0 +1,1 @@
+"""A node of a cluster, and what commands do about one."""
