@@ -6,6 +6,7 @@ import errno
 import logging
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -18,7 +19,17 @@ from .errors import JournalError, io_failure
 from .options import JournalOptions
 from .rebuild import copy_damaged, put_in_place, refuse_damaged
 from .store.commits import LastCommit, LastCommitFile, nothing_missing
-from .store.directory import DATABASE_NAME, DirectoryLock, Disk, Files, beyond_quarantine, check_header, damaged, prepare_directory
+from .store.directory import (
+    DATABASE_NAME,
+    DirectoryLock,
+    Disk,
+    Files,
+    beyond_quarantine,
+    check_header,
+    damaged,
+    no_broker,
+    prepare_directory,
+)
 from .store.sqlite import Store, WalMeter, open_store, sync_commits
 
 log = logging.getLogger("homing.journal")
@@ -116,12 +127,29 @@ async def _open(
     return Opened(lock, store, writer_thread, standing, found, first_id)
 
 
+def check_may_change(directory: Path) -> None:
+    """Before somebody is asked for what a change of the journal there needs. Raises JournalError ``journal-locked``,
+    ``journal-replicated``, and as the opening does where it cannot be read."""
+    database = directory / DATABASE_NAME
+    if not database.exists():
+        return
+    try:
+        with no_broker(directory):
+            check_header(database)
+            with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is not None:
+                    _refuse_copy(connection)
+    except (sqlite3.Error, OSError) as error:
+        raise _open_error(error) from error
+
+
 def _refuse_copy(connection: sqlite3.Connection) -> None:
     if connection.execute("SELECT 1 FROM meta WHERE key = 'applied'").fetchone() is not None:
         raise JournalError(
             "journal-replicated",
             "The journal in this directory is a node's copy of a replicated one, which is written by its log alone.",
-            "Start the node with its journal.replication; to go on without it, `homing journal restore` this directory into a new one.",
+            "The leader changes it (--url); start the node with its journal.replication. To go on without that, `homing journal restore`"
+            " this directory into a new one.",
         )
 
 

@@ -51,7 +51,7 @@ def password(file: Path | None) -> str:
             raise typer.BadParameter(f"the password cannot be read: {error}") from None
     if PASSWORD_VARIABLE in os.environ:
         return os.environ[PASSWORD_VARIABLE]
-    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+    return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
 
 
 def _ask(url: str, data: Path | None, verb: str, **arguments: object) -> Any:
@@ -64,6 +64,17 @@ def _ask(url: str, data: Path | None, verb: str, **arguments: object) -> Any:
     from .settings import load_config
 
     return stopped.call(load_config(None, data=data, only=stopped.SECTIONS), verb, **arguments)
+
+
+def _hash_for(data: Path | None, file: Path | None) -> str:
+    """Of a password: nobody is asked for one in vain where the journal in ``data`` is not to be written."""
+    from ..auth.passwords import hash_password
+
+    if data is not None:
+        from homing.journal.opening import check_may_change
+
+        check_may_change(data)
+    return hash_password(password(file))
 
 
 # -- commands ------------------------------------------------------------------------------------------------------------
@@ -81,9 +92,7 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Make a user. Without a role the user may log in, and nothing else until something is granted."""
-    from ..auth.passwords import hash_password
-
-    hashed = hash_password(password(password_file))
+    hashed = _hash_for(data, password_file)
     grants = [{"rights": role}] if role else []
     _show(_ask(url, data, "add-user", name=name, hash=hashed, grants=grants), as_json, "is a user")
 
@@ -119,9 +128,7 @@ def token(
 @app.command()
 def passwd(name: Name, password_file: PasswordFile = None, data: Data = None, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
     """Give a user another password. The user's connections end."""
-    from ..auth.passwords import hash_password
-
-    hashed = hash_password(password(password_file))
+    hashed = _hash_for(data, password_file)
     _show(_ask(url, data, "change-password", name=name, hash=hashed), as_json, "has another password")
 
 
@@ -197,11 +204,9 @@ def hash_one(
     as_json: Json = False,
 ) -> None:
     """The argon2 hash of a password, for users: in broker.yaml."""
-    from ..auth.passwords import hash_password
-
     if source not in (None, "-"):
         raise typer.BadParameter("give -, which reads standard input, or nothing")
-    hashed = hash_password(password(Path("-") if source else None))
+    hashed = _hash_for(None, Path("-") if source else None)
     if as_json:
         print_json({"hash": hashed})
     else:

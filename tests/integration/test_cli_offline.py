@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -191,6 +193,25 @@ def test_a_password_becomes_a_hash_that_verifies(homing: HomingCommand) -> None:
     assert PasswordHasher().verify(done.stdout.strip(), "feather")
 
 
+def test_a_password_is_asked_for_beside_standard_output(homing: HomingCommand) -> None:
+    """The hash alone goes into a pipe."""
+    controller, terminal = pty.openpty()
+    command = [sys.executable, "-m", "homing", "user", "hash"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        command, cwd=homing.directory, env=environment, stdin=terminal, stdout=subprocess.PIPE, stderr=terminal, start_new_session=True
+    ) as process:
+        os.close(terminal)
+        # What is typed while the echo is being switched off is lost.
+        while process.poll() is None:
+            os.write(controller, b"feather\n")
+            time.sleep(0.05)
+        assert process.stdout is not None
+        assert re.fullmatch(rb"\$argon2id\S+\n", process.stdout.read())
+    assert b"Password: " in os.read(controller, 10_000)
+    os.close(controller)
+
+
 @pytest.fixture
 def journal(homing: HomingCommand, start_server: Callable[..., Server]) -> Path:
     """The data directory of a broker that has stopped."""
@@ -232,6 +253,18 @@ def test_a_damaged_journal_is_refused_everywhere(homing: HomingCommand, journal:
 def test_a_sound_journal_is_not(homing: HomingCommand, journal: Path) -> None:
     assert homing.json("journal", "check", "--data", journal)["ok"] is True
     assert homing.json("history", "1", "--data", journal)["references"][0]["queue"] == "orders"
+
+
+@pytest.mark.parametrize("words", [["add", "anna"], ["passwd", "anna"], ["delete", "anna"], ["grant", "anna", "send"]])
+def test_users_of_a_node_are_not_changed_behind_its_log_and_nobody_is_asked_for_a_password(
+    homing: HomingCommand, journal: Path, words: list[str]
+) -> None:
+    with closing(sqlite3.connect(journal / "homing.db")) as connection:
+        connection.execute("INSERT INTO meta VALUES ('applied', x'')")
+        connection.commit()
+    done = homing("user", *words, "--data", journal)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.match(r"error journal-replicated  .*written by its log alone\.\n.* The leader changes it \(--url\)", done.stderr)
 
 
 def test_the_first_administrator_is_made_while_nothing_runs(homing: HomingCommand, start_server: Callable[..., Server]) -> None:
