@@ -71,9 +71,9 @@ def _hash_for(data: Path | None, file: Path | None) -> str:
     from ..auth.passwords import hash_password
 
     if data is not None:
-        from homing.journal.opening import check_may_change
+        from ..process import stopped
 
-        check_may_change(data)
+        stopped.check(data)
     return hash_password(password(file))
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from homing.journal.declarations import DeclarationRecord, UserContent
 from homing.journal.journal import Journal
+from homing.journal.opening import check_may_change
 from homing.journal.options import JournalOptions
 
 from ..answers.parts import Named, Properties
@@ -40,6 +42,11 @@ _VERBS: Final[Mapping[str, Callable[..., Any]]] = {
     "grant": lambda users, name, **said: users.grant(BROKER, name, read_grant(said)).describe(),
     "revoke": lambda users, name, **said: users.revoke(BROKER, name, read_grant(said)).describe(),
 }
+
+
+def check(directory: Path) -> None:
+    """Before somebody is asked for what ``call`` is called with. Raises JournalError where the journal there is not to be written."""
+    check_may_change(directory)
 
 
 def call(config: Config, verb: str, **arguments: Any) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import homing as client
+from homing.broker.cli.output import ExitCode
 from tests import fork_server
 from tests.process import ROOT
 
@@ -117,6 +118,17 @@ async def test_a_broker_says_how_it_is_and_one_that_hangs_is_started_again(super
     assert supervisor.hear("STOPPING")["STATUS"] == "stopping"
     assert supervisor.process.wait(30) == 0
     assert (supervisor.directory / "state" / "homing.db").exists()
+
+
+def test_what_a_start_does_not_mend_is_not_started_again() -> None:
+    """As the page says of each exit code that there is."""
+    page = (ROOT / "docs" / "operations.md").read_text().partition("\n## Exit codes\n")[2].partition("\n## ")[0]
+    again = {int(code): said for code, said in re.findall(r"^\| (\d+) \|.* \| ([^|]*?) ?\|$", page, re.MULTILINE)}
+    assert set(again) == set(ExitCode)
+    never = [ExitCode.CONFIG, ExitCode.JOURNAL, ExitCode.LOG_LOST]
+    assert [code for code, said in again.items() if said == "**no**"] == never
+    assert setting("RestartPreventExitStatus") == " ".join(str(int(code)) for code in never)
+    assert setting("Restart") == "on-failure"
 
 
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
