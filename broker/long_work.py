@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sized
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from .steps import Steps
+from .steps import Awaited, Steps
 
 T = TypeVar("T")
 #: Whether there is any of a kind, and what does a step of it.
@@ -31,10 +31,41 @@ class LoopTurns:
         act()
 
     def wake_later(self) -> None:
-        """For work that waits for a page from disk."""
+        """For work that waits for what nobody tells it of."""
 
 
 WITHOUT_A_LOOP: Final = LoopTurns()
+
+
+class _UnderWay(Generic[T]):
+    """``done`` gets what the steps come to, ``failed`` what breaks them off."""
+
+    __slots__ = ("_done", "_failed", "_steps", "waits_for")
+
+    def __init__(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
+        self._steps = steps
+        self._done = done
+        self._failed = failed
+        #: What the last step ended with: True, or what is to come before the next one.
+        self.waits_for: Awaited | bool | None = None
+
+    @property
+    def may_go_on(self) -> bool:
+        awaited = self.waits_for
+        return not awaited or awaited is True or awaited.came
+
+    def step(self) -> bool:
+        """Whether there is more to do."""
+        try:
+            try:
+                self.waits_for = next(self._steps)
+            except StopIteration as result:
+                self._done(result.value)
+                return False
+        except Exception as error:
+            self._failed(error)
+            return False
+        return True
 
 
 class Work:
@@ -43,16 +74,13 @@ class Work:
     def __init__(self, wake: Callable[[], None], turns: LoopTurns) -> None:
         self._wake = wake
         self._turns = turns
-        self.under_way: list[Callable[[], bool]] = []
+        self.under_way: list[_UnderWay[Any]] = []
 
     def begin(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
         """``done`` gets what it comes to, ``failed`` what breaks it off. The first step is done now."""
-
-        def step() -> bool:
-            return self._step(steps, done, failed)
-
-        if step():
-            self.under_way.append(step)
+        work = _UnderWay(steps, done, failed)
+        if self._step(work):
+            self.under_way.append(work)
 
     def go_on(self) -> None:
         """Once a turn, where anything is under way."""
@@ -60,29 +88,25 @@ class Work:
         # What ``done`` has others begin meanwhile stands in the new list.
         self.under_way, left = [], []
         while others:
-            step = others.popleft()
-            if step():
-                left.append(step)
+            work = others.popleft()
+            if not work.may_go_on:
+                left.append(work)
+                continue
+            if self._step(work):
+                left.append(work)
             if self._turns.late():
                 break
         self.under_way = [*others, *left, *self.under_way]
         if others:
             self._wake()
 
-    def _step(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> bool:
+    def _step(self, work: _UnderWay[Any]) -> bool:
         """Whether there is more to do."""
-        try:
-            try:
-                waits = next(steps)
-            except StopIteration as result:
-                done(result.value)
-                return False
-        except Exception as error:
-            failed(error)
+        if not work.step():
             return False
-        if waits:
+        if work.waits_for is True:
             self._turns.wake_later()
-        else:
+        elif not work.waits_for:
             self._wake()
         return True
 

@@ -1,16 +1,24 @@
 """Work on very many messages in steps, one a turn of the loop, so that nobody else waits for all of it.
 
-A generator that yields after each step and returns its value. Between two steps anything may happen to what is left. It yields True where
-it waits for something that will wake the loop: asked turn after turn, it would only keep the writer's thread from the interpreter's lock.
+A generator that yields after each step and returns its value. Between two steps anything may happen to what is left. Where it waits for
+something it yields that (``Awaited``), and is asked again when it has come; or True, where nobody can say when, and is asked again soon:
+asked turn after turn, it would only keep the writer's thread from the interpreter's lock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 Steps = Generator[Any, None, T]
+
+
+class Awaited(Protocol):
+    """What a step waits for, as a page from disk. When it has come, it wakes the loop."""
+
+    came: bool
+
 
 #: Messages acted on in one step: some 10 ms.
 STEP: Final = 200

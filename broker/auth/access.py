@@ -126,6 +126,10 @@ class Access:
         if right is Right.CREATE:
             self._check_room(who, places)
 
+    def check_queue(self, who: Who, right: Right, name: str, address: str, *, verb: str) -> None:
+        """As ``check``, of a queue that may be gone."""
+        self.check(who, right, place_named(name, address), verb=verb)
+
     def check_any(self, who: Who, *places: Place, verb: str) -> None:
         """Raises Refused, ``access-refused``, unless it has some right or other there; the audit has it."""
         rights = self.users.rights_of(who.user) if self.users.hashes else None

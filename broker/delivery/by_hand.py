@@ -174,7 +174,7 @@ class ByHand:
 
     # -- on their way ------------------------------------------------------------------------------------------------
 
-    def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int) -> tuple[int, bool]:
+    def send_back(self, queue: Queue, records: list[ReferenceRecord], target: Queue, job_id: int, now_ms: int) -> tuple[int, bool]:
         """Sends many of one queue back to one that has room for them, for a redrive job; returns how many went, all but those that somebody
         holds, and whether from disk to disk. What nobody needs in memory does not come there."""
         state, there = self._state, queue.references
@@ -185,7 +185,7 @@ class ByHand:
                 self._go(queue, going, target, "redriven", job_id)
             return len(going), False
         state.pager.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
-        arrived, sizes = move_back(state.journal, state.faults, queue, records, target, job_id, state.now_ms())
+        arrived, sizes = move_back(state.journal, state.faults, queue, records, target, job_id, now_ms)
         state.pager.moved(queue, records, target, arrived, sizes)
         if state.awaited.waiting:
             state.awaited.made(queue)

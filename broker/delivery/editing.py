@@ -6,11 +6,12 @@ The one comes and the other goes in one commit. A message itself never changes: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from homing.journal.contract import EditRecord, ReferenceRecord
 
-from ..auth.access import Access, Who, at_queue, needs, place_named
+from ..auth.access import Access, Who, at_queue, needs
 from ..core.amqp.account import AmqpAccount
 from ..core.edit import Edit, Edits
 from ..core.letter_filter import Filter
@@ -50,9 +51,7 @@ class Editing:
         queue that something goes back to. Raises Refused also where a page could not be read.
         """
         done: dict[int, int | Refused] = {}
-
-        def check(target: str, address: str) -> None:
-            self.access.check(who, Right.SEND, place_named(target, address), verb="edit")
+        check = partial(self.access.check_queue, who, Right.SEND, verb="edit")
 
         def take(record: ReferenceRecord) -> bool:
             number = record.message.message_id

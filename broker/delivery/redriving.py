@@ -9,16 +9,15 @@ from typing import Final, NamedTuple
 from homing.journal.contract import ReferenceRecord, ReferenceState
 from homing.journal.declarations import FilterContent, JobState
 
-from ..auth.access import Access, Who, at_queue, needs, place_named, queue_place
+from ..auth.access import Access, Who, at_queue, needs, queue_place
 from ..core.letter_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
 from ..core.rights import Place, Right
 from ..core.scheduled import NEVER
 from ..entries.browsing import as_it_is
-from ..entries.choosing import ROWS, ask, choice, in_memory
+from ..entries.choosing import ROWS, Selection
 from ..entries.fault_groups import goes_back
-from ..entries.in_memory import InMemory
 from ..entries.page_reads import Asked
 from ..entries.state import BrokerState
 from ..errors import Refused
@@ -26,7 +25,7 @@ from ..properties import measured
 from ..steps import Steps
 from ..topology import places
 from ..topology.resources import Resources
-from .by_hand import MAKE_ROOM, ByHand, Room, due_by_hand
+from .by_hand import MAKE_ROOM, ByHand, Check, Room, due_by_hand
 
 #: Where a rate is slow, so often something is sent.
 _EVERY_MS: Final = 100
@@ -52,6 +51,16 @@ class _Starter(NamedTuple):
         return cls(job.user, f"redrive {job.job_id}")
 
 
+class _AtOnce:
+    """Somebody waits for a job: whether it has ended, and what has stopped it."""
+
+    __slots__ = ("came", "refusal")
+
+    def __init__(self) -> None:
+        self.came = False
+        self.refusal: Refused | None = None
+
+
 class Redriving:
     def __init__(self, access: Access, state: BrokerState, resources: Resources, hand: ByHand) -> None:
         self.access = access
@@ -62,8 +71,8 @@ class Redriving:
         self._tally = state.redrives
         #: Pages that jobs wait for.
         self._reading: dict[int, Asked] = {}
-        #: What jobs' queues have in memory alone.
-        self._others: dict[int, InMemory] = {}
+        #: What jobs send of their queues.
+        self._selections: dict[int, Selection] = {}
         #: Jobs that did not take all of their last page.
         self._unfinished: set[int] = set()
         #: Jobs whose last page went from disk to disk.
@@ -72,8 +81,8 @@ class Redriving:
         self.look_at_ms = NEVER
         #: When one that waits for room looks again.
         self._room_ms: dict[int, int] = {}
-        #: Jobs that somebody waits for (``at_once``), and what has stopped them.
-        self._awaited: dict[int, Refused | None] = {}
+        #: Jobs that somebody waits for.
+        self._awaited: dict[int, _AtOnce] = {}
 
     # -- by hand -----------------------------------------------------------------------------------------------------
 
@@ -84,18 +93,15 @@ class Redriving:
     @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True, action="start-redrive", tells=places.job_told)
     def start(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
         """Raises Refused where another one is at work on the queue."""
-        return self._start(job)
+        self._begin(job)
+        self._state.wake()
+        return job
 
-    def _start(self, job: RedriveJob) -> RedriveJob:
+    def _begin(self, job: RedriveJob) -> None:
         other = next((each for each in self._tally.active.values() if each.queue == job.queue), None)
         if other is not None:
             raise Refused("redrive-running", f"redrive {other.job_id} is at work on queue {job.queue}", "wait for it, or cancel it")
-        now_ms = self._state.now_ms()
-        job.job_id, job.started_ms, job.up_to = self._tally.next_number(), now_ms, self._state.journal.next_id()
-        job.begin_rate(now_ms)
-        self._tally.add(job)
-        self._state.wake()
-        return job
+        self._tally.begin(job, self._state.now_ms())
 
     @needs((Right.CONSUME, places.at_job), audited=True, action="pause-redrive", tells=places.job_named)
     def pause(self, who: Who, job: RedriveJob) -> None:
@@ -118,17 +124,21 @@ class Redriving:
         job.state, job.waits_for = state, ""
         self._tally.note(job)
 
-    def _end(self, job: RedriveJob, state: JobState, why: str = "") -> None:
+    def _end(self, job: RedriveJob, state: JobState, why: str = "", now_ms: int | None = None) -> None:
         self._forget(job)
-        job.state, job.why, job.ended_ms = state, why, self._state.now_ms()
+        job.state, job.why, job.ended_ms = state, why, self._state.now_ms() if now_ms is None else now_ms
         self._tally.note(job)
-        if job.job_id not in self._awaited:
+        awaited = self._awaited.pop(job.job_id, None)
+        if awaited is None:
             self._state.events.redrive_ended(job)
+        else:
+            awaited.came = True
+            self._state.wake()
 
     def _forget(self, job: RedriveJob) -> None:
         job.waits_for = ""
         self._reading.pop(job.job_id, None)
-        self._others.pop(job.job_id, None)
+        self._selections.pop(job.job_id, None)
         self._unfinished.discard(job.job_id)
         self._by_disk.discard(job.job_id)
         self._room_ms.pop(job.job_id, None)
@@ -138,17 +148,14 @@ class Redriving:
         """Sends back all dead letters of the queue, or these; returns how many went. Raises Refused where it could not send all that it was
         to, also for want of room that a job would wait for: what went before that stays there."""
         wanted = FilterContent() if message_ids is None else FilterContent(message_ids=message_ids)
-        job = self._start(RedriveJob(0, queue.name, who.user, wanted=wanted, stop_above=None))
-        self._awaited[job.job_id] = None
-        while True:
-            yield True
-            if job.waits_for:
-                self._end(job, STOPPED, _without_room(job.waits_for))
-            if job.ended_ms is not None:
-                break
-        refusal = self._awaited.pop(job.job_id)
+        job = RedriveJob(0, queue.name, who.user, wanted=wanted, stop_above=None)
+        self._begin(job)
+        awaited = self._awaited[job.job_id] = _AtOnce()
+        self._go_on_with(job)
+        while not awaited.came:
+            yield awaited
         if job.state == STOPPED:
-            raise refusal or Refused("queue-full", f"after {job.sent} messages: {job.why}", MAKE_ROOM)
+            raise awaited.refusal or Refused("queue-full", f"after {job.sent} messages: {job.why}", MAKE_ROOM)
         return job.sent
 
     # -- at work -----------------------------------------------------------------------------------------------------
@@ -157,12 +164,15 @@ class Redriving:
         """Once a turn: the next page of each job that may send something."""
         self.look_at_ms = NEVER
         for job in list(self._tally.active.values()):
-            try:
-                self._step(job)
-            except Refused as refusal:
-                if job.job_id in self._awaited:
-                    self._awaited[job.job_id] = refusal.with_traceback(None)
-                self._end(job, STOPPED, f"{refusal.message}: {refusal.fix}")
+            self._go_on_with(job)
+
+    def _go_on_with(self, job: RedriveJob) -> None:
+        try:
+            self._step(job)
+        except Refused as refusal:
+            if (awaited := self._awaited.get(job.job_id)) is not None:
+                awaited.refusal = refusal.with_traceback(None)
+            self._end(job, STOPPED, f"{refusal.message}: {refusal.fix}")
 
     def _step(self, job: RedriveJob) -> None:
         asked = self._reading.get(job.job_id)
@@ -197,18 +207,16 @@ class Redriving:
         if queue is None:
             raise Refused("no-such-queue", f"queue {job.queue} is gone", "nothing is left to be sent back")
         self.access.check(_Starter.of(job), Right.CONSUME, queue_place(queue), verb="redrive")
-        wanted = Filter.of(job.wanted, self._resources.read_selector)
-        others = self._others.get(job.job_id)
-        if others is None or others.queue is not queue:
-            others = self._others[job.job_id] = in_memory(self._state, queue, wanted, job.up_to)
-        if not others.looked():
+        selection = self._selections.get(job.job_id)
+        if selection is None or selection.queue is not queue:
+            wanted = Filter.of(job.wanted, self._resources.read_selector)
+            selection = self._selections[job.job_id] = Selection(self._state, queue, wanted, job.up_to, job.newest_first)
+        if not selection.ready():
             self._state.wake()
             return
-        which = choice(self._state, wanted, job.up_to, job.newest_first)
-        rows = ROWS if wanted.scans else min(self._rows(job), most)
-        send = partial(self._send, job, queue, wanted, most)
+        rows = ROWS if selection.scans else min(self._rows(job), most)
         # By the time that there is a second page, all that came before the job began is on disk.
-        self._reading[job.job_id] = ask(self._state, which, others, job.after, rows, send, on_disk=job.after > 0)
+        self._reading[job.job_id] = selection.ask(job.after, rows, partial(self._send, job, selection, most), on_disk=job.after > 0)
 
     def _rows(self, job: RedriveJob) -> int:
         sync_ms = self._state.journal.sync_ms
@@ -217,52 +225,47 @@ class Redriving:
         rows = min(max(_LEAST_ROWS, int(_A_MS * sync_ms)), _MOST_ROWS)
         return rows if job.job_id in self._by_disk else rows // _IN_MEMORY
 
-    def _send(
-        self, job: RedriveJob, queue: Queue, wanted: Filter, most: int, records: list[ReferenceRecord], last: int, more: bool
-    ) -> bool:
+    def _send(self, job: RedriveJob, selection: Selection, most: int, records: list[ReferenceRecord], last: int, more: bool) -> bool:
         """``more``: there is more than these. Whether it wants that."""
         if job.ended_ms is None:
             self._unfinished.add(job.job_id)
         if job.state != RUNNING:
             return True
+        now_ms = self._state.now_ms()
         going: dict[Queue, list[ReferenceRecord]] = {}
         job.waits_for = ""
         try:
-            self._choose(job, queue, wanted, most, records, going)
+            self._choose(job, selection, most, records, going)
             if not records or job.after == records[-1].sequence:
                 job.after = last or job.after
                 self._unfinished.discard(job.job_id)
         finally:
             for target, chosen in going.items():
-                sent, by_disk = self._hand.send_back(queue, chosen, target, job.job_id)
+                sent, by_disk = self._hand.send_back(selection.queue, chosen, target, job.job_id, now_ms)
                 (self._by_disk.add if by_disk else self._by_disk.discard)(job.job_id)
                 job.sent += sent
                 job.left += len(chosen) - sent
             if job.waits_for:
-                self._room_ms[job.job_id] = self._state.now_ms() + _EVERY_MS
+                self._room_ms[job.job_id] = now_ms + _EVERY_MS
             if job.job_id in self._unfinished or more:
                 self._tally.note(job)
-        if not more and job.job_id not in self._unfinished:
-            self._end(job, STOPPED if job.why else DONE, job.why)
+        if job.waits_for and job.job_id in self._awaited:
+            self._end(job, STOPPED, _without_room(job.waits_for), now_ms)
+        elif not more and job.job_id not in self._unfinished:
+            self._end(job, STOPPED if job.why else DONE, job.why, now_ms)
         return True
 
     def _choose(
-        self,
-        job: RedriveJob,
-        queue: Queue,
-        wanted: Filter,
-        most: int,
-        records: list[ReferenceRecord],
-        going: dict[Queue, list[ReferenceRecord]],
+        self, job: RedriveJob, selection: Selection, most: int, records: list[ReferenceRecord], going: dict[Queue, list[ReferenceRecord]]
     ) -> None:
         """Up to ``most`` of them join ``going``, by where they go, until one is to wait for room. Raises Refused where one may not."""
         targets: dict[tuple[str, str], Room | None] = {}
-        scans, number = wanted.scans, 0
+        queue, number = selection.queue, 0
         last: object = targets
         for record in records:
             if number >= most:
                 return
-            if not scans or wanted.takes(as_it_is(queue, record)):
+            if not selection.scans or selection.wanted.takes(as_it_is(queue, record)):
                 # What died together shares what is said of its first death.
                 first = record.hops[-1][1] if record.hops else None
                 if first is not last:
@@ -290,24 +293,17 @@ class Redriving:
         first = record.hops[-1][1] if record.hops else None
         key = (first["queue"], first["address"]) if first is not None and job.target is None else ("", "")
         if key not in targets:
-            target = (
-                self._target(job)
-                if job.target is not None
-                else self._hand.home_of(queue, record.hops, job.sent, partial(self._may_send, job))
-            )
+            may_send = partial(self.access.check_queue, _Starter.of(job), Right.SEND, verb="redrive")
+            target = self._hand.home_of(queue, record.hops, job.sent, may_send) if job.target is None else self._target(job, may_send)
             targets[key] = None if target is None else Room(target)
         return targets[key]
 
-    def _target(self, job: RedriveJob) -> Queue:
+    def _target(self, job: RedriveJob, may_send: Check) -> Queue:
         found = self._state.post_office.find_queue(job.target or "")
         if found is None:
             raise Refused("no-such-queue", f"queue {job.target} is gone", "make it, and start another redrive")
-        self._may_send(job, found.name, found.address)
+        may_send(found.name, found.address)
         return found
-
-    def _may_send(self, job: RedriveJob, queue: str, address: str) -> None:
-        """Raises Refused where whoever started it may not send any more to a queue that a message goes back to."""
-        self.access.check(_Starter.of(job), Right.SEND, place_named(queue, address), verb="redrive")
 
 
 def _size(record: ReferenceRecord) -> int:

@@ -64,6 +64,37 @@ def died_in(reference: MessageReference) -> str | None:
     return reference.hops[-1].detail["queue"] if reference.hops else None
 
 
+class Selection:
+    """What a filter takes of a queue, a page at a time: of what is there before the sequence ``up_to``, wherever it is."""
+
+    def __init__(self, state: BrokerState, queue: Queue, wanted: Filter, up_to: int, newest_first: bool = False) -> None:
+        self.queue = queue
+        self.wanted = wanted
+        #: Each message of its pages has to be looked at.
+        self.scans = wanted.scans
+        self._pager = state.pager
+        self._choice = choice(state, wanted, up_to, newest_first)
+        self._others = in_memory(state, queue, wanted, up_to)
+
+    def ready(self) -> bool:
+        """Whether pages can be asked for. To be called once a turn until then: what stands on none of them is looked for."""
+        return self._others.looked()
+
+    def ask(self, after: int, rows: int, take: Callable[[list[ReferenceRecord], int, bool], bool], on_disk: bool = False) -> Asked:
+        """The page behind ``after``. ``take`` gets its records, the last sequence that was looked at, and whether there is more, before
+        anything else is written. It says whether it wants more; so does ``Asked.more``. ``on_disk``: all that is meant is there, but for
+        what stands on no page."""
+
+        def look(page: Page) -> bool:
+            if not self._pager.alive(self.queue, page):
+                return False
+            page = self._others.join(page, after, rows, self._choice.newest_first)
+            return take(page.records, page.last, page.more) and page.more
+
+        wanted = Wanted(self.queue.queue_id, "chosen", after=after, rows=rows, choice=self._choice, on_disk=on_disk)
+        return self._pager.reads.ask(wanted, look)
+
+
 def choose(
     state: BrokerState, queue: Queue, wanted: Filter, after: int, take: Take, pages: int = 0, newest_first: bool = False
 ) -> Steps[tuple[int, int | None]]:
@@ -73,9 +104,8 @@ def choose(
     ``pages``: so many, then it returns; 0: all. Raises what ``take`` raised, or Refused where a page could not be read.
     """
     number = looked_at = 0
-    up_to = state.journal.next_id()
-    which, others = choice(state, wanted, up_to, newest_first), in_memory(state, queue, wanted, up_to)
-    while not others.looked():
+    selection = Selection(state, queue, wanted, state.journal.next_id(), newest_first)
+    while not selection.ready():
         yield
     while True:
         last, wants_more = after, True
@@ -85,7 +115,7 @@ def choose(
             last = page_last
             for record in records:
                 looked_at += 1
-                if wanted.scans and not wanted.takes(as_it_is(queue, record)):
+                if selection.scans and not wanted.takes(as_it_is(queue, record)):
                     continue
                 wants_more = take(record)
                 if not wants_more:
@@ -93,10 +123,7 @@ def choose(
                     return True
             return True
 
-        asked = ask(state, which, others, after, _LOOK_ROWS if wanted.scans else ROWS, look)
-        while not asked.came:
-            yield True
-        more = asked.more()
+        more = yield from selection.ask(after, _LOOK_ROWS if selection.scans else ROWS, look).over()
         if not more and wants_more:
             return looked_at, None
         number += 1
@@ -104,29 +131,6 @@ def choose(
         if not wants_more or number == pages:
             return looked_at, after
         yield
-
-
-def ask(
-    state: BrokerState,
-    which: Choice,
-    others: InMemory,
-    after: int,
-    rows: int,
-    take: Callable[[list[ReferenceRecord], int, bool], bool],
-    on_disk: bool = False,
-) -> Asked:
-    """A page of what is chosen behind ``after``, of the queue of ``others``, which join it. ``take`` gets its records, the last sequence
-    that was looked at, and whether there is more, before anything else is written. It says whether it wants more; so does ``Asked.more``.
-    ``on_disk``: all that is meant is there, but for ``others``."""
-    queue = others.queue
-
-    def look(page: Page) -> bool:
-        if not state.pager.alive(queue, page):
-            return False
-        page = others.join(page, after, rows, which.newest_first)
-        return take(page.records, page.last, page.more) and page.more
-
-    return state.pager.reads.ask(Wanted(queue.queue_id, "chosen", after=after, rows=rows, choice=which, on_disk=on_disk), look)
 
 
 def in_place(state: BrokerState, queue: Queue, record: ReferenceRecord) -> MessageReference | None:

@@ -17,6 +17,7 @@ from homing.journal.read.pages import Page, Wanted
 from ..core.message import REFERENCE_BYTES
 from ..core.queue import Queue
 from ..errors import Refused
+from ..steps import Steps
 from .memory_quota import MemoryQuota
 from .shared_state import SharedState
 
@@ -122,6 +123,12 @@ class Asked:
     def _ended(self) -> None:
         self.came = True
         self._state.wake()
+
+    def over(self) -> Steps[bool]:
+        """Waits for it, then says ``more``."""
+        while not self.came:
+            yield self
+        return self.more()
 
     def more(self) -> bool:
         """What ``act`` said. Raises what it raised, or Refused ``journal-unreadable``."""

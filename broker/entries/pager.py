@@ -487,9 +487,7 @@ class Pager(Room):
             scan = Scan(queue, act, up_to, after, self.alive)
             while more:
                 asked = self.reads.ask(Wanted(queue.queue_id, "all", rank, after=scan.after, rows=rows), scan.look)
-                while not asked.came:
-                    yield True
-                more = asked.more()
+                more = yield from asked.over()
                 if not scan.wants_more:
                     return
             after = 0

@@ -45,16 +45,15 @@ class RedriveTally:
         self.jobs = dict(sorted(self.jobs.items()))
         self.active = {number: job for number, job in self.jobs.items() if job.ended_ms is None}
 
-    def add(self, job: RedriveJob) -> None:
-        """The oldest of too many that have ended go."""
+    def begin(self, job: RedriveJob, now_ms: int) -> None:
+        """It has the next number from here on, and is at work. The oldest of too many that have ended go."""
+        job.job_id, job.started_ms, job.up_to = max(self.jobs, default=0) + 1, now_ms, self._journal.next_id()
+        job.begin_rate(now_ms)
         self.jobs[job.job_id] = self.active[job.job_id] = job
         for ended in [each for each in self.jobs.values() if each.job_id not in self.active][:-_KEPT]:
             del self.jobs[ended.job_id]
             self._journal.batch.delete_declaration(_KIND, str(ended.job_id))
         self.note(job)
-
-    def next_number(self) -> int:
-        return max(self.jobs, default=0) + 1
 
     def note(self, job: RedriveJob) -> None:
         """As it stands now, in this batch."""

@@ -71,10 +71,7 @@ def on_disk(
             return end is not None or page.more
 
         page = Wanted(queue.queue_id, "waiting", after_ms=after[0], after=after[1], until_ms=until_ms, rows=_ROWS, choice=which)
-        asked = state.pager.reads.ask(page, look)
-        while not asked.came:
-            yield True
-        if not asked.more():
+        if not (yield from state.pager.reads.ask(page, look).over()):
             return looked_at, None
         if end is not None:
             break

@@ -9,7 +9,7 @@ from typing import Final
 from ..long_work import LoopTurns
 from ..protocols.turns import Turns
 
-#: After so long, work that waits for a page from disk is looked at again.
+#: After so long, work is looked at again that waits for what nobody tells it of, as that numbers are reserved.
 _LATER_S: Final = 0.001
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from homing.broker.long_work import changes
+from homing.broker.long_work import LoopTurns, Work, changes
 from homing.broker.management import settings as settings_calls
 from homing.broker.protocols.native.codec import Op
+from homing.broker.steps import Steps
 from tests import inside
 from tests.model.crowd import sender
 from tests.model.world import ANYBODY, World
@@ -84,3 +85,32 @@ def test_no_commit_holds_more_of_long_work_than_it_may(kind: str) -> None:
     assert sum(held) >= MANY - A_COMMIT
     world.commit()
     world.check_balance()
+
+
+def test_work_that_waits_is_asked_again_only_once_that_has_come() -> None:
+    class Page:
+        came = False
+
+    page, steps_done, answers, woken = Page(), list[str](), list[str](), list[str]()
+
+    def steps() -> Steps[str]:
+        while not page.came:
+            steps_done.append("asked")
+            yield page
+        return "read"
+
+    class Turns(LoopTurns):
+        def wake_later(self) -> None:
+            woken.append("later")
+
+    under_way = Work(lambda: woken.append("now"), Turns())
+    under_way.begin(steps(), answers.append, broken)
+    for _ in range(3):
+        under_way.go_on()
+    assert steps_done == ["asked"]
+    # The page wakes the loop when it comes, nobody before that.
+    assert (answers, woken) == ([], [])
+    page.came = True
+    under_way.go_on()
+    assert answers == ["read"]
+    assert not under_way.under_way
