@@ -22,7 +22,7 @@ Pause = Callable[[float], Awaitable[object]]
 
 
 class Leader:
-    """Of one epoch. ``at``: the last entry of the log when it began. Used on one loop."""
+    """Of one epoch. ``at``: the last entry of the log when it began; from then on the last that is there for good. Used on one loop."""
 
     def __init__(self, log: ReplicatedLog, epoch: int, at: Position, pause: Pause = asyncio.sleep) -> None:
         self.epoch = epoch
@@ -40,9 +40,8 @@ class Leader:
         self._one = asyncio.Lock()
         self._heard_s = time.monotonic()
         self._ended_s: float | None = None
-        #: The last entry that whoever waited was answered for; whether the log lacks it.
-        self._sure: Position | None = None
-        self._lost = False
+        #: Whether ``at`` is an entry of its own; whether the log lacks that one.
+        self._proved, self._lost = False, False
         self._beating: asyncio.Task[None] | None = None
 
     def read_by(self, versions: Iterable[int]) -> None:
@@ -56,31 +55,43 @@ class Leader:
         Raises JournalError ``journal-fenced`` and ``journal-log-lost``: whether the entry is there, nobody knows then.
         """
         async with self._one:
-            began_s = time.monotonic()
-            while True:
-                entry, at = after(self.at, self.epoch, batch, version)
+            began_s, before = time.monotonic(), self.at
+            #: What was asked of the log, in order, and how much of it is there.
+            asked, there = [after(before, self.epoch, batch, version)], 0
+            while there < len(asked):
+                entry, at = asked[there]
                 try:
-                    if await self._log.append(self.at, at, entry):
-                        self.at, self._sure, self._heard_s = at, at, time.monotonic()
-                        self.on_append(self._heard_s - began_s)
-                        return at
+                    if await self._log.append(before, at, entry):
+                        before, there = at, there + 1
+                        continue
                 except LogAway:
                     await self._pause(AGAIN_S)
-                if await self._is_there(at):
+                before, there = await self._where([at for _, at in asked])
+                if there == len(asked):
                     # It may be on one machine only. One behind it that was taken proves it.
-                    self.at, batch = at, b""
+                    asked.append(after(before, self.epoch, b""))
+            self.at, self._proved, self._heard_s = before, True, time.monotonic()
+            self.on_append(self._heard_s - began_s)
+            return before
 
-    async def _is_there(self, at: Position) -> bool:
+    async def _where(self, asked: list[Position]) -> tuple[Position, int]:
+        """Where the log stands, and with how many of those entries. What was not proved it may have lost: those are the next again, and the
+        same, as one that was asked for before may be added yet.
+
+        Raises LogAway where it lost that this node leads, which was not proved either: nothing was written here by then.
+        """
         seen = await ask(self._log.look, self._pause)
         if seen.epoch > self.epoch:
             raise fenced(seen)
-        if seen.epoch == self.epoch and seen.ends_at(at):
-            return True
-        if seen.epoch < self.epoch or not seen.ends_at(self.at):
-            sure = self._sure
-            self._lost = sure is not None and (seen.last < sure.number or (seen.last == sure.number and not seen.ends_at(sure)))
-            raise log_lost(seen, self.at)
-        return False
+        if seen.epoch == self.epoch:
+            for there, at in enumerate([self.at, *asked]):
+                if seen.ends_at(at):
+                    return at, there
+        elif not self._proved:
+            raise LogAway("it went back before this node led")
+        known = self.at
+        self._lost = self._proved and (seen.last < known.number or (seen.last == known.number and not seen.ends_at(known)))
+        raise log_lost(seen, known)
 
     def in_doubt(self, for_s: float = _IN_DOUBT_S) -> bool:
         """Whether somebody else may lead by now, as no entry was taken for so long: who hands out meanwhile may do so beside another. It

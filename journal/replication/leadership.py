@@ -68,6 +68,10 @@ class Watch:
         patience_s = 2 * self._patience_s if short else self._patience_s
         return free or (self._looks >= _LOOKS and self.silent_s(now_s) >= patience_s)
 
+    def may_come_back(self, seen: Standing, at: Position, now_s: float) -> bool:
+        """Whether the log may yet have what this node has up to ``at``: it lost what was not proved, and whoever leads adds that again."""
+        return seen.last < at.number and seen.leader != "" and not seen.lost and self.silent_s(now_s) < self._patience_s
+
     def silent_s(self, now_s: float) -> float:
         """For how long nothing moved."""
         return now_s - self._since_s
@@ -87,8 +91,12 @@ async def follow_until_leading(
     while True:
         try:
             seen = await log.look()
+            silent = watch.saw(seen, now_s())
+            if watch.may_come_back(seen, copy.at, now_s()):
+                await pause(AGAIN_S)
+                continue
             await _catch_up(log, copy, seen)
-            if watch.saw(seen, now_s()) and await _take(log, seen, me, watch.silent_s(now_s())):
+            if silent and await _take(log, seen, me, watch.silent_s(now_s())):
                 leader = Leader(log, seen.epoch + 1, copy.at, pause)
                 await leader.append(copy.opening())
                 while copy.at.number < leader.at.number:

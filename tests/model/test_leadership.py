@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from homing.journal.errors import JournalError
-from homing.journal.replication.entry import Position, after, follow, hash_of
+from homing.journal.replication.entry import Entry, Position, after, follow, hash_of
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.leadership import Hindrance, Watch, follow_until_leading
 from homing.journal.replication.log import LogAway, ReplicatedLog, Standing
@@ -121,7 +121,13 @@ class Cluster:
         while True:
             self.number += 1
             batch = b"%d by %d" % (self.number, name)
-            at = await leader.append(batch)
+            try:
+                at = await leader.append(batch)
+            except JournalError as error:
+                there = {Entry.unpack(entry).batch for entry in self.log.entries}
+                if error.code != "journal-fenced" and not set(self.confirmed) - there:
+                    raise AssertionError(f"{name} stops, and nothing that was confirmed is missing") from error
+                raise
             assert self.log.standing.epoch >= leader.epoch
             if first:  # before it answers anybody
                 missing = set(self.confirmed) - set(node.has)
@@ -240,6 +246,37 @@ def test_a_node_with_another_clock_never_leads_and_one_without_room_only_where_n
         assert next((now_s for now_s in range(20) if watch.saw(seen, now_s)), 99) == leads_after_s
 
 
+async def test_what_was_lost_before_anybody_was_answered_is_added_again() -> None:
+    """A standby that has read it waits for that as long as it would for a leader."""
+    log = LogInMemory(Random(1))
+    assert await log.fence(await log.look(), "b")
+    leader, standby = Leader(log, 1, NOWHERE), Node()
+    await leader.append(b"proved")
+    proved = log.standing
+    entry, at = after(leader.at, 1, b"not proved")
+    assert await log.append(leader.at, at, entry)
+    await standby.apply(log.entries)
+    log.standing = proved
+    log.entries.pop()
+    now_s, again = 0, list[bytes]()
+
+    async def pause(_: float) -> None:
+        nonlocal now_s
+        now_s += 1
+        if again:
+            await leader.append(again.pop(0))
+        if b"more" in standby.has:
+            raise asyncio.CancelledError
+
+    with pytest.raises(JournalError, match="journal-log-lost"):
+        await follow_until_leading(log, standby, "a", Watch("a", 3), lambda: now_s, pause)
+    assert now_s == 3
+    again += b"not proved", b"more"
+    with pytest.raises(asyncio.CancelledError):
+        await follow_until_leading(log, standby, "a", Watch("a", 3), lambda: now_s, pause)
+    assert standby.has == [b"proved", b"not proved", b"more"]
+
+
 async def test_a_log_with_another_past_is_refused() -> None:
     log = LogInMemory(Random(1))
     leader = Leader(log, 0, NOWHERE)
@@ -251,7 +288,7 @@ async def test_a_log_with_another_past_is_refused() -> None:
     node = Node()
     node.journal.append((at, b""))
     ours: ReplicatedLog = log
-    with pytest.raises(JournalError, match="journal-log-lost"):
+    with pytest.raises(JournalError, match=r"journal-log-lost: .* ends with entry 1 .* knows entry 3"):
         await follow_until_leading(ours, node, "a", Watch("a", 3), lambda: 0)
     # Another node took the lead since, and went on without it; or the log begins behind it.
     log.entries, log.standing = [entry, *[after(other, 1, b"%d" % number)[0] for number in range(5)]], Standing(2, 6, other.hash, "b")

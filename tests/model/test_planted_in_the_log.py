@@ -31,7 +31,7 @@ class Hasty(Leader):
     async def _send(self, before: Position, at: Position, entry: bytes) -> None:
         while True:
             try:
-                if await self._log.append(before, at, entry) or await self._is_there(at):
+                if await self._log.append(before, at, entry) or (await self._where([at]))[1]:
                     return
             except LogAway:
                 await self._pause(AGAIN_S)
@@ -47,7 +47,7 @@ class Trusting(Leader):
                 done = await self._log.append(self.at, at, entry)
             except LogAway:
                 done = False
-            if done or await self._is_there(at):
+            if done or (await self._where([at]))[1]:
                 self.at = at
                 return at
 
