@@ -64,9 +64,9 @@ class Story:
         self._add("retry", retry=name, queue=QUEUE, ids=[1], way=way, delay_ms=delay_ms)
         return self._add("retried", retry=name, outcome=outcome, cut=cut)
 
-    def killed(self, *entries: Entry, problems: tuple[str, ...] = (), orderly: bool = False) -> Story:
+    def killed(self, *entries: Entry, problems: tuple[str, ...] = (), orderly: bool = False, stopping: bool = False) -> Story:
         self.t += 1
-        self.snapshots.append(Snapshot(f"kill {len(self.snapshots) + 1}", self.t, list(entries), list(problems), orderly))
+        self.snapshots.append(Snapshot(f"kill {len(self.snapshots) + 1}", self.t, list(entries), list(problems), orderly, stopping))
         return self
 
     def stopped(self, *entries: Entry) -> Story:
@@ -309,6 +309,9 @@ def test_where_counts_are_on_disk_before_the_delivery_each_one_is_higher() -> No
     rules = Rules(max_attempts=3, counted_before=(QUEUE,))
     same = Story().sent().delivered().killed(here(1)).delivered().acked().killed()
     assert same.kinds(rules) == [Kind.COUNT_FELL]
+    # Killed while it stopped, which is no failure: it came back as at a stop, and what is not durable need not be there.
+    halfway = Story().sent().sent("other", durable=False).delivered().killed(here(1), stopping=True).delivered().acked().killed()
+    assert halfway.kinds(rules) == []
     # There a higher count does not show that the failure got to the disk.
     lost_failure = Story().sent().delivered().failed(delay_ms=500).killed(here(1)).delivered(2).acked().killed()
     assert lost_failure.kinds(rules) == []

@@ -87,11 +87,13 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What the journal held while no broker ran. ``problems``: what ``homing journal check`` says is wrong with it; ``orderly``: after a
-    stop, not a kill; ``spilled``: rows of messages that a kill has taken, on disk for want of memory."""
+    stop, not a kill; ``stopping``: it had at least begun to stop; ``spilled``: rows of messages that a kill has taken, on disk for want of
+    memory."""
 
     name: str
     t: float
     entries: list[Entry]
     problems: list[str] = field(default_factory=list)
     orderly: bool = False
+    stopping: bool = False
     spilled: int = 0

@@ -40,6 +40,9 @@ _ALONE_S: Final = 10.0
 _ON_ITS_WAY_MS: Final = 200.0
 _CONFIRMED_S: Final = 60.0
 _LED_S: Final = 60.0
+#: What a leader says that begins to stop, and has.
+_STOPPING: Final = (" handing-over: ", " stopping: ")
+_STOPPED: Final = " stopped: in order"
 #: When a leader is killed after what it does was begun.
 _WITHIN_SWITCH_S: Final = (0.2, 1.2)
 _WITHIN_JOIN_S: Final = (0.2, 2.5)
@@ -105,14 +108,16 @@ class FailOvers(KillLoop):
         self._chance_to_work()
         nodes.check_alive()
         fault = self._faults[(number - 1) % len(self._faults)]
-        led = nodes.leader
+        led, stopping, stopped = nodes.leader, nodes.said(*_STOPPING), nodes.said(_STOPPED)
         at_ms = self._down_since_ms = now_ms()
         FAULTS[fault](self)
         self._wait_until_ready()
         self._until_confirmed()
         gap_ms = _gap_ms(sorted(chain(*self._confirms.values())), at_ms)
         waited_ms = max(_gap_ms(each, at_ms) for path, each in self._confirms.items() if "producer" in path.name)
-        found = self._replay.go_on(f"{fault} {number}", orderly=fault in ("stop", "switch"))
+        # Who is killed in the middle of a stop may have come to its end, or halfway.
+        orderly, halfway = nodes.said(_STOPPED) > stopped, nodes.said(*_STOPPING) > stopping
+        found = self._replay.go_on(f"{fault} {number}", orderly, halfway)
         self._snapshots += found
         self.gaps_ms[fault].append(gap_ms)
         self.begun[fault] += len(found)

@@ -40,7 +40,7 @@ class Delivery:
     w: float
     count: int
     mode: str
-    #: Since the one before, the broker was stopped in order: that counts as a delivery what it knows to have been read, without a failure.
+    #: Since the one before, the broker began to stop: that counts as a delivery what it knows to have been read, without a failure.
     after_stop: bool = False
 
 
@@ -152,7 +152,7 @@ class History:
         self._settle_transactions()
         for life in self.lives.values():
             for before, after in pairwise(life.deliveries):
-                after.after_stop = any(before.t < snapshot.t < after.t for snapshot in snapshots if snapshot.orderly)
+                after.after_stop = any(before.t < snapshot.t < after.t for snapshot in snapshots if snapshot.orderly or snapshot.stopping)
             if life.edited:
                 self.ids.setdefault(life.key, set()).add(life.id)
 

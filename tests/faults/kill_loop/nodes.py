@@ -185,9 +185,9 @@ class Nodes:
     def log_tail(self) -> str:
         return "\n".join(f"{node.directory.name}:\n{node.log_tail()}" for node in self._nodes)
 
-    def said(self, word: str) -> int:
-        """How many lines of their logs have it."""
-        return sum(word in line for node in self._nodes for line in node.lines())
+    def said(self, *words: str) -> int:
+        """How many lines of their logs have one of them."""
+        return sum(any(word in line for word in words) for node in self._nodes for line in node.lines())
 
     def complaints(self) -> list[str]:
         return [line for node in self._nodes for line in node.complaints()]

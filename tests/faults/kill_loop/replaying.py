@@ -33,11 +33,13 @@ class Replay:
         self.entries = self.first = self.begun = 0
         self._database, self._ours = database, ours
 
-    def go_on(self, name: str, orderly: bool = False) -> list[Snapshot]:
-        """All that is in the log; a snapshot of each leader's journal as the next one found it. ``orderly``: the first was stopped."""
-        return asyncio.run(self._go_on(name, orderly))
+    def go_on(self, name: str, orderly: bool = False, stopping: bool = False) -> list[Snapshot]:
+        """All that is in the log; a snapshot of each leader's journal as the next one found it. ``orderly``, ``stopping``: the first's, as
+        events.Snapshot has them."""
+        found = asyncio.run(self._go_on(name))
+        return [replace(each, orderly=orderly and not place, stopping=stopping and not place) for place, each in enumerate(found)]
 
-    async def _go_on(self, name: str, orderly: bool) -> list[Snapshot]:
+    async def _go_on(self, name: str) -> list[Snapshot]:
         found: list[Snapshot] = []
         log = PostgresLog(Access(self._database, "main"), Member("replay", "", "{}"))
         try:
@@ -47,7 +49,7 @@ class Replay:
                     entry = Entry.unpack(packed)
                     if 0 < follower.at.epoch < entry.epoch:
                         await follower.close()
-                        snapshot = take_snapshot(self.directory, f"{name}.{len(found)}", ours=self._ours, orderly=orderly and not found)
+                        snapshot = take_snapshot(self.directory, f"{name}.{len(found)}", ours=self._ours)
                         found.append(replace(snapshot, t=_began_ms(entry)))
                         follower = await self._open(self.directory, log)
                     await follower.apply([packed])
