@@ -6,15 +6,15 @@ is asked whether there is something to do: who has something says so where it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
 from homing.journal.contract import Outcome
 from homing.journal.declarations import DeclarationRecord, UserContent
 
-from .auth.access import Who, WriteLine, no_audit, queue_place
-from .auth.users import USER, Users, contents
+from .auth.access import Who, WriteLine, no_audit
+from .auth.users import USER, Users
 from .connection import Connection
 from .core import slow_consumer
 from .core.amqp.account import NO_AMQP, AmqpAccount
@@ -25,7 +25,7 @@ from .core.high_watermarks import HighWatermarks
 from .core.memory import Memory
 from .core.message import MessageReference, Where
 from .core.queue import Queue
-from .core.rights import Place, Right
+from .core.rights import Place
 from .core.settings.address_settings import AddressSettingsRepository
 from .delivery.by_hand import ByHand
 from .delivery.chosen import Chosen
@@ -50,6 +50,7 @@ from .entries.room import Windows
 from .entries.state import BrokerState
 from .limits import BrokerLimits
 from .long_work import WITHOUT_A_LOOP, Long, LongWork, LoopTurns, OnItsWay, Work
+from .open_logins import OpenLogins
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
 from .step_times import StepTimes
@@ -92,7 +93,6 @@ class Engine:
         self.journal = journal
         self.recorder = Recorder(journal, keep_all_history)
         self.users = Users(self._keep_user, now_ms, self._check_room, audit)
-        self.users.changed.append(self._users_changed)
         self.access = self.users.access
         disk = DiskRoom(disk_low, self.limits.store_bytes, self.limits.temp_bytes, self.limits.log)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
@@ -126,6 +126,9 @@ class Engine:
         self.pulls = Pulls()
         #: Long work that is under way; each returns whether there is more to do.
         self.work = Work(wake, turns)
+        #: Routes are asked for anew, and what is open of those that may not have it any more ends.
+        self.users.changed.append(lambda over, others: self.post_office.settings_changed())
+        self.users.changed.append(OpenLogins(self.access, self.connections, journal, self.work, self._end).users_changed)
         self.resources.begin = lambda steps: self.work.begin(self.step_times.of("let go", steps), lambda _: None, _raise)
         self._long = LongWork(turns, wake, self._kinds_of_long_work())
         #: Messages wait for their turn; some have expired and are there still.
@@ -378,43 +381,6 @@ class Engine:
             self.journal.batch.delete_declaration(USER, name)
         else:
             self.journal.batch.declare(DeclarationRecord(USER, name, content))
-
-    def restore_users(self, declarations: Iterable[DeclarationRecord]) -> None:
-        """Recovery: those that commands had made."""
-        self.users.restore(contents(declarations))
-
-    def _users_changed(self, over: frozenset[str] | None, others: frozenset[str]) -> None:
-        """What is open of those that may not have it any more ends, and routes are asked for anew. ``over``: see Users.changed."""
-        self.state.post_office.settings_changed()
-        for connection in list(self.connections.values()):
-            if over is None or connection.user in over:
-                self._end_login(connection)
-            elif connection.user in others and (lost := self._lost_right(connection)) is not None:
-                self._end(connection, "access-refused", lost)
-
-    def _end_login(self, connection: Connection) -> None:
-        """At once, or, where nothing is open, when what is on its way to the disk is answered: who changed it hears that it was done."""
-        why = "login-required", "users or their passwords have changed, and this login counts no more"
-        if connection.has_something_open:
-            self._end(connection, *why)
-            return
-
-        def end_in_a_turn_of_its_own() -> Steps[None]:
-            yield
-            if connection.open:
-                self._end(connection, *why)
-
-        self.journal.when_safe(lambda: self.work.begin(end_in_a_turn_of_its_own(), lambda _: None, _raise))
-
-    def _lost_right(self, connection: Connection) -> str | None:
-        """What it has open and may not have, in a sentence."""
-        for producer in connection.producers.values():
-            if not self.access.may(connection, Right.SEND, Place("address", (producer.address,))):
-                return f"the right to send to {producer.address} was revoked"
-        for consumer in (*connection.consumers.values(), *connection.retired.values()):
-            if not self.access.may(connection, Right.CONSUME, queue_place(consumer.queue)):
-                return f"the right to consume from queue {consumer.queue.name} was revoked"
-        return None
 
     def _settling_failed(self, name: str, error: Exception) -> None:
         """Something broke in the middle of what the connection of that name settled."""

@@ -105,13 +105,17 @@ class NoHost:
     async def reload(self) -> list[Change]:
         raise Refused("no-config-file", "there is none", "none is needed")
 
+    @property
+    def files(self) -> NoHost:
+        return self
+
     def start_export(self, with_tracebacks: bool) -> Any:
         return {}
 
     async def discard_export(self) -> Any:
         return {}
 
-    def export_status(self) -> Any:
+    def export(self) -> Any:
         return {}
 
     def export_part(self, name: str, offset: int, most: int) -> Any:

@@ -83,9 +83,10 @@ ALLOWED: dict[str, set[str]] = {
         *("broker/auth", "broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/limits", "broker/properties"),
         *("broker/recording", "broker/steps", "broker/topology", *_CONTRACT),
     },
+    "broker/open_logins": {"broker/auth", "broker/connection", "broker/core", "broker/long_work", "broker/recording", "broker/steps"},
     "broker/engine": {
         *("broker/auth", "broker/connection", "broker/core", "broker/delivery", "broker/entries", "broker/limits", "broker/long_work"),
-        *("broker/recording", "broker/step_times", "broker/steps", "broker/topology", *_CONTRACT),
+        *("broker/open_logins", "broker/recording", "broker/step_times", "broker/steps", "broker/topology", *_CONTRACT),
     },
     "broker/administration": {
         *("broker/auth", "broker/connection", "broker/core", "broker/engine", "broker/entries", "broker/steps"),

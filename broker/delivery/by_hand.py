@@ -184,9 +184,9 @@ class ByHand:
             if going:
                 self._go(queue, going, target, "redriven", job_id)
             return len(going), False
-        state.pager.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
+        state.to_disk.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
         arrived, sizes = move_back(state.journal, state.faults, queue, records, target, job_id, now_ms)
-        state.pager.moved(queue, records, target, arrived, sizes)
+        state.to_disk.moved(queue, records, target, arrived, sizes)
         if state.awaited.waiting:
             state.awaited.made(queue)
         state.mark_ready(target)

@@ -192,7 +192,7 @@ class DeadLetterOffice:
                 queue.expect(len(moved), size)
             return len(moved) if queues else 0
         number = 0
-        while number < len(moved) and not any(map(self._resources.full, limited)):
+        while number < len(moved) and not any(map(takes_nothing, limited)):
             for queue in queues:
                 queue.expect(1, moved[number][0].message.size)
             number += 1

@@ -17,6 +17,7 @@ class Faults:
         self.access = access
         self.post_office = state.post_office
         self._groups = state.faults
+        self._now_ms = state.now_ms
 
     def shown_to(self, who: Who) -> list[FaultGroup]:
         """Those of queues that whoever asks may browse, or might if they were there."""
@@ -35,10 +36,13 @@ class Faults:
     def mute(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:
         """Nothing is reported of them, or is again; they are counted all the same."""
         for group in groups:
-            self._groups.mute(group, muted)
+            group.muted = muted
+            self._groups.note(group)
 
     @needs((Right.MANAGE, places.at_faults), audited=True, action="fault-fixed", tells=places.fault_said_fixed)
     def fixed(self, who: Who, groups: Sequence[FaultGroup], version: str | None) -> None:
         """They are gone from this version on ("": from now on); None: that was not so. Should one come back, that is reported."""
+        at_ms = None if version is None else self._now_ms()
         for group in groups:
-            self._groups.fixed(group, version)
+            group.fixed_in, group.fixed_ms, group.regressed_ms = version, at_ms, None
+            self._groups.note(group)

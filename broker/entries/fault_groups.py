@@ -212,7 +212,7 @@ class FaultGroups:
         group = self._groups.get((fault[0], queue)) or self._made(queue, fault, message_id, at_ms)
         group.first_ms, group.last_ms, group.dead_lettered = min(group.first_ms, at_ms), max(group.last_ms, at_ms), True
         group.message_ids = [message_id, *group.message_ids][:_SAMPLES]
-        self._note(group)
+        self.note(group)
         why = cause(group.fault_id, reason)
         self._counts(why, True, at_ms)[_DIED] += 1
         return why
@@ -340,7 +340,7 @@ class FaultGroups:
         if len(group.message_ids) > _SAMPLES:
             del group.message_ids[0]
         if note:
-            self._note(group)
+            self.note(group)
         else:
             self._unrecorded.setdefault(group.fault_id, now_ms)
 
@@ -349,9 +349,10 @@ class FaultGroups:
         messages."""
         self.put_on_record()
         for fault_id in list(takewhile(lambda each: now_ms - self._unrecorded[each] >= waited_ms, self._unrecorded)):
-            self._note(self.by_id[fault_id])
+            self.note(self.by_id[fault_id])
 
-    def _note(self, group: FaultGroup) -> None:
+    def note(self, group: FaultGroup) -> None:
+        """As it stands now, in this batch."""
         group.noted_ms = group.last_ms
         self._unrecorded.pop(group.fault_id, None)
         who, said = (group.fault_id, group.fingerprint, group.queue, group.error_class), (group.fixed_in, group.fixed_ms)
@@ -376,7 +377,7 @@ class FaultGroups:
             self._add(FaultGroup(OTHER, "other", "", "other", "", group.first_ms, group.last_ms))
         other = self.by_id[OTHER]
         other.first_ms, other.last_ms = min(other.first_ms, group.first_ms), max(other.last_ms, group.last_ms)
-        self._note(other)
+        self.note(other)
         del self._groups[group.fingerprint, group.queue], self.by_id[group.fault_id]
         self._unrecorded.pop(group.fault_id, None)
         self._owner.charge(-group.charged)
@@ -384,15 +385,3 @@ class FaultGroups:
         self.graves.fold(group)
         for waiting in (self.waiting, self.in_memory):
             waiting[OTHER] += waiting.pop(group.fault_id, 0)
-
-    # -- by hand -----------------------------------------------------------------------------------------------------
-
-    def mute(self, group: FaultGroup, muted: bool) -> None:
-        """Nothing is reported of it, or is again; it is counted all the same."""
-        group.muted = muted
-        self._note(group)
-
-    def fixed(self, group: FaultGroup, version: str | None) -> None:
-        """It is gone from this version on ("": from now on); None: that was not so. Should it come back, that is reported."""
-        group.fixed_in, group.fixed_ms, group.regressed_ms = version, None if version is None else self._now_ms(), None
-        self._note(group)

@@ -16,7 +16,7 @@ from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
 
 from ..core.consumer import Consumer
-from ..core.message import IN_COMMIT, ON_HOLD_MS, MessageReference
+from ..core.message import ON_HOLD_MS, MessageReference
 from ..core.queue import SCAN_BUDGET, Queue
 from ..steps import Steps
 from .memory_quota import MemoryQuota
@@ -24,17 +24,15 @@ from .page_reads import Look, PageReads, Reader, Scan
 from .references import reference_of
 from .room import Room, Windows
 from .shared_state import SharedState
+from .to_disk import AHEAD_MS, LAST, ToDisk
 
 log = logging.getLogger("homing")
 
 
-#: What is due within this time is in memory; half of it before it runs out, the next of it is read.
-AHEAD_MS: Final = 3_000
 #: What is due already is read in larger pieces: between two of them is a commit, and its fixed part is for more messages then.
 _OVERDUE_PAGES: Final = 4
 #: Rows that are looked at for one selector, purged or redriven in one step.
 _SCAN_ROWS: Final = 250
-_LAST: Final = (1 << 63) - 1
 _LOOK_AGAIN_MS: Final = 1_000
 _WARN_EVERY_MS: Final = 60_000
 
@@ -48,110 +46,16 @@ class Pager(Room):
         super().__init__(MemoryQuota(state), windows)
         self._references = state.references
         self.reads = PageReads(state, reader, self.quota)
+        self.to_disk = ToDisk(state, self, self.reads)
         #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
         self.held_back: dict[Queue, None] = {}
         self._look_again_ms = self._warned_ms = 0
         #: Who waits for a page of a queue, whichever that is.
         self._waiting: dict[int, list[Callable[[], None]]] = {}
-        #: Queues with something on disk that has a time, due or expiring.
-        self._timed: dict[Queue, None] = {}
-        #: The broker stops: what is on disk stays there, and what is in memory alone stays so (process/keeping.py).
-        self.stopped = False
         #: What is done with a message that expired on disk (set by the broker).
         self.expire: Callable[[MessageReference], None] = lambda reference: None
 
-    # -- to disk -----------------------------------------------------------------------------------------------------
-
-    def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None, durable: bool) -> None:
-        """A new arrival is in the open batch and nowhere else."""
-        if durable:
-            self._references.count_on_disk(1, size)
-        else:
-            self._references.count_spilled(queue, 1, size)
-        queue.pending.left_on_disk(priority, sequence, size)
-        self._expires(queue, expires_at_ms)
-
-    def let_go(self, queue: Queue, references: list[MessageReference]) -> None:
-        """Pending references that are on disk are only there from here on: those of a page that is about to move, before the cursor."""
-        for reference in references:
-            queue.withdraw(reference, IN_COMMIT)
-            queue.pending.found_on_disk(reference.priority, 1, reference.message.size, reference.sequence)
-        self._references.leave_memory(queue, references)
-
-    def moved(self, queue: Queue, left: list[ReferenceRecord], target: Queue, came: list[ReferenceRecord], sizes: list[int]) -> None:
-        """Messages of these sizes that were only on disk, without a time, are so in another queue: in the open batch and nowhere else."""
-        alike: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for old, new, size in zip(left, came, sizes, strict=True):
-            alike.setdefault((old.priority, new.priority), []).append((new.sequence, size))
-        for (before, priority), moved in alike.items():
-            together = sum([size for _, size in moved])
-            queue.pending.come_from_disk(before, len(moved), together)
-            target.pending.left_on_disk(priority, moved[0][0], together)
-            if len(moved) > 1:
-                target.pending.found_on_disk(priority, len(moved) - 1, 0, moved[-1][0])
-
-    def leave(self, reference: MessageReference) -> bool:
-        """A fresh reference that is about to be ready, and recorded if it is durable, is forgotten if it has no place in memory; whether it
-        was."""
-        queue, priority, pending = reference.queue, reference.priority, reference.queue.pending
-        if self.keeps(queue, priority) or reference.sequence <= pending.cursor[priority]:
-            return False
-        if reference.durable:
-            self._references.leave_memory(queue, (reference,))
-        # What is not on disk yet must be read after all that is.
-        elif self.plenty(queue, priority) or reference.sequence <= pending.newest[priority] or not self._spill(reference):
-            return False
-        else:
-            self.reads.comes_late(queue, priority, reference.sequence)
-        queue.pending.left_on_disk(priority, reference.sequence, reference.message.size)
-        self._expires(queue, reference.expires_at_ms)
-        return True
-
-    def leave_until(self, reference: MessageReference, due_at_ms: int) -> bool:
-        """A reference that waits for its time, which is on disk if it is durable, is forgotten if it has no place in memory; whether it
-        was."""
-        queue = reference.queue
-        if reference.suspect or not (reference.durable or self._may_wait_on_disk(reference, due_at_ms)):
-            return False
-        if not queue.due_on_disk:
-            if queue.scheduled < int(self._windows.scheduled * self.quota.part()):
-                return False
-            queue.due_horizon = (self._state.now_ms() + AHEAD_MS, _LAST)
-        if (due_at_ms, reference.sequence) <= queue.due_horizon:
-            return False
-        if reference.durable:
-            self._references.leave_memory(queue, (reference,))
-        elif not self._spill(reference):
-            return False
-        queue.due_on_disk += 1
-        queue.on_hold_on_disk += reference.on_hold
-        queue.first_due_ms = min(due_at_ms, queue.first_due_ms or due_at_ms)
-        self._timed[queue] = None
-        self._expires(queue, reference.expires_at_ms)
-        return True
-
-    def _may_wait_on_disk(self, reference: MessageReference, due_at_ms: int) -> bool:
-        """Whether one that is not durable waits there: memory is short, and it is on disk long before it is read again (``_look_due``)."""
-        return self.quota.part() < 1.0 and due_at_ms > self._state.now_ms() + AHEAD_MS
-
-    def _spill(self, reference: MessageReference) -> bool:
-        """Puts one that is not durable on disk; what is in trouble is kept, where it may be. Whether it was put there."""
-        queue = reference.queue
-        if self.stopped:
-            return False
-        if reference.hops is None and not (reference.failed or reference.delivery_count or reference.cause or reference.redrive):
-            self._references.spill(reference)
-        elif queue.durable:
-            self._references.keep((reference,))
-            self._references.leave_memory(queue, (reference,))
-        else:
-            return False
-        return True
-
-    def _expires(self, queue: Queue, at_ms: int | None) -> None:
-        if at_ms is not None:
-            queue.expiry_on_disk_ms = min(at_ms, queue.expiry_on_disk_ms or at_ms)
-            self._timed[queue] = None
+    # -- at the start, and the end --------------------------------------------------------------------------------------
 
     def restore(
         self, queue: Queue, ready: dict[int, int], due: int, first_due_ms: int | None, first_expiry_ms: int | None, size: int, on_hold: int
@@ -165,11 +69,11 @@ class Pager(Room):
         queue.expiry_on_disk_ms = first_expiry_ms
         count = sum(ready.values()) + due
         self._references.count_on_disk(count, count * size)
-        self._timed[queue] = None
+        self.to_disk.timed[queue] = None
 
     def forget(self, queue: Queue) -> None:
         """The queue is gone; what it has on disk is the journal's to remove."""
-        self._timed.pop(queue, None)
+        self.to_disk.timed.pop(queue, None)
         self.held_back.pop(queue, None)
         self.notify(queue)
         pending, (spilled, size) = queue.pending, self._references.discard_spilled(queue)
@@ -252,7 +156,7 @@ class Pager(Room):
 
     def alive(self, queue: Queue, page: Page) -> bool:
         """Whether a page's queue is still there; rows that were set aside are counted out."""
-        if self.stopped or self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
+        if self.to_disk.stopped or self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
         for priority, due_at_ms, cause in page.set_aside:
             self._references.count_set_aside(queue, cause)
@@ -341,13 +245,13 @@ class Pager(Room):
         """At least once a second: reads what is due soon, and what has expired."""
         self.look_again()
         self.reads.look_again(now_ms)
-        for queue in list(self._timed):
+        for queue in list(self.to_disk.timed):
             if queue.due_on_disk and queue.first_due_ms is not None:
                 self._look_due(queue, now_ms)
             if queue.expiry_on_disk_ms is not None and queue.expiry_on_disk_ms <= now_ms:
                 self._look_expired(queue, now_ms)
             if not queue.due_on_disk and queue.expiry_on_disk_ms is None:
-                del self._timed[queue]
+                del self.to_disk.timed[queue]
 
     def _look_due(self, queue: Queue, now_ms: int) -> None:
         assert queue.first_due_ms is not None, "asked only where something is due"
@@ -371,12 +275,12 @@ class Pager(Room):
         was = queue.due_horizon, queue.first_due_ms
         if self.reads.read(queue, "due", wanted, partial(self._take_due, queue, was[0]), lambda: self._due_as_it_was(queue, *was)):
             # What is given a time up to here from now on stays in memory: the page could miss it.
-            queue.due_horizon = max(queue.due_horizon, (until_ms, _LAST))
+            queue.due_horizon = max(queue.due_horizon, (until_ms, LAST))
             queue.first_due_ms = None
 
     def _has_room_for_due(self, queue: Queue) -> bool:
         part, waiting = self.quota.part(), queue.scheduled - queue.on_hold + queue.pending.returned
-        return part > 0.0 and waiting <= 4 * self._windows.scheduled * part
+        return part > 0.0 and waiting <= 4 * self.windows.scheduled * part
 
     def earliest_ms(self, queue: Queue) -> int:
         """When one more that waits may go out: now, or, where there is no room for it, when what is only on disk is read next."""
@@ -407,16 +311,16 @@ class Pager(Room):
     def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] | None = None) -> None:
         rows, size = self._page_of(queue)
         # Nothing that is only on disk expires earlier; rows that are gone may, and are not to be passed over each time.
-        after = after or ((queue.expiry_on_disk_ms or 0) - 1, _LAST)
+        after = after or ((queue.expiry_on_disk_ms or 0) - 1, LAST)
         wanted = Wanted(queue.queue_id, "expired", after_ms=after[0], after=after[1], until_ms=now_ms, rows=rows, size=size)
-        failed = partial(self._expires, queue, queue.expiry_on_disk_ms)
+        failed = partial(self.to_disk.expires, queue, queue.expiry_on_disk_ms)
         if self.reads.read(queue, "expired", wanted, partial(self._take_expired, queue, now_ms), failed):
             queue.expiry_on_disk_ms = None
 
     def _take_expired(self, queue: Queue, now_ms: int, page: Page) -> None:
         if not self._ended(queue, "expired", page):
             return
-        self._expires(queue, page.next_ms)
+        self.to_disk.expires(queue, page.next_ms)
         for record in page.records:
             if record.sequence not in queue.references:
                 self.expire(self.adopt(queue, record))

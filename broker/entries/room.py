@@ -26,11 +26,11 @@ class Windows:
 class Room:
     def __init__(self, quota: MemoryQuota, windows: Windows) -> None:
         self.quota = quota
-        self._windows = windows
+        self.windows = windows
 
     def resize(self, messages: int, size: int, scheduled: int) -> None:
         """From now on; what is in memory stays there until it goes."""
-        self._windows = replace(self._windows, messages=messages, size=size, scheduled=scheduled)
+        self.windows = replace(self.windows, messages=messages, size=size, scheduled=scheduled)
 
     def room(self, queue: Queue, messages: int, size: int) -> bool:
         """Whether a whole frame finds room in the window, of whatever priority it is."""
@@ -68,7 +68,7 @@ class Room:
 
     def _in_force(self, settings: AddressSettings) -> tuple[int, int]:
         """Messages and bytes that a queue keeps in memory."""
-        windows, part = self._windows, self.quota.part()
+        windows, part = self.windows, self.quota.part()
         messages, size = windows.messages, windows.size
         if settings.overflow == "page":
             messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
@@ -76,7 +76,7 @@ class Room:
 
     def _page_of(self, queue: Queue, pages: int = 1) -> tuple[int, int]:
         """Rows and bytes of its next page, or of so many read as one: no more than its windows, and little when memory is short."""
-        windows, (rows, size) = self._windows, self._in_force(queue.settings)
+        windows, (rows, size) = self.windows, self._in_force(queue.settings)
         if rows < windows.messages:
             least_rows, least_size = self.quota.least_page()
             rows, size = max(rows, least_rows), max(size, least_size)

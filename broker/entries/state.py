@@ -50,6 +50,7 @@ class BrokerState(SharedState):
         #: Of what had a due time: how long after it that was ready to go.
         self.lateness_ms = Histogram(LATENESS_MS)
         self.pager = Pager(self, journal, windows, self.place)
+        self.to_disk = self.pager.to_disk
 
     # -- in ----------------------------------------------------------------------------------------------------------
 
@@ -82,7 +83,7 @@ class BrokerState(SharedState):
     ) -> None:
         """There is no room in memory: they are in the open batch, and nowhere else. ``shared``: see Recorder.arrived_on_disk. All of them
         are durable, or none is."""
-        settings, arrived, durable = queue.settings, self.pager.arrived, is_durable(messages[0], queue)
+        settings, arrived, durable = queue.settings, self.to_disk.arrived, is_durable(messages[0], queue)
         expiries: list[int | None] = []
         for sequence, message in enumerate(messages, first):
             expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
@@ -106,7 +107,7 @@ class BrokerState(SharedState):
                 # Most have no time of their own, and need no clock.
                 now_ms = now_ms or self.now_ms()
                 if due_at_ms > now_ms:
-                    if not self.pager.leave_until(reference, due_at_ms):
+                    if not self.to_disk.leave_until(reference, due_at_ms):
                         schedule.add(reference, due_at_ms)
                     continue
                 self.lateness_ms.add(now_ms - due_at_ms)
@@ -122,7 +123,7 @@ class BrokerState(SharedState):
             # Where nobody is there is nobody that they could be offered to.
             line = queue if queue.consumers else queue.pending
             for reference in new:
-                if room or not self.pager.leave(reference):
+                if room or not self.to_disk.leave(reference):
                     line.append(reference)
             self.mark_ready(queue)
 

@@ -19,25 +19,25 @@ _Offset = Annotated[int, read.number(0, 1 << 50)]
 @needs((Right.ADMINISTER, everywhere), audited=True)
 def start_export(broker: Broker, who: Who, *, host: Host, with_tracebacks: read.Flag = False) -> Export:
     """Of the whole journal; one at a time, which takes the place of the one before."""
-    return host.start_export(with_tracebacks)
+    return host.files.start_export(with_tracebacks)
 
 
 @needs((Right.ADMINISTER, everywhere), action="export")
 def export(broker: Broker, who: Who, *, host: Host) -> Export:
     """How far it is."""
-    return host.export_status()
+    return host.files.export()
 
 
 @needs((Right.ADMINISTER, everywhere), audited=True)
 async def discard_export(broker: Broker, who: Who, *, host: Host) -> Export:
     """Ends it, and removes its file."""
-    return await host.discard_export()
+    return await host.files.discard_export()
 
 
 @needs((Right.ADMINISTER, everywhere), action="export-part")
 async def export_part(broker: Broker, who: Who, *, host: Host, name: read.Text, offset: _Offset = 0) -> Part:
     """A part of its file. Who begins at the beginning stands in the audit."""
-    part = await in_thread(lambda: host.export_part(name, offset, _most(broker)))
+    part = await in_thread(lambda: host.files.export_part(name, offset, _most(broker)))
     if offset == 0:
         broker.access.record(who, "download-export", (Place("broker"),), "done", name=name)
     return part
@@ -46,13 +46,13 @@ async def export_part(broker: Broker, who: Who, *, host: Host, name: read.Text, 
 @needs((Right.BROWSE, everywhere), action="reports")
 async def reports(broker: Broker, who: Who, *, host: Host) -> Reports:
     """The latest first, and where they stand."""
-    return await in_thread(host.reports)
+    return await in_thread(host.files.reports)
 
 
 @needs((Right.BROWSE, everywhere), action="report-part")
 async def report_part(broker: Broker, who: Who, *, host: Host, name: read.Text, offset: _Offset = 0) -> Part:
     """A part of the page of a report."""
-    return await in_thread(lambda: host.report_part(name, offset, _most(broker)))
+    return await in_thread(lambda: host.files.report_part(name, offset, _most(broker)))
 
 
 def _most(broker: Broker) -> int:

@@ -57,7 +57,7 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
     """
     kept, not_kept = Counter[str](), Counter[str]()
     loop = asyncio.get_running_loop()
-    broker.state.pager.stopped = True
+    broker.state.to_disk.stopped = True
     broker.state.going_round.write_all()
     broker.recorder.write_rounds()
     for queue, (number, _) in broker.state.references.spilled.items():

@@ -8,6 +8,7 @@ from typing import cast
 from homing.journal.contract import QueueRecord, Recovered, ReferenceRecord, ReferenceState
 from homing.journal.declarations import QueueOptions
 
+from ..auth.users import contents
 from ..core.message import Message
 from ..core.queue import Queue
 from ..core.routing import Address, RoutingTypes
@@ -28,7 +29,7 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     post_office.reserve_queue_ids(recovered.next_queue_id)
     for record in recovered.addresses:
         post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
-    broker.restore_users(recovered.declarations)
+    broker.users.restore(contents(recovered.declarations))
     broker.policies.restore(recovered.declarations)
     broker.commanded.restore(recovered.declarations)
     broker.restore_settings()

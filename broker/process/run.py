@@ -180,7 +180,7 @@ class _Process:
             exit_code = await until_stopped(server, journal, list(listening.values()), self._stop, health, hands_over)
         finally:
             await console.close()
-            await server.exports.discard()
+            await server.files.discard_export()
             server.close()
             await close_in_time(journal)
             if leading is not None:

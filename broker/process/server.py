@@ -9,9 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
@@ -24,7 +22,7 @@ from homing.journal.read.queries import JournalReader
 from homing.journal.replication.leader import Leader
 
 from .. import __version__
-from ..answers.administration import Backup, Export, Part, Reports
+from ..answers.administration import Backup
 from ..answers.inventory import HostStatistics
 from ..answers.parts import Properties
 from ..auth.logins import Logins
@@ -49,9 +47,10 @@ from ..protocols.native.fields import largest_message
 from ..protocols.transport import SocketTransport
 from ..protocols.turns import Turns
 from ..tls.certificate import Certificate
-from . import files, keeping, start_notes
+from . import keeping, start_notes
 from .dead_letter_sweep import DeadLetterSweep
 from .declarations import declare
+from .files import Files
 from .heap import Heap
 from .listeners import Listeners, place
 from .old_deaths import find_causes
@@ -141,7 +140,8 @@ class Server:
             audit=audit.write,
         )
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
-        self.exports = Exports(config.data_directory, _EXPORT_CHILD, clock.now_ms, lambda: journal.space_low)
+        exports = Exports(config.data_directory, _EXPORT_CHILD, clock.now_ms, lambda: journal.space_low)
+        self.files = Files(exports, config.data_directory / config.journal.report_directory, clock.now_ms)
         self._heap = Heap(lambda: self.broker.memory.bytes, self._loop.time, self._release_memory)
         self._releasing: asyncio.Task[None] | None = None
         self._shared_cache = Owner(self.broker.memory, Kind.CACHES)
@@ -296,38 +296,6 @@ class Server:
         except asyncio.CancelledError:
             raise Refused("backup-interrupted", "the broker is stopping", "make the backup of the stopped one, with --data") from None
 
-    def start_export(self, with_tracebacks: bool) -> Export:
-        """Raises Refused."""
-        at = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
-        try:
-            self.exports.start(f"{at:%Y-%m-%dT%H%M%SZ}", with_tracebacks)
-        except JournalError as error:
-            raise Refused(error.code, error.message, error.fix) from error
-        return cast(Export, self.exports.status)
-
-    async def discard_export(self) -> Export:
-        await self.exports.discard()
-        return cast(Export, self.exports.status)
-
-    def export_status(self) -> Export:
-        return cast(Export, self.exports.status)
-
-    def export_part(self, name: str, offset: int, most: int) -> Part:
-        """In a thread: see files.export_part."""
-        return files.export_part(self.exports.file(name), offset, most)
-
-    def reports(self) -> Reports:
-        """In a thread: those there are, and where."""
-        return {"directory": str(self._report_directory), "items": files.reports(self._report_directory)}
-
-    def report_part(self, name: str, offset: int, most: int) -> Part:
-        """In a thread: see files.report_part."""
-        return files.report_part(self._report_directory, name, offset, most)
-
-    @property
-    def _report_directory(self) -> Path:
-        return self.config.data_directory / self.config.journal.report_directory
-
     def sockets(self) -> dict[object, SocketTransport]:
         return {transport.session: transport for transport in self.listeners.transports}
 
@@ -467,7 +435,7 @@ async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rn
     finally:
         server.close()
         await server.sweep.close_archiver()
-        await server.exports.discard()
+        await server.files.discard_export()
         await journal.close()
 
 

@@ -312,10 +312,6 @@ class Resources:
             )
         return made
 
-    def full(self, queue: Queue) -> bool:
-        """A queue that takes nothing more. Overflow drop-head makes room, except where what it drops would come back to it."""
-        return takes_nothing(queue)
-
     # -- removed -----------------------------------------------------------------------------------------------------
 
     def delete_queue(self, queue: Queue, outcome: Outcome = "purged") -> int:
@@ -530,7 +526,7 @@ def makes_room(queue: Queue) -> bool:
 
 
 def takes_nothing(queue: Queue) -> bool:
-    """Full, and nothing makes room for what is new."""
+    """Full, and nothing makes room for what is new: overflow drop-head does, except where what it drops would come back to it."""
     return over_length(queue, 1) and not makes_room(queue)
 
 

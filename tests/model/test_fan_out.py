@@ -112,7 +112,7 @@ def test_anycast_queues_still_take_turns() -> None:
 
 def test_what_finds_no_room_in_memory_goes_to_disk() -> None:
     life = sent(lambda life: None)
-    window = inside.pager(life.world.broker)._windows.messages
+    window = inside.pager(life.world.broker).windows.messages
     client = life.client()
     for start in range(0, window + 500, 500):
         life.send(client, "news", *[str(number) for number in range(start, start + 500)])

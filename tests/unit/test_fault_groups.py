@@ -127,7 +127,7 @@ def test_groups_of_queues_that_are_gone_go_after_a_while() -> None:
     died = failed(groups, "dead", "gone.died")
     groups.dead_lettered("gone.died", [died], "delivery_limit", NOW_MS)
     failed(groups, "muted", "gone.muted")
-    groups.mute(groups.by_id[max(groups.by_id)], True)
+    groups.by_id[max(groups.by_id)].muted = True
     failed(groups, "here", "here")
     for number in range(600):
         failed(groups, "once", f"gone.{number}", 2_000)
@@ -149,15 +149,14 @@ def test_what_was_said_of_a_group_outlasts_many_others(monkeypatch: pytest.Monke
     for kind in ("muted", "fixed"):
         failed(groups, kind)
     muted, fixed = groups.by_id.values()
-    groups.mute(muted, True)
-    groups.fixed(fixed, "1.1")
+    muted.muted, fixed.fixed_in = True, "1.1"
     for number in range(50):
         failed(groups, f"kind {'abcdefghij'[number // 10]}{'klmnopqrst'[number % 10]}")
     assert len(groups.by_id) == 6
     assert {muted.fault_id, fixed.fault_id} < set(groups.by_id)
     # Where such are all, the least recent goes all the same.
     for group in groups.by_id.values():
-        groups.mute(group, True)
+        group.muted = True
     failed(groups, "one more")
     assert len(groups.by_id) == 6
 
