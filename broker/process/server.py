@@ -108,7 +108,7 @@ class Server:
         #: While it is in doubt nothing is handed out.
         self._leader = None if leading is None else leading.leader
         replication = config.journal.replication
-        self._left_after_s = 0.0 if replication is None else _LEFT_AFTER * replication.fail_over_after_ms / 1000
+        self._silent_s = 0.0 if replication is None else replication.fail_over_after_ms / 1000
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for_ms = 0
         #: When the timer is to ring, and how late it was, in seconds.
@@ -163,7 +163,7 @@ class Server:
         self._turn_scheduled = False
         broker = self.broker
         try:
-            if self._leader is not None and self._leader.in_doubt():
+            if self._leader is not None and self._leader.in_doubt(self._silent_s):
                 self._hold(self._leader)
                 return
             next_ms = broker.drain()
@@ -181,7 +181,7 @@ class Server:
     def _hold(self, leader: Leader) -> None:
         """Once another node leads for sure, where it is only this one that the log does not answer, clients are sent there."""
         self._tick()
-        if leader.in_doubt(self._left_after_s):
+        if leader.in_doubt(_LEFT_AFTER * self._silent_s):
             for transport in list(self.listeners.transports):
                 transport.abort()
         self._loop.call_later(_HELD_S, self._wake)

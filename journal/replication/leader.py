@@ -16,7 +16,6 @@ from .log import LogAway, ReplicatedLog, Standing, fenced, log_lost
 BEAT_S: Final = 1.0
 #: Between two questions of whoever was not answered.
 AGAIN_S: Final = 0.2
-_IN_DOUBT_S: Final = 2.0
 
 Pause = Callable[[float], Awaitable[object]]
 
@@ -38,7 +37,7 @@ class Leader:
         #: Set where this node is to lead no longer, and another one is named.
         self.hands_over = asyncio.Event()
         self._one = asyncio.Lock()
-        self._heard_s = time.monotonic()
+        self._moved_s = time.monotonic()
         self._ended_s: float | None = None
         #: Whether ``at`` is an entry of its own; whether the log lacks that one.
         self._proved, self._lost = False, False
@@ -56,10 +55,12 @@ class Leader:
         """
         async with self._one:
             began_s, before = time.monotonic(), self.at
+            sent_s = began_s
             #: What was asked of the log, in order, and how much of it is there.
             asked, there = [after(before, self.epoch, batch, version)], 0
             while there < len(asked):
                 entry, at = asked[there]
+                sent_s = time.monotonic()
                 try:
                     if await self._log.append(before, at, entry):
                         before, there = at, there + 1
@@ -70,8 +71,9 @@ class Leader:
                 if there == len(asked):
                     # It may be on one machine only. One behind it that was taken proves it.
                     asked.append(after(before, self.epoch, b""))
-            self.at, self._proved, self._heard_s = before, True, time.monotonic()
-            self.on_append(self._heard_s - began_s)
+            # Whoever was paused meanwhile finds an old answer.
+            self.at, self._proved, self._moved_s = before, True, sent_s
+            self.on_append(time.monotonic() - began_s)
             return before
 
     async def _where(self, asked: list[Position]) -> tuple[Position, int]:
@@ -93,10 +95,10 @@ class Leader:
         self._lost = self._proved and (seen.last < known.number or (seen.last == known.number and not seen.ends_at(known)))
         raise log_lost(seen, known)
 
-    def in_doubt(self, for_s: float = _IN_DOUBT_S) -> bool:
-        """Whether somebody else may lead by now, as no entry was taken for so long: who hands out meanwhile may do so beside another. It
-        only keeps that seldom; what is confirmed never depends on it."""
-        return time.monotonic() > self._heard_s + for_s
+    def in_doubt(self, for_s: float) -> bool:
+        """Whether others may have seen nothing of this leader for so long: who hands out then may do so beside another. It only keeps that
+        seldom; what is confirmed never depends on it."""
+        return time.monotonic() > self._moved_s + for_s
 
     def beat(self) -> None:
         """From here on something is appended each second."""

@@ -344,6 +344,19 @@ def test_a_message_that_was_perhaps_never_on_disk_excuses_no_loss() -> None:
     assert story.kinds() == [Kind.LOST]
 
 
+def test_what_is_read_late_is_of_the_broker_that_its_connection_was_made_to() -> None:
+    """Message 1 was never on disk; the next leader's is message 2. Over a connection of that leader's own it is another story."""
+
+    def read_late(since: float) -> list[Kind]:
+        story = (
+            Story()._add("send", key="k", queue=QUEUE).killed()._add("deliver", s=since, key="k", id=1, queue=QUEUE, count=1, mode="AUTO")
+        )
+        return story._add("sent", key="k", outcome="ok").delivered(number=2).acked(number=2).killed().kinds()
+
+    assert read_late(since=1.5) == []
+    assert read_late(since=2.5) == [Kind.STORED_TWICE]
+
+
 def test_unknown_sends_that_are_there_are_counted_as_recovered() -> None:
     story = Story().sent(outcome="unknown").delivered().acked().sent("gone", "unknown").killed()
     assert recovered(story.history) == 1

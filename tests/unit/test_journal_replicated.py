@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -186,6 +187,25 @@ async def test_what_a_journal_commits_the_log_has_and_nobody_is_answered_after_a
     await journal.close()
     assert sorted(written) == sequences(tmp_path)
     assert not answered
+
+
+async def test_a_leader_that_was_paused_before_it_read_an_answer_knows_that_others_saw_nothing_since(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, late_s = 0.0, 0.0
+
+    class Late(LogInMemory):
+        async def append(self, before: Position, at: Position, entry: bytes) -> bool:
+            nonlocal now_s
+            done = await super().append(before, at, entry)
+            now_s += late_s
+            return done
+
+    monkeypatch.setattr(leader_module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    leader = Leader(Late(random.Random(4)), 0, NOWHERE, without_beats)
+    for late_s in (0.5, 5.0, 0.5):
+        await leader.append(b"")
+        assert leader.in_doubt(3.0) == (late_s > 3)
 
 
 async def without_beats(pause_s: float) -> None:

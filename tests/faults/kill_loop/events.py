@@ -1,7 +1,8 @@
 """What clients write down while brokers are killed under them, and how it is read back.
 
 Each client has a file of its own with one JSON object a line: ``t`` and ``w`` (milliseconds of the monotonic and of the wall clock;
-the monotonic one is the same for all processes of a machine), ``c`` (who), ``e`` (what) and what belongs to it:
+the monotonic one is the same for all processes of a machine), ``c`` (who), ``s`` (since when it has had its connection; monotonic), ``e``
+(what) and what belongs to it:
 
     send      key, queue, delay_ms, ttl_ms, tx, of, durable  about to be sent; tx: within that transaction; of: in the place of that message
     sent      key, outcome                          ok: confirmed · unknown: nobody knows
@@ -47,11 +48,14 @@ class ClientLog:
         self._path = path
         self._client = client
         self._lines: list[str] = []
+        #: Since when there has been the connection that it speaks of.
+        self.since_ms: float | None = None
 
     def __call__(self, event: str, **fields: Any) -> float:
         """Returns the wall clock's time that it wrote, in milliseconds."""
         wall_ms = round(time.time() * 1000, 3)
-        self._lines.append(json.dumps({"t": round(now_ms(), 3), "w": wall_ms, "c": self._client, "e": event} | fields))
+        line = {"t": round(now_ms(), 3), "w": wall_ms, "c": self._client, "s": self.since_ms, "e": event}
+        self._lines.append(json.dumps(line | fields))
         if len(self._lines) >= 5000:
             self.flush()
         return wall_ms

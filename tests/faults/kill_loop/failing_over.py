@@ -32,7 +32,7 @@ from tests.faults.kill_loop.wires import Trouble, Wires
 from tests.postgresql import Postgres, Standbys
 
 _MOST_SHOWN: Final = 40
-#: How long a leader is paused, or the wires of all fail.
+#: How long the wires of all fail, or PostgreSQL's standbys are away.
 _AWAY_S: Final = 6.0
 #: How long the wires of a leader fail, and it has no reason to end: longer than its clients are to stay with it.
 _ALONE_S: Final = 10.0
@@ -100,6 +100,9 @@ class FailOvers(KillLoop):
         finally:
             self._wires.close()
 
+    def _end_first(self) -> None:
+        """It goes on to lead."""
+
     def _round(self, number: int) -> None:
         nodes = self._nodes
         nodes.spawn()
@@ -158,7 +161,6 @@ class FailOvers(KillLoop):
     def pause(self) -> None:
         led = self._nodes.led_by()
         paused = self._nodes.pause()
-        time.sleep(_AWAY_S)
         self._until_led_by_another(led)
         if (code := paused.go_on()) != DEPOSED:
             self._stuck(f"a leader that was paused ended with exit code {code}: {self._nodes.log_tail()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -11,6 +12,9 @@ from typing import TypeVar
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, VOID, Event, Snapshot
 
 QueueEntry = tuple[int, str]
+#: What is done with a message that came over a connection.
+_OF_A_CONNECTION = ("deliver", "ack", "fail")
+_JUST_MS = 0.001
 _STRENGTH = {UNKNOWN: 0, FAIL: 1, OK: 2}
 
 
@@ -129,6 +133,16 @@ def _latest_of(settlements: list[_Settlement], client: str) -> _Settlement:
     return next(each for each in reversed(settlements) if each.client == client)
 
 
+def _in_its_life(event: Event, ends: Sequence[float]) -> Event:
+    """What came over a connection is of the broker that it was made to, however late the client read it: bytes outlive who wrote them, and
+    a leader that was paused finds them written. ``ends``: when brokers were known to be gone, in order."""
+    since = event.get("s")
+    if since is None or event["e"] not in _OF_A_CONNECTION:
+        return event
+    place = bisect_right(ends, since)
+    return event if place == len(ends) or event["t"] < ends[place] else {**event, "t": ends[place] - _JUST_MS}
+
+
 class History:
     """``sends`` by key, ``lives`` by (message id, queue), ``ids`` by key (every number a key was seen under), ``commits`` by id.
 
@@ -144,7 +158,8 @@ class History:
         self.lives_of: dict[int, list[Life]] = {}
         self.retries: dict[str, Retry] = {}
         self._snapshots = snapshots
-        for event in events:
+        ends = [snapshot.t for snapshot in snapshots]
+        for event in sorted((_in_its_life(event, ends) for event in events), key=lambda event: float(event["t"])):
             take = getattr(self, f"_{event['e']}", None)
             if take is not None:
                 take(event)

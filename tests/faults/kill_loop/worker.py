@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import homing
 from homing.client import Connection, ConnectionState, HomingError, Message, ReconnectPolicy
-from tests.faults.kill_loop.events import OK, UNKNOWN, VOID, ClientLog
+from tests.faults.kill_loop.events import OK, UNKNOWN, VOID, ClientLog, now_ms
 from tests.faults.kill_loop.snapshots import key_of
 
 WORK: Final = tuple(f"work.{number}" for number in range(4))
@@ -69,6 +69,8 @@ class Worker:
 
     def _on_state(self, state: ConnectionState) -> None:
         self.era += 1
+        if state is ConnectionState.CONNECTED:
+            self.log.since_ms = now_ms()
 
     # -- what is received
 
