@@ -11,11 +11,9 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,7 +38,7 @@ from tests.certificates import Authority
 from tests.faults.kill_loop.failing_over import PLAIN, FailOvers
 from tests.faults.kill_loop.loop import Options
 from tests.postgresql import Postgres, begun, log_of
-from tests.process import ROOT, Server, free_port, wait_until
+from tests.process import ROOT, HomingCommand, Server, free_port, wait_until
 from tests.unit.journal_support import NOW_MS, OPTIONS, opened, queue, send, sequences
 
 _CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
@@ -154,12 +152,10 @@ async def called(url: str, verb: str, **arguments: object) -> Any:
 
 @pytest.mark.timeout(240)
 def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tmp_path: Path) -> None:
-    """What its shell blocks say, on other ports and another database; a busy machine is no reason to take a leader for gone."""
+    """What its shell blocks say, on other ports and another database."""
     page = (ROOT / "docs" / "cluster.md").read_text()
     script = "set -eo pipefail\n" + "".join(re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
-    script = script.replace(
-        "postgresql://homing@127.0.0.1:5432/homing", f"{asyncio.run(postgres.database('page'))}\n    fail-over-after: 5s"
-    )
+    script = script.replace("postgresql://homing@127.0.0.1:5432/homing", asyncio.run(postgres.database("page")))
     for port in ("7171", "7172", "7181", "7182"):
         script = script.replace(port, str(free_port()))
     environment = {**os.environ, "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
@@ -186,21 +182,27 @@ def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tm
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_leaders_are_killed_paused_and_stopped_under_working_clients_and_every_promise_is_kept(postgres: Postgres, tmp_path: Path) -> None:
-    """``scripts/check-fail-over`` does the same at length. Others wait longer for a leader here: the machine may be busy."""
+    """``scripts/check-fail-over`` does the same at length. A busy machine makes more changes of leaders, no fewer."""
     database = asyncio.run(postgres.database("nodes"))
-    loop = FailOvers(tmp_path, Options(rounds=len(PLAIN), seed=5), [*PLAIN], database, nodes=2, fail_over_after_s=4.0)
+    loop = FailOvers(tmp_path, Options(rounds=len(PLAIN), seed=5), [*PLAIN], database, nodes=2, fail_over_after_s=2.0)
     result = loop.run()
     print(result.figures, loop.gaps_ms)
     assert not result.violations, "\n".join(map(str, result.violations[:20]))
     assert result.figures["sends confirmed"] > 20 * len(PLAIN)
 
 
-async def test_a_log_that_was_restored_to_an_older_state_goes_on_from_the_node_that_is_furthest(postgres: Postgres, tmp_path: Path) -> None:
+async def test_a_log_that_was_restored_to_an_older_state_goes_on_from_the_node_that_is_furthest(
+    postgres: Postgres, tmp_path: Path, homing: HomingCommand
+) -> None:
     """The leader finds out at its next commit and answers nobody, its standby at its next look. All that was confirmed is there after."""
     options, tables = JournalOptions(**OPTIONS), ["homing_cell", *(f"homing_log_lost_{each}" for each in range(3))]
-    (tmp_path / "broker.yaml").write_text(
+    (homing.directory / "broker.yaml").write_text(
         f"journal: {{replication: {{url: '{postgres.url}', cell: lost, node: b, storage-is-replicated: true}}}}"
     )
+
+    def said(*words: str) -> str:
+        done = homing(*words)
+        return done.stdout + done.stderr
 
     async def follower(node: str) -> Follower:
         return await Follower.open(tmp_path / node, options, lambda: NOW_MS, "broker")
@@ -208,7 +210,7 @@ async def test_a_log_that_was_restored_to_an_older_state_goes_on_from_the_node_t
     async def leads(log: PostgresLog, node: str) -> Leader:
         copy = await follower(node)
         try:
-            return await follow_until_leading(log, copy, f"{node} 1", Watch(node, 1.0), time.monotonic)
+            return await follow_until_leading(log, copy, f"{node} 1", Watch(node, 0.3), time.monotonic)
         finally:
             await copy.close()
 
@@ -234,17 +236,16 @@ async def test_a_log_that_was_restored_to_an_older_state_goes_on_from_the_node_t
         await journal.close()
         assert not answered
         with pytest.raises(TimeoutError):  # it has all that is left, and would lead without what was confirmed
-            await asyncio.wait_for(leads(log_c, "c"), 2)
+            await asyncio.wait_for(leads(log_c, "c"), 1)
         with pytest.raises(JournalError, match=r"journal-log-lost: .* `homing cluster reseed`"):
             await leads(log, "b")
         # As its process does at its end.
         await bs.tell_lost(standby.at)
-        assert "b  log-lost, has entry" in await said_by(tmp_path, "cluster", "status")
+        assert "b  log-lost, has entry" in said("cluster", "status")
         for node, why in (("a", "no-such-node"), ("b", "nobody is there to be asked")):
-            assert why in await said_by(tmp_path, "cluster", "reseed", "--from", node)
-        said = await said_by(tmp_path, "cluster", "reseed", "--from", "b", "--yes")
-        assert f"The log goes on behind entry {standby.at.number}: start b" in said
-        assert "log-not-lost" in await said_by(tmp_path, "cluster", "reseed", "--from", "b", "--yes")
+            assert why in said("cluster", "reseed", "--from", node)
+        assert f"The log goes on behind entry {standby.at.number}: start b" in said("cluster", "reseed", "--from", "b", "--yes")
+        assert "log-not-lost" in said("cluster", "reseed", "--from", "b", "--yes")
         leader = await leads(log, "b")
         journal, _ = await Journal.open(tmp_path / "b", options, NOW_MS, leader)
         send(journal, 42)
@@ -290,7 +291,7 @@ async def test_a_cell_begins_with_what_a_broker_kept_and_the_command_may_end_in_
         async def leads(name: str) -> Leader:
             copy = await Follower.open(tmp_path / name, options, lambda: NOW_MS, recovered.broker_id)
             try:
-                return await follow_until_leading(log, copy, f"{name} 1", Watch(name, 1.0), time.monotonic)
+                return await follow_until_leading(log, copy, f"{name} 1", Watch(name, 0.3), time.monotonic)
             finally:
                 await copy.close()
 
@@ -303,12 +304,3 @@ async def test_a_cell_begins_with_what_a_broker_kept_and_the_command_may_end_in_
         await journal.close()
         with pytest.raises(JournalError, match="journal-left-behind"):
             await leads("b")
-
-
-async def said_by(directory: Path, *arguments: str) -> str:
-    """What the command says, whatever its exit code."""
-    command = [sys.executable, "-m", "homing.broker", *arguments]
-    environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
-    process = await asyncio.create_subprocess_exec(*command, cwd=directory, env=environment, stdout=PIPE, stderr=STDOUT, stdin=DEVNULL)
-    said, _ = await process.communicate()
-    return said.decode()

@@ -149,6 +149,9 @@ class FailOvers(KillLoop):
                 self._confirms[path] += [event["t"] for event in events if event["e"] in ("sent", "committed") and event["outcome"] == OK]
                 self._read[path] = lines.tell()
 
+    def _export_under_load(self) -> None:
+        """What an export's moment is, check-faults judges. Here tools have seen ids of what its leader took along, unconfirmed."""
+
     # -- faults
 
     def kill(self) -> None:
@@ -267,8 +270,6 @@ class FailOvers(KillLoop):
         self.primary()
 
     def _result(self, account_: Any) -> Result:
-        # What an export's moment is, check-faults judges. Here tools have seen ids of what its leader took along, unconfirmed.
-        self._taken = None
         if account_ is not None:
             self._replay.go_on("the end")
             self._violations += [Violation(Kind.JOURNAL, f"replay: {text}") for text in self._replay.compare(self._nodes.journals)]

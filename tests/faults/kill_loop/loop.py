@@ -158,12 +158,7 @@ class KillLoop:
             self._progress("exporting under load", self.options.rounds)
             self._broker.spawn()
             self._wait_until_ready()
-            with self._others():
-                time.sleep(_AT_WORK_S)
-                began_ms = now_ms()
-                self._taken = Taken(self._export("export_under_load"), began_ms, now_ms())
-                time.sleep(_AT_WORK_S)
-                self._broker.check_alive()
+            self._export_under_load()
             self._progress("settling", self.options.rounds)
             self._settle()
             return self._result(self._account())
@@ -262,6 +257,14 @@ class KillLoop:
         """What the snapshots and the logs so far tell."""
         self._flush()
         return any(violation.kind is kind for violation in check(self._history(), self._snapshots, self.rules))
+
+    def _export_under_load(self) -> None:
+        with self._others():
+            time.sleep(_AT_WORK_S)
+            began_ms = now_ms()
+            self._taken = Taken(self._export("export_under_load"), began_ms, now_ms())
+            time.sleep(_AT_WORK_S)
+            self._broker.check_alive()
 
     # -- the end
 
