@@ -83,6 +83,7 @@ class _Process:
         self._log_writer = log_writer
         self._stop = asyncio.Event()
         self._manager = ServiceManager()
+        self._loaded = False
         self.health = Health()
         self.certificate = None if config.tls is None else Certificate(config.tls)
         self.http: HttpListener | None = None
@@ -127,6 +128,13 @@ class _Process:
     def _stand_by(self, places: dict[str, str]) -> None:
         log.info("standby: another node leads; connections are passed on to it")
         self._say_ready({**places, **self.http_places}, None)
+        # Whoever waits for the next leader does not wait for this, too.
+        self._load()
+
+    def _load(self) -> None:
+        if not self._loaded:
+            preload.load(self._config)
+            self._loaded = True
 
     def _not_reloaded(self) -> None:
         said = "not reloaded: a standby reads its configuration when it is started again"
@@ -169,7 +177,7 @@ class _Process:
                 self._manager.feed_watchdog(loop)
             server.sweep.start()
             # Whoever connects meanwhile waits for it: this takes a fifth of a second, and is not to happen in the middle of a settlement.
-            preload.load(config)
+            self._load()
             if not clean_stop:
                 server.look_for_damage()
             if old_deaths:

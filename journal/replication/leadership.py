@@ -15,6 +15,8 @@ from .entry import BadEntry, Entry, NewerEntry, Position
 from .leader import AGAIN_S, Leader, Pause, ask
 from .log import LogAway, ReplicatedLog, Standing, left_behind, log_newer, parted
 
+#: Between two looks of a node that is named to lead next.
+_NAMED_S: Final = 0.03
 #: As often at least it was looked before a leader is taken for gone.
 _LOOKS: Final = 3
 
@@ -72,6 +74,10 @@ class Watch:
         """Whether the log may yet have what this node has up to ``at``: it lost what was not proved, and whoever leads adds that again."""
         return seen.last < at.number and seen.leader != "" and not seen.lost and self.silent_s(now_s) < self._patience_s
 
+    def again_s(self) -> float:
+        """When to look again: clients wait for whoever is named."""
+        return _NAMED_S if self._seen is not None and self._seen.successor == self._node else AGAIN_S
+
     def silent_s(self, now_s: float) -> float:
         """For how long nothing moved."""
         return now_s - self._since_s
@@ -104,7 +110,7 @@ async def follow_until_leading(
                 return leader
         except LogAway:
             watch.forget()
-        await pause(AGAIN_S)
+        await pause(watch.again_s())
 
 
 async def _catch_up(log: ReplicatedLog, copy: Copy, seen: Standing) -> None:

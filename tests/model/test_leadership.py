@@ -246,6 +246,16 @@ def test_a_node_with_another_clock_never_leads_and_one_without_room_only_where_n
         assert next((now_s for now_s in range(20) if watch.saw(seen, now_s)), 99) == leads_after_s
 
 
+def test_who_is_named_to_lead_next_looks_all_the_time() -> None:
+    watch, led = Watch("b", 3), Standing(1, 1, b"", "a 1")
+    pauses_s = []
+    for seen in (led, led._replace(successor="c"), led._replace(successor="b")):
+        watch.saw(seen, 0)
+        pauses_s.append(watch.again_s())
+    watch.forget()
+    assert pauses_s[0] == pauses_s[1] == watch.again_s() > 3 * pauses_s[2]
+
+
 async def test_what_was_lost_before_anybody_was_answered_is_added_again() -> None:
     """A standby that has read it waits for that as long as it would for a leader."""
     log = LogInMemory(Random(1))
