@@ -146,6 +146,14 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
         story.sent().edited("ok").delivered(key="copy", number=2).acked(number=2).killed()
     ),
     "edited, unknown, and as it was": lambda story: story.sent().edited("unknown").killed(here()),
+    "edited, unknown, and its copy edited before anybody got it": lambda story: (
+        story.sent()
+        .edited("unknown")
+        ._add("send", key="third", queue=QUEUE, tx="u", of=2, ttl_ms=0)
+        ._add("ack", id=2, queue=QUEUE, tx="u", edit=True, key="copy")
+        ._add("committed", tx="u", outcome="ok")
+        .killed(here(key="third", number=3))
+    ),
     "edited, unknown, and its copy there": lambda story: story.sent().edited("unknown").killed(here(key="copy", number=2)),
     "brought forward": lambda story: (
         story.sent().delivered().failed(outcome="ok", delay_ms=500).retried("now", "unknown").delivered(2).acked().killed()

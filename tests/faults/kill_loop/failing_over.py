@@ -181,9 +181,13 @@ class FailOvers(KillLoop):
         return now[1]
 
     def switch(self) -> None:
-        """The leader hands over."""
-        if code := self._nodes.switch_over().wait(_LED_S):
-            self._stuck(f"homing cluster switch-over ended with exit code {code}: {self._nodes.log_tail()}")
+        """The leader hands over; and if the database was away for long, once another node has said again that it is there."""
+        end = time.monotonic() + _LED_S
+        while code := self._nodes.switch_over().wait(_LED_S):
+            if not self._nodes.had_no_standby() or time.monotonic() > end:
+                self._stuck(f"homing cluster switch-over ended with exit code {code}: {self._nodes.log_tail()}")
+                return
+            time.sleep(0.5)
 
     def switch_kill(self) -> None:
         """It dies while it does."""

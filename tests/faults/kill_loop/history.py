@@ -146,8 +146,8 @@ def _in_its_life(event: Event, ends: Sequence[float]) -> Event:
 class History:
     """``sends`` by key, ``lives`` by (message id, queue), ``ids`` by key (every number a key was seen under), ``commits`` by id.
 
-    What became of an edit that nobody was notified of is what became of its copy, which whoever gets it or ``snapshots`` show. Where the
-    copy may have expired unseen, nobody knows.
+    What became of an edit that nobody was notified of is what became of its copy, which whoever gets or edits it, or ``snapshots``, show.
+    Where the copy may have expired unseen, nobody knows.
     """
 
     def __init__(self, events: Iterable[Event], snapshots: Sequence[Snapshot] = ()) -> None:
@@ -163,7 +163,9 @@ class History:
             take = getattr(self, f"_{event['e']}", None)
             if take is not None:
                 take(event)
-        self._settle_edits({entry.key for snapshot in snapshots for entry in snapshot.entries}.union(self.ids))
+        # Whoever edits one has read it.
+        read = {life.key for life in self.lives.values()}
+        self._settle_edits({entry.key for snapshot in snapshots for entry in snapshot.entries} | read)
         self._settle_transactions()
         for life in self.lives.values():
             for before, after in pairwise(life.deliveries):

@@ -146,8 +146,16 @@ class Nodes:
     def switch_over(self) -> fork_server.Forked:
         """The command, which goes on by itself: the leader hands over."""
         words = ["cluster", "switch-over", "--config", str(self._leader.config)]
-        with (self._leader.directory / "switch-over.log").open("a") as log:
+        with self._switched.open("a") as log:
             return fork_server.start(words, ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def had_no_standby(self) -> bool:
+        """Whether the last such command was refused for that."""
+        return "no-standby" in self._switched.read_text().rpartition("error")[2]
+
+    @property
+    def _switched(self) -> Path:
+        return self._leader.directory / "switch-over.log"
 
     def begin_anew(self) -> str:
         """A standby, which loses its disk; returns its name."""
