@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from .administration import Administration
 from .auth.access import needs, queue_place
 from .connection import Connection
 from .core.amqp.declared import NO_ARGUMENTS, ConsumerArguments
-from .core.consumer import Consumer, SharedWindow
+from .core.consumer import Consumer, ConsumerOptions, SharedWindow
 from .core.dead_letter import EXPIRED
 from .core.message import MessageReference, Where
 from .core.queue import Queue
-from .core.redelivery import ConsumerPolicy
 from .core.rights import Right
 from .core.settings.units import counted
 from .core.settled_report import SettledReport
@@ -29,27 +28,24 @@ FREE: Final[Mapping[str, str]] = {
 
 class Consuming(Administration):
     @needs((Right.CONSUME, at_queue_of_name), (Right.CREATE, at_new_queue))
-    def subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
-        """A consumer on the queue that ``name`` means. Options: prefetch, selector, redelivery_policy, session, transacted; priority;
-        ``waits``: until those before it are gone.
-        """
+    def subscribe(self, connection: Connection, number: int, name: str, options: ConsumerOptions) -> Consumer:
+        """A consumer on the queue that ``name`` means."""
         return self._subscribe(connection, number, name, options)
 
     @needs((Right.CONSUME, at_topic), (Right.CREATE, at_new_topic))
-    def subscribe_topic(self, connection: Connection, number: int, address: str, options: dict[str, Any]) -> Consumer:
-        """A consumer of all that is sent to the address from now on, on a queue of its own that goes with it. Options as ``subscribe``;
-        ``durable``: the name of a queue that stays until ``end_subscription``, for one consumer at a time; ``most_waiting``: how many may
-        wait in one that goes, beside as many as the prefetch lets through; the oldest give way.
+    def subscribe_topic(self, connection: Connection, number: int, address: str, options: ConsumerOptions) -> Consumer:
+        """A consumer of all that is sent to the address from now on, on a queue of its own that goes with it; a ``durable`` one stays until
+        ``end_subscription``, for one consumer at a time.
         """
-        selector, durable = self.resources.read_selector(options.get("selector")), options.get("durable")
-        if durable is None:
-            most = options.get("most_waiting")
+        selector = self.resources.read_selector(options.selector)
+        if options.durable is None:
+            most = options.most_waiting
             if most is not None:
-                most += options.get("prefetch", self.settings.resolve(address).consumer_prefetch)
+                most += self.settings.resolve(address).consumer_prefetch if options.prefetch is None else options.prefetch
             queue = self.declared_queues.make_topic_queue(connection, address, selector, most)
         else:
-            queue = self.resources.declare_subscription(durable, address, selector)
-        return self._subscribe(connection, number, queue.name, {**options, "selector": None})
+            queue = self.resources.declare_subscription(options.durable, address, selector)
+        return self._subscribe(connection, number, queue.name, options._replace(selector=None))
 
     @needs((Right.CONSUME, at_queue_named))
     def end_subscription(self, connection: Connection, name: str) -> None:
@@ -64,7 +60,7 @@ class Consuming(Administration):
             self.unsubscribe(connection, consumer)
         self._end_queue(queue, "purged")
 
-    def _subscribe(self, connection: Connection, number: int, name: str, options: dict[str, Any]) -> Consumer:
+    def _subscribe(self, connection: Connection, number: int, name: str, options: ConsumerOptions) -> Consumer:
         if number in connection.consumers or number in connection.retired:
             raise Refused("consumer-exists", f"consumer {number} was used already", "number consumers upwards")
         self.state.declared.check("consumers")
@@ -72,26 +68,22 @@ class Consuming(Administration):
             raise Refused("too-many-consumers", "this connection has as many consumers as it may", "open another connection")
         queue = self.resources.queue_for_consumer(name)
         self._check_admission(connection, queue)
-        policy: ConsumerPolicy | None = options.get("redelivery_policy")
-        if policy is None and connection.policies is not None:
-            policy = connection.policies.resolve(queue.address)
+        if options.policy is None and connection.policies is not None:
+            options = options._replace(policy=connection.policies.resolve(queue.address))
         consumer = Consumer(
             number,
             connection.name,
             connection.front_end,
-            options.get("prefetch", queue.settings.consumer_prefetch),
-            self.resources.read_selector(options.get("selector")),
-            policy,
-            options.get("session", 0),
-            options.get("transacted", False),
+            queue.settings.consumer_prefetch if options.prefetch is None else options.prefetch,
+            self.resources.read_selector(options.selector),
+            options,
             connection.kept,
             connection.returns_at_once,
             connection.client,
         )
-        consumer.priority = options.get("priority", 0)
         connection.consumers[number] = consumer
         queue.attach(consumer)
-        if options.get("waits"):
+        if options.waits:
             self.declared_queues.wait_for_others(queue, consumer)
         self.state.mark_ready(queue)
         return consumer
@@ -122,7 +114,7 @@ class Consuming(Administration):
         ``arguments``: see ``read_consumer_arguments``. Raises Refused.
         """
         self.declared_queues.check_consume(queue, exclusive)
-        consumer = self._subscribe(connection, number, queue.name, {"prefetch": prefetch})
+        consumer = self._subscribe(connection, number, queue.name, ConsumerOptions(prefetch))
         self.declared_queues.with_arguments(consumer, arguments)
         consumer.holds_nothing = holds_nothing
         window.join(consumer)

@@ -49,6 +49,29 @@ class Pace(NamedTuple):
     slow: bool = False
 
 
+class ConsumerOptions(NamedTuple):
+    """What a consumer asks for, from the wire to its queue."""
+
+    #: None: as the settings of its queue say.
+    prefetch: int | None = None
+    selector: str | None = None
+    #: Of redelivery; None: as its connection brought one for the queue's address, or none.
+    policy: ConsumerPolicy | None = None
+    session: int = 0
+    transacted: bool = False
+    priority: int = 0
+    #: It gets nothing until those before it are gone.
+    waits: bool = False
+    #: Of a topic: the queue of a durable subscription; None: its queue goes with it.
+    durable: str | None = None
+    #: In one that goes: how many may wait, beside as many as the prefetch lets through; the oldest give way. None: all.
+    most_waiting: int | None = None
+
+
+#: All as it is where nobody asks.
+AS_EVER: Final = ConsumerOptions()
+
+
 class SharedWindow:
     """What several consumers may hold unsettled together (a channel's prefetch in AMQP). ``limit`` 0: no limit.
 
@@ -178,9 +201,7 @@ class Consumer:
         sink: Sink,
         prefetch: int,
         selector: Selector | None = None,
-        policy: ConsumerPolicy | None = None,
-        session: int = 0,
-        transacted: bool = False,
+        options: ConsumerOptions = AS_EVER,
         kept: HeldBytes | None = None,
         returns_at_once: bool = False,
         client: Client = NOBODY,
@@ -196,9 +217,9 @@ class Consumer:
         self.sink = sink
         self.prefetch = prefetch
         self.selector = selector
-        self.policy = policy
-        self.session = session
-        self.transacted = transacted
+        self.policy = options.policy
+        self.session = options.session
+        self.transacted = options.transacted
         #: What it returns is there again at once, as with RabbitMQ, unless a delay is meant.
         self.returns_at_once = returns_at_once
         #: A limit that several consumers have together; None: only its own.
@@ -207,7 +228,7 @@ class Consumer:
         self.holds_nothing = False
         self.open = True
         #: Of the consumers that want messages the higher ones are served first.
-        self.priority = 0
+        self.priority = options.priority
         #: After so long what it was delivered comes back; None: as its queue says.
         self.timeout_ms: int | None = None
         #: Names of arguments that it was asked for with and that have no effect.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from homing.broker.core.consumer import Consumer
+from homing.broker.core.consumer import Consumer, ConsumerOptions
 from homing.broker.core.message import Message
 from homing.broker.core.queue import Queue
 from tests import inside
@@ -38,7 +38,7 @@ class Life:
     def subscribe(self, client: Client, queue: str, **options: Any) -> Consumer:
         assert client.connection is not None
         number = len(client.consumers) + 1
-        consumer = client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, options)
+        consumer = client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, ConsumerOptions(**options))
         return consumer
 
     def queue(self, name: str) -> Queue:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from homing.broker.core.consumer import Consumer
+from homing.broker.core.consumer import Consumer, ConsumerOptions
 from homing.broker.core.edit import Edit, Edits
 from homing.broker.core.fault import FailureReport
 from homing.broker.core.letter_filter import Filter
@@ -176,7 +176,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert client.connection is not None
         if len(client.consumers) < 6 and (queue != "DLQ.a" or queue in inside.queues(self.world.broker)):
             number = max(client.consumers, default=0) + 1
-            options = {"prefetch": prefetch, "session": session, "transacted": bool(session), "selector": selector}
+            options = ConsumerOptions(prefetch, selector, session=session, transacted=bool(session))
             client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, options)
 
     def _held(self, transacted: bool) -> list[tuple[Client, int, Delivery]]:

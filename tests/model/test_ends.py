@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from homing.broker.core.consumer import Consumer
+from homing.broker.core.consumer import Consumer, ConsumerOptions
 from homing.broker.core.message import MessageReference
 from homing.broker.core.redelivery import Failure
 from tests import inside
@@ -49,7 +49,7 @@ class Ends(Life):
             prefetch, selector = self.draw.choice((1, 2, 10)), self.draw.choice((None, None, None, "JMSPriority > 4"))
             assert client.connection is not None
             number = max(client.consumers, default=0) + 1
-            options = {"prefetch": prefetch, "selector": selector}
+            options = ConsumerOptions(prefetch, selector)
             client.consumers[number] = self.world.broker.subscribe(client.connection, number, "a", options)
             channels.append([client.consumers[number]])
 

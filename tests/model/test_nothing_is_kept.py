@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from secrets import token_hex
 
+from homing.broker.core.consumer import ConsumerOptions
 from homing.broker.core.message import Message
 from homing.broker.core.redelivery import Failure
 from homing.broker.limits import BrokerLimits
@@ -36,7 +37,7 @@ def native(world: World, name: str) -> None:
     assert client.connection is not None
     producer = world.broker.open_producer(client.connection, 1, name)
     world.send(producer, [Message(0, name, b"x", duplicate_id=name)])
-    consumer = world.broker.subscribe(client.connection, 1, name, {"prefetch": 1})
+    consumer = world.broker.subscribe(client.connection, 1, name, ConsumerOptions(1))
     world.commit()
     inside.settlement(world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "once"})
     world.commit()

@@ -8,6 +8,7 @@ import pytest
 
 from homing.broker.auth.access import BROKER
 from homing.broker.connection import Connection
+from homing.broker.core.consumer import ConsumerOptions
 from homing.broker.protocols.amqp091.codec import FrameReader, MethodEvent, content_frames, method_frame
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties, read_properties, write_properties
@@ -248,7 +249,7 @@ def test_a_name_with_colons_is_one_queue_for_everybody(world: World) -> None:
     client = world.client("native", lambda delivery: None)
     assert client.connection is not None
     for number, name in enumerate(("app::Work", "::shop.app::Work"), 1):
-        assert world.broker.subscribe(client.connection, number, name, {}).queue.name == name
+        assert world.broker.subscribe(client.connection, number, name, ConsumerOptions()).queue.name == name
         assert world.broker.open_producer(client.connection, number, name).address == name
 
 
@@ -258,8 +259,10 @@ def test_what_died_in_a_queue_with_colons_has_a_dead_letter_queue_ahead_of_time_
     declared(peer, "app::Work")
     client = world.client("native", lambda delivery: None)
     assert client.connection is not None
-    assert world.broker.subscribe(client.connection, 1, "DLQ.app::Work", {}).queue.name == "DLQ.app::Work"
-    assert world.broker.subscribe(client.connection, 2, "DLQ.app::Other", {}).queue.name == "Other", "address::queue, as ever"
+    assert world.broker.subscribe(client.connection, 1, "DLQ.app::Work", ConsumerOptions()).queue.name == "DLQ.app::Work"
+    assert world.broker.subscribe(client.connection, 2, "DLQ.app::Other", ConsumerOptions()).queue.name == "Other", (
+        "address::queue, as ever"
+    )
     peer.send(published("app::Work"))
     peer.call(1, "basic.get", 0, "app::Work", False)
     peer.call(1, "basic.nack", 1, False, False)

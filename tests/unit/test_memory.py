@@ -13,6 +13,7 @@ import pytest
 from homing.broker.auth.access import BROKER
 from homing.broker.connection import Connection
 from homing.broker.core.amqp.exchange import Destination
+from homing.broker.core.consumer import ConsumerOptions
 from homing.broker.core.fault import FaultGroup
 from homing.broker.core.memory import Kind, Memory, Owner
 from homing.broker.core.message import HOP_BYTES, Hop, Message, MessageReference
@@ -237,12 +238,12 @@ def declare_queue(world: World, connection: Connection, number: int) -> None:
 
 
 def subscribe(world: World, connection: Connection, number: int) -> None:
-    world.broker.subscribe(connection, number, f"queue.{number}", {"prefetch": 10})
+    world.broker.subscribe(connection, number, f"queue.{number}", ConsumerOptions(10))
 
 
 def subscribe_with_selector(world: World, connection: Connection, number: int) -> None:
     selector = f"number = {number} AND kind LIKE 'a%' AND region IN ('eu', 'us') OR price BETWEEN 1 AND 2"
-    world.broker.subscribe(connection, 10 * MANY + number, f"queue.{number}", {"prefetch": 10, "selector": selector})
+    world.broker.subscribe(connection, 10 * MANY + number, f"queue.{number}", ConsumerOptions(10, selector))
 
 
 def open_producer(world: World, connection: Connection, number: int) -> None:

@@ -10,6 +10,7 @@ from homing.broker.auth.access import BROKER, everywhere
 from homing.broker.auth.passwords import check_login
 from homing.broker.auth.users import User, Users
 from homing.broker.core.amqp.vhost import prefix_of
+from homing.broker.core.consumer import ConsumerOptions
 from homing.broker.core.message import Message
 from homing.broker.core.rights import Grant, GrantError, Place, Right, Rights, everything_in, read_grant
 from homing.broker.errors import Refused
@@ -201,7 +202,7 @@ def test_the_first_user_ends_everybody_who_had_no_name_and_nobody_is_blamed() ->
     client = world.client("anonymous", lambda delivery: None)
     assert client.connection is not None
     producer = world.broker.open_producer(client.connection, 1, "a")
-    world.broker.subscribe(client.connection, 1, "a", {"prefetch": 10})
+    world.broker.subscribe(client.connection, 1, "a", ConsumerOptions(10))
     world.send(producer, [Message(0, "a", b"one", None, 4, True, world.now_ms())])
     world.turn()
     peer = Peer(world)

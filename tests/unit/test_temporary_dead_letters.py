@@ -8,6 +8,7 @@ import pytest
 
 from homing.broker.auth.access import BROKER
 from homing.broker.core.amqp.vhost import local_name, prefix_of
+from homing.broker.core.consumer import ConsumerOptions
 from homing.broker.core.dead_letter import Target
 from tests import inside
 from tests.model.world import ANYBODY, World
@@ -95,7 +96,7 @@ def test_one_that_was_made_ahead_for_a_temporary_queue_takes_its_dead_letters_an
     client = life.world.client("native", lambda delivery: None)
     assert client.connection is not None
     for number, name in enumerate(("DLQ.goes", "DLQ.temporary"), 1):
-        life.world.broker.subscribe(client.connection, number, name, {})
+        life.world.broker.subscribe(client.connection, number, name, ConsumerOptions())
     life.declare("other", exclusive=True)
     life.declare("goes", exclusive=True)
     life.die("goes")

@@ -18,6 +18,7 @@ from homing.broker.auth.access import BROKER
 from homing.broker.broker import Broker
 from homing.broker.config.config import ConfigError, parse
 from homing.broker.core.amqp.policy import PolicyError, read_policy
+from homing.broker.core.consumer import ConsumerOptions
 from homing.broker.core.message import Message
 from homing.broker.core.redelivery import MAX_DELAY_MS, ConsumerPolicy, Failure, RedeliveryPolicyError
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
@@ -134,7 +135,7 @@ class Life:
         policy = {"redelivery_policy": {"initial_redelivery_delay_ms": times["policy"], "maximum_redeliveries": 1}}
         for number, name in enumerate(("native", "amqp", "plain"), 1):
             producer = broker.open_producer(connection, number, name)
-            options = attempt(fields.consumer_options, policy) or {}
+            options = attempt(fields.consumer_options, policy) or ConsumerOptions()
             consumer = broker.subscribe(connection, number, name, options)
             items: list[list[Any]] = [[b"a", None, 4, True, times["ttl"]], [b"b", None, 4, True, 0, times["delay"]], [b"c"], [b"d"]]
             messages: list[Message] = [m for item in items for m in fields.messages([item], name, producer.key, self.time_ms)[0]]

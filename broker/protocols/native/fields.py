@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from ...core.consumer import Client, Library
+from ...core.consumer import Client, ConsumerOptions, Library
 from ...core.message import DEFAULT_PRIORITY, Message
 from ...core.redelivery import ConsumerPolicy
 from ...core.settings.units import MAX_DURATION_MS
@@ -210,8 +210,8 @@ _CONSUMER_OPTIONS: Final[dict[str, type]] = {
 _MOST_PRIORITY: Final = (1 << 31) - 1
 
 
-def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
-    """SUBSCRIBE's options, checked; the policy as ConsumerPolicy. Raises Refused and RedeliveryPolicyError."""
+def consumer_options(options: dict[str, Any]) -> ConsumerOptions:
+    """SUBSCRIBE's options, checked. Raises Refused and RedeliveryPolicyError."""
     read = {name: value for name, value in options.items() if value is not None}
     for name, value in read.items():
         kind = _CONSUMER_OPTIONS.get(name)
@@ -223,6 +223,5 @@ def consumer_options(options: dict[str, Any]) -> dict[str, Any]:
         raise Refused("invalid-argument", "prefetch must be 0 to 100000 and session 0 to 2^31", "see docs/protocol.md, 2.3")
     if not -_MOST_PRIORITY - 1 <= read.get("priority", 0) <= _MOST_PRIORITY:
         raise Refused("invalid-argument", "priority must be -2^31 to 2^31-1", "see docs/protocol.md, 2.3")
-    if "redelivery_policy" in read:
-        read["redelivery_policy"] = ConsumerPolicy.from_map(read["redelivery_policy"])
-    return read
+    policy = read.pop("redelivery_policy", None)
+    return ConsumerOptions(policy=None if policy is None else ConsumerPolicy.from_map(policy), **read)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...broker import Broker
 from ...connection import Connection
-from ...core.consumer import Consumer
+from ...core.consumer import Consumer, ConsumerOptions
 from ...core.message import MessageReference
 from ...errors import Refused
 from ..output import Output
@@ -87,16 +87,19 @@ class Subscriptions:
             raise Refused("invalid-header", f"ack: {mode[:32]!r} is no way to acknowledge", f"use {', '.join(_MODES)}")
         wanted = read_destinations(text, headers.get("subscription-type"), patterns=True, topics=self._topics)
         options = self._options(headers)
-        prefetch = options.get("prefetch", self._broker.settings_of(self._prefix + wanted[0].name).consumer_prefetch) % _NO_LIMIT
+        prefetch = options.prefetch
+        if prefetch is None:
+            prefetch = self._broker.settings_of(self._prefix + wanted[0].name).consumer_prefetch
+        prefetch %= _NO_LIMIT
         made = Subscription(subscription, text, mode, self._version, wanted, prefetch, self._topics)
         if made.patterns and len(self._watches) >= _MOST_WATCHES:
             raise Refused(
                 "too-many-subscriptions", f"{_MOST_WATCHES} have wildcards", "name several destinations in one, separated by commas"
             )
-        if options["durable"] is not None and (not made.is_one or wanted[0].kind == EXCHANGE):
+        if options.durable is not None and (not made.is_one or wanted[0].kind == EXCHANGE):
             raise Refused("not-supported", "a durable subscription is to one topic", "use one for each; of an exchange, durable:true")
         if made.window is not None:
-            options["prefetch"] = _NO_LIMIT
+            options = options._replace(prefetch=_NO_LIMIT)
         self._by_id[subscription] = made
         for each in wanted:
             if not each.pattern:
@@ -104,7 +107,7 @@ class Subscriptions:
         if made.patterns:
             self._watch(made, options)
 
-    def _watch(self, subscription: Subscription, options: dict[str, Any]) -> None:
+    def _watch(self, subscription: Subscription, options: ConsumerOptions) -> None:
         """What its patterns match is consumed, also what is made later."""
 
         def found(destination: Destination) -> None:
@@ -120,7 +123,7 @@ class Subscriptions:
         watch = self._watches[subscription.name] = Watch(self._broker, self._prefix, subscription.patterns, found)
         watch.begin()
 
-    def _join(self, subscription: Subscription, destination: Destination, options: dict[str, Any], headers: Headers = _NOTHING) -> None:
+    def _join(self, subscription: Subscription, destination: Destination, options: ConsumerOptions, headers: Headers = _NOTHING) -> None:
         """``headers``: what may declare the queue. Raises Refused."""
         self._last += 1
         text: str | None = subscription.text if subscription.is_one else destination.text
@@ -163,18 +166,16 @@ class Subscriptions:
             raise Refused("too-many-subscriptions", f"{_MOST_BROWSERS} browsers are open here", "end them with UNSUBSCRIBE")
         return subscription
 
-    def _options(self, headers: Headers) -> dict[str, Any]:
+    def _options(self, headers: Headers) -> ConsumerOptions:
         """Raises Refused."""
-        options: dict[str, Any] = {
-            "selector": headers.get("selector"),
-            "priority": number(headers, "activemq.priority", number(headers, "x-priority", 0, _MOST_PRIORITY, -_MOST_PRIORITY), 255),
-            "waits": flag(headers, "activemq.exclusive", False),
-            "durable": self._durable(headers),
-            "most_waiting": _most_waiting(headers),
-        }
-        if (prefetch := _prefetch(headers)) is not None:
-            options["prefetch"] = prefetch
-        return options
+        return ConsumerOptions(
+            selector=headers.get("selector"),
+            priority=number(headers, "activemq.priority", number(headers, "x-priority", 0, _MOST_PRIORITY, -_MOST_PRIORITY), 255),
+            waits=flag(headers, "activemq.exclusive", False),
+            durable=self._durable(headers),
+            most_waiting=_most_waiting(headers),
+            prefetch=_prefetch(headers),
+        )
 
     def _durable(self, headers: Headers) -> str | None:
         """The queue of a durable subscription; None: it is none. Raises Refused."""
