@@ -8,8 +8,10 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -49,6 +51,8 @@ log = logging.getLogger("homing")
 _SWITCH_INTERVAL_S: Final = 0.00001
 #: No exit code: this process handed over, and begins anew as a standby.
 STAND_BY: Final = -1
+#: Held back where nobody handles them. Process 1 of a container would never hear of them else.
+_HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: Collections of a generation before one of the next.
 _NEVER: Final = 1 << 30
 #: A disk that has not answered for this long is named by the probes.
@@ -93,8 +97,11 @@ class _Process:
     async def run(self) -> int:
         """Raises as Journal.open, Server.start and Standby.follow do."""
         config, loop = self._config, asyncio.get_running_loop()
+        if config.journal.replication is not None:
+            # The threads of the loop's own are made now, and get no signal either.
+            await loop.getnameinfo(("127.0.0.1", 0), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV)
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _stop, self._stop, signal.Signals(number).name)
+            _on(number, _stop, self._stop, signal.Signals(number).name)
         log.info("starting: Homing %s, commit %s, configuration %s", BUILD.version, commit()[:12], config.source_path or "of the defaults")
         try:
             return await (self._lead(None) if config.journal.replication is None else self._as_node(config.journal.replication))
@@ -117,13 +124,14 @@ class _Process:
             self.http.show_node(partial(cluster_metrics, node.view))
         try:
             self._manager.feed_watchdog(loop)
-            loop.add_signal_handler(signal.SIGHUP, self._not_reloaded)
+            _on(signal.SIGHUP, self._not_reloaded)
             standby = Standby(node, config.data_directory, self.health, Passing(config, self.certificate))
             leader = await standby.follow(journal_options(config), self._stop, self._stand_by)
             exit_code = 0 if leader is None else await self._lead(Leading(node, leader, section.copies))
-            return STAND_BY if exit_code == 0 and not self._stop.is_set() else exit_code
         finally:
             await node.close()
+        await _hold_signals()
+        return STAND_BY if exit_code == 0 and not self._stop.is_set() else exit_code
 
     def _stand_by(self, places: dict[str, str]) -> None:
         log.info("standby: another node leads; connections are passed on to it")
@@ -164,7 +172,7 @@ class _Process:
             clean_stop, old_deaths = recovered.clean_stop, are_left(recovered.declarations)
             del recovered  # every message as it was read; the broker has its own by now
             server.listeners.watch_certificate()
-            loop.add_signal_handler(signal.SIGHUP, server.reload_on_signal)
+            _on(signal.SIGHUP, server.reload_on_signal)
             places = {name: place(each) for name, each in listening.items()} | self.http_places
             places |= console.start(listening, self._stop)
             _log_start(server, config, clean_stop, time.monotonic() - began_s)
@@ -196,6 +204,21 @@ class _Process:
         if exit_code == 0:
             log.info("stopped: in order, after %s", format_duration_ms(round(time.monotonic() - began_s) * 1000))
         return exit_code
+
+
+def _on(number: signal.Signals, callback: Callable[..., object], *arguments: object) -> None:
+    """What came of it while it was held follows at once."""
+    asyncio.get_running_loop().add_signal_handler(number, callback, *arguments)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+
+
+async def _hold_signals() -> None:
+    """From here on each waits for whoever handles it next, as this process does when it has begun anew. What came before is handled."""
+    await asyncio.get_running_loop().shutdown_default_executor()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+    # It is passed on through a socket, which is looked at between two turns.
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def _stop(stop: asyncio.Event, why: str) -> None:
@@ -235,6 +258,8 @@ def run_server(config: Config, *, json_ready: bool = False) -> int:
     import uvloop
 
     began_in = dict(os.environ)
+    # Threads that are made before they are handled never get them, and whoever holds them for the process that is to follow holds them all.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     with opened(config) as writer:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         preload.raise_file_limit(config)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import socket
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -21,7 +22,7 @@ from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from tests.postgresql import Postgres, begun, log_of, url_of
-from tests.process import HomingCommand, free_port
+from tests.process import ROOT, HomingCommand, Server, free_port
 
 #: Commits wait for a standby that is not there; and do not.
 _NO_STANDBY = ("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
@@ -163,6 +164,42 @@ async def test_a_node_ends_at_an_entry_of_a_version_that_it_cannot_read(postgres
     assert re.match(r"6 error log-newer  .* behind entry 0, it is of version 9, and .* up to 1\.\n.* Start a newer Homing", said)
     await postgres.sql("UPDATE homing_cell SET format = 9 WHERE cell = 'newer'")
     assert re.match(r"6 error log-newer  The cell newer is of format 9\.", node.says(postgres.url, "newer", *SERVE))
+
+
+#: Run by each Python that starts: signals in the moment before a process begins anew, and in the moment after.
+IN_THE_MOMENT = """\
+import os, signal
+begin_anew = os.execve
+def execve(program, words, environment):
+    os.kill(os.getpid(), signal.SIGHUP)
+    begin_anew(program, words, {**environment, "ANEW": "1"})
+os.execve = execve
+if "ANEW" in os.environ:
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+async def test_a_signal_is_not_lost_where_a_node_begins_anew(postgres: Postgres, tmp_path: Path) -> None:
+    """A leader hands over to a node that stands in the database alone."""
+    async with log_of(postgres, "anew", "b") as log:
+        await begun(log)
+        (tmp_path / "sitecustomize.py").write_text(IN_THE_MOMENT)
+        replication = {"url": postgres.url, "cell": "anew", "node": "a", "storage-is-replicated": True}
+        server = Server(tmp_path / "a", {"journal": {"replication": replication}})
+        server.runner = ["env", f"PYTHONPATH={tmp_path}:{ROOT}"]
+        try:
+            await asyncio.to_thread(server.start)
+            await log.report(0, 0)
+            await postgres.sql("UPDATE homing_cell SET successor = 'b' WHERE cell = 'anew'")
+            assert await asyncio.to_thread(server.wait) == 0
+        finally:
+            server.close()
+    said = server.log_path.read_text()
+    assert len(re.findall("INFO homing: starting: ", said)) == 2
+    assert re.findall("stopping: SIGTERM|standby-not-reloaded", said.rpartition("starting: ")[2]) == [
+        "stopping: SIGTERM",
+        "standby-not-reloaded",
+    ]
 
 
 async def test_who_is_named_next_is_there_has_most_and_can_lead(postgres: Postgres) -> None:
