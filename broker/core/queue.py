@@ -42,22 +42,120 @@ class Dispatch(NamedTuple):
 
 
 class _Look:
-    """One dispatch, as far as it has come. ``unasked``: the first consumer that there was no time for."""
+    """One dispatch, as far as it has come. ``unasked``: the first consumer that there was no time for; ``last``: who was dealt to last."""
 
-    __slots__ = ("budget", "by_consumer", "expired", "more", "now_ms", "unasked")
+    __slots__ = ("_pending", "_queue", "budget", "by_consumer", "cost", "expired", "last", "more", "now_ms", "unasked")
 
-    def __init__(self, now_ms: int, budget: int, expired: list[MessageReference]) -> None:
+    def __init__(self, queue: Queue, now_ms: int, budget: int, expired: list[MessageReference], cost: int) -> None:
+        self._queue = queue
+        self._pending = queue.pending
         self.now_ms = now_ms
         self.budget = budget
         self.expired = expired
+        #: As Selector.cost counts.
+        self.cost = cost
         self.by_consumer: dict[Consumer, list[MessageReference]] = {}
         self.more = False
         self.unasked: Consumer | None = None
+        self.last: Consumer | None = None
+
+    def serve(self, consumer: Consumer, share: int) -> bool:
+        """Up to ``share`` messages for one consumer; whether it is to be asked again in this look."""
+        if consumer.selector is not None and self.cost >= SCAN_BUDGET:
+            self.unasked = self.unasked or consumer
+            return False
+        limit, gone, shared = min(consumer.credit, share, self.budget), len(self.expired), consumer.shared
+        if shared is not None and shared.limit:
+            limit = min(limit, shared.part_for(consumer))
+        taken = self._take(consumer, limit)
+        self.budget -= len(taken) + _EXPIRED_COST * (len(self.expired) - gone)
+        if not taken:
+            # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
+            self.more = self.more or (consumer.selector is None and self._pending.count > 0 and len(self.expired) > gone)
+            return False
+        sent = self.by_consumer.setdefault(consumer, [])
+        sent += taken
+        if sum([reference.message.size for reference in sent]) >= DISPATCH_BYTES:
+            self.more = True
+            return False
+        if shared is not None and shared.limit:
+            # Those of other queues that share its window have their turn first.
+            self.more = self.more or (self._pending.count > 0 and consumer.wants)
+            return False
+        # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
+        return consumer.selector is None and self._pending.count > 0 and consumer.wants
+
+    def are_few(self, ready: list[Consumer]) -> bool:
+        """Whether there are several consumers that take whatever comes, and for each of them not more than a few of what is here."""
+        count = self._pending.count
+        if len(ready) < 2 or not 0 < count <= min(self.budget, FEW * len(ready)) or self._pending.bytes >= DISPATCH_BYTES:
+            return False
+        return all(
+            c.selector is None and not c.priority and not (c.shared and c.shared.limit) and c.credit * len(ready) >= count for c in ready
+        )
+
+    def deal(self, ready: list[Consumer]) -> list[tuple[Consumer, list[MessageReference]]]:
+        """All that is here, one by one to each in turn."""
+        dealt: list[MessageReference] = []
+        for reference in self._pending.take(DELIVERING, FEW * len(ready) + 1, DISPATCH_BYTES):
+            if not _is_over(reference, self.now_ms, self.expired):
+                ready[len(dealt) % len(ready)].dispatch((reference,), self.now_ms)
+                dealt.append(reference)
+        if not dealt:
+            return []
+        self._queue.delivering += len(dealt)
+        self.last = ready[(len(dealt) - 1) % len(ready)]
+        if len({consumer.connection for consumer in ready}) < len(ready):
+            # They may share a channel, and there what is written has the order of the messages.
+            return [(ready[number % len(ready)], [reference]) for number, reference in enumerate(dealt)]
+        return [(consumer, mine) for number, consumer in enumerate(ready) if (mine := dealt[number :: len(ready)])]
+
+    def _take(self, consumer: Consumer, limit: int) -> list[MessageReference]:
+        """Up to ``limit`` references, dispatched to the consumer; the ones that have expired go to ``expired`` instead."""
+        selector = consumer.selector
+        taken = self._take_next(limit) if selector is None else self._take_matching(consumer, selector, limit)
+        consumer.dispatch(taken, self.now_ms)
+        self._queue.delivering += len(taken)
+        return taken
+
+    def _take_next(self, limit: int) -> list[MessageReference]:
+        taken: list[MessageReference] = []
+        pending, expired, scanned = self._pending, self.expired, 0
+        before = pending.bytes
+        gone = len(expired)
+        while len(taken) < limit and before - pending.bytes < DISPATCH_BYTES and scanned < SCAN_BUDGET and len(expired) == gone:
+            came = pending.take(DELIVERING, min(limit - len(taken), SCAN_BUDGET - scanned, _RUN), DISPATCH_BYTES - before + pending.bytes)
+            if not came:
+                break
+            scanned += len(came)
+            taken += [each for each in came if each.expires_at_ms is None or not _is_over(each, self.now_ms, expired)]
+        return taken
+
+    def _take_matching(self, consumer: Consumer, selector: Selector, limit: int) -> list[MessageReference]:
+        taken: list[MessageReference] = []
+        size, passed = 0, 0
+        while consumer.candidates and len(taken) < limit and size < DISPATCH_BYTES and self.cost < SCAN_BUDGET and passed < SCAN_BUDGET:
+            passed += 1
+            reference = self._next_candidate(consumer, selector)
+            if reference is not None and not _is_over(reference, self.now_ms, self.expired):
+                size += reference.message.size
+                taken.append(reference)
+        return taken
+
+    def _next_candidate(self, consumer: Consumer, selector: Selector) -> MessageReference | None:
+        """Takes the next pending reference if the consumer's selector matches it; None when the one looked at was none."""
+        reference = self._queue.references.get(heapq.heappop(consumer.candidates)[1])
+        if reference is None or reference.where is not PENDING or reference.suspect:
+            return None
+        self.cost += selector.cost(reference.message.properties_size)
+        if not selector.matches(reference.lookup()):
+            return None
+        self._pending.remove(reference, Where.DELIVERING)
+        return reference
 
 
 class Queue:
     __slots__ = (
-        "_cost",
         "_suspects_asked",
         "_turn",
         "address",
@@ -171,8 +269,8 @@ class Queue:
         #: Since when the queue has been unused; None while it is in use or not looked at yet.
         self.idle_since_ms: int | None = None
         self.used_at_ms = created_at_ms
-        #: Who is next; what the selectors of this dispatch have cost; where the look at the suspects goes on that cost too much.
-        self._turn = self._cost = self._suspects_asked = 0
+        #: Who is next; where the look at the suspects goes on that cost too much.
+        self._turn = self._suspects_asked = 0
 
     @property
     def last_policy(self) -> str | None:
@@ -335,22 +433,22 @@ class Queue:
         expired: list[MessageReference] = []
         if self.paused or self.shut or not self.consumers or not (self.pending.count or self.suspects or self.apart):
             return Dispatch([], expired, False, 0)
-        self._cost = 0
-        if self.suspects or self.apart:
-            self._place_suspects(now_ms, deliveries, expired)
+        cost = self._place_suspects(now_ms, deliveries, expired) if self.suspects or self.apart else 0
         begin = self._turn % len(self.consumers)
         turn = self.consumers[begin:] + self.consumers[:begin]
         if self.apart:
             turn = [consumer for consumer in turn if not self.is_apart(consumer.connection, now_ms)]
         ready = [consumer for consumer in turn if consumer.wants]
-        if self._are_few(ready, budget):
-            deliveries += self._deal(ready, now_ms, expired)
-            return Dispatch(deliveries, expired, False, self._cost)
-        look = _Look(now_ms, budget, expired)
+        look = _Look(self, now_ms, budget, expired, cost)
+        if look.are_few(ready):
+            deliveries += look.deal(ready)
+            if look.last is not None:
+                self._turn = self.consumers.index(look.last) + 1
+            return Dispatch(deliveries, expired, False, look.cost)
         for level in by_priority(ready):
             while level and self.pending.count and look.budget > 0:
                 share = max(1, min(look.budget, self.pending.count) // len(level))
-                level = [consumer for consumer in level if look.budget > 0 and self._serve(consumer, share, look)]
+                level = [consumer for consumer in level if look.budget > 0 and look.serve(consumer, share)]
             if look.more:
                 break
         if look.unasked is not None:
@@ -358,105 +456,7 @@ class Queue:
         elif look.by_consumer:
             self._turn = begin + 1
         more = look.more or (self.pending.count > 0 and look.budget <= 0) or any(c.candidates and c.wants for c in turn)
-        return Dispatch([*deliveries, *look.by_consumer.items()], expired, more, self._cost)
-
-    def _serve(self, consumer: Consumer, share: int, look: _Look) -> bool:
-        """Up to ``share`` messages for one consumer; whether it is to be asked again in this look."""
-        if consumer.selector is not None and self._cost >= SCAN_BUDGET:
-            look.unasked = look.unasked or consumer
-            return False
-        limit, gone, shared = min(consumer.credit, share, look.budget), len(look.expired), consumer.shared
-        if shared is not None and shared.limit:
-            limit = min(limit, shared.part_for(consumer))
-        taken = self._take(consumer, limit, look.now_ms, look.expired)
-        look.budget -= len(taken) + _EXPIRED_COST * (len(look.expired) - gone)
-        if not taken:
-            # Nothing but expired ones, as many as one look takes: what is behind them follows in the next turn.
-            look.more = look.more or (consumer.selector is None and self.pending.count > 0 and len(look.expired) > gone)
-            return False
-        sent = look.by_consumer.setdefault(consumer, [])
-        sent += taken
-        if sum([reference.message.size for reference in sent]) >= DISPATCH_BYTES:
-            look.more = True
-            return False
-        if shared is not None and shared.limit:
-            # Those of other queues that share its window have their turn first.
-            look.more = look.more or (self.pending.count > 0 and consumer.wants)
-            return False
-        # A consumer with a selector has looked at as much as it may for now; what is left follows in the next turn.
-        return consumer.selector is None and self.pending.count > 0 and consumer.wants
-
-    def _are_few(self, ready: list[Consumer], budget: int) -> bool:
-        """Whether there are several consumers that take whatever comes, and for each of them not more than a few of what is here."""
-        count = self.pending.count
-        if len(ready) < 2 or not 0 < count <= min(budget, FEW * len(ready)) or self.pending.bytes >= DISPATCH_BYTES:
-            return False
-        return all(
-            c.selector is None and not c.priority and not (c.shared and c.shared.limit) and c.credit * len(ready) >= count for c in ready
-        )
-
-    def _deal(self, ready: list[Consumer], now_ms: int, expired: list[MessageReference]) -> list[tuple[Consumer, list[MessageReference]]]:
-        """All that is here, one by one to each in turn."""
-        dealt: list[MessageReference] = []
-        for reference in self.pending.take(DELIVERING, FEW * len(ready) + 1, DISPATCH_BYTES):
-            if not _is_over(reference, now_ms, expired):
-                ready[len(dealt) % len(ready)].dispatch((reference,), now_ms)
-                dealt.append(reference)
-        if not dealt:
-            return []
-        self.delivering += len(dealt)
-        self._turn = self.consumers.index(ready[(len(dealt) - 1) % len(ready)]) + 1
-        if len({consumer.connection for consumer in ready}) < len(ready):
-            # They may share a channel, and there what is written has the order of the messages.
-            return [(ready[number % len(ready)], [reference]) for number, reference in enumerate(dealt)]
-        return [(consumer, mine) for number, consumer in enumerate(ready) if (mine := dealt[number :: len(ready)])]
-
-    def _take(self, consumer: Consumer, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
-        """Up to ``limit`` references, dispatched to the consumer; the ones that have expired go to ``expired`` instead."""
-        if consumer.selector is None:
-            taken = self._take_next(limit, now_ms, expired)
-        else:
-            taken = self._take_matching(consumer, consumer.selector, limit, now_ms, expired)
-        consumer.dispatch(taken, now_ms)
-        self.delivering += len(taken)
-        return taken
-
-    def _take_next(self, limit: int, now_ms: int, expired: list[MessageReference]) -> list[MessageReference]:
-        taken: list[MessageReference] = []
-        pending, scanned = self.pending, 0
-        before = pending.bytes
-        gone = len(expired)
-        while len(taken) < limit and before - pending.bytes < DISPATCH_BYTES and scanned < SCAN_BUDGET and len(expired) == gone:
-            came = pending.take(DELIVERING, min(limit - len(taken), SCAN_BUDGET - scanned, _RUN), DISPATCH_BYTES - before + pending.bytes)
-            if not came:
-                break
-            scanned += len(came)
-            taken += [each for each in came if each.expires_at_ms is None or not _is_over(each, now_ms, expired)]
-        return taken
-
-    def _take_matching(
-        self, consumer: Consumer, selector: Selector, limit: int, now_ms: int, expired: list[MessageReference]
-    ) -> list[MessageReference]:
-        taken: list[MessageReference] = []
-        size, passed = 0, 0
-        while consumer.candidates and len(taken) < limit and size < DISPATCH_BYTES and self._cost < SCAN_BUDGET and passed < SCAN_BUDGET:
-            passed += 1
-            reference = self._next_candidate(consumer, selector)
-            if reference is not None and not _is_over(reference, now_ms, expired):
-                size += reference.message.size
-                taken.append(reference)
-        return taken
-
-    def _next_candidate(self, consumer: Consumer, selector: Selector) -> MessageReference | None:
-        """Takes the next pending reference if the consumer's selector matches it; None when the one looked at was none."""
-        reference = self.references.get(heapq.heappop(consumer.candidates)[1])
-        if reference is None or reference.where is not PENDING or reference.suspect:
-            return None
-        self._cost += selector.cost(reference.message.properties_size)
-        if not selector.matches(reference.lookup()):
-            return None
-        self.pending.remove(reference, Where.DELIVERING)
-        return reference
+        return Dispatch([*deliveries, *look.by_consumer.items()], expired, more, look.cost)
 
     def take_next(self, connection: str, now_ms: int, holds_some: bool) -> MessageReference | None:
         """The next in line for a connection that asks for just one; it stands in DELIVERING. A suspect is for one that holds nothing."""
@@ -489,11 +489,11 @@ class Queue:
 
     def _place_suspects(
         self, now_ms: int, deliveries: list[tuple[Consumer, list[MessageReference]]], expired: list[MessageReference]
-    ) -> None:
+    ) -> int:
+        """Returns what that cost."""
         look = Look(self.consumers, self.apart)
         placed = look.place(self.suspects.values(), now_ms, now_ms + self.settings.suspect_timeout_ms, self._suspects_asked)
         self._suspects_asked = placed.asked
-        self._cost = placed.cost
         for reference in placed.expired:
             self.withdraw(reference, Where.IN_COMMIT)
             expired.append(reference)
@@ -502,6 +502,7 @@ class Queue:
             self.delivering += 1
             taker.dispatch((reference,), now_ms)
             deliveries.append((taker, [reference]))
+        return placed.cost
 
 
 def _is_over(reference: MessageReference, now_ms: int, expired: list[MessageReference]) -> bool:
