@@ -184,7 +184,7 @@ def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tm
 def test_leaders_are_killed_paused_and_stopped_under_working_clients_and_every_promise_is_kept(postgres: Postgres, tmp_path: Path) -> None:
     """``scripts/check-fail-over`` does the same at length. A busy machine makes more changes of leaders, no fewer."""
     database = asyncio.run(postgres.database("nodes"))
-    loop = FailOvers(tmp_path, Options(rounds=len(PLAIN), seed=5), [*PLAIN], database, nodes=2, fail_over_after_s=2.0)
+    loop = FailOvers(tmp_path, Options(rounds=len(PLAIN), seed=5, most_ms=800), [*PLAIN], database, nodes=2, fail_over_after_s=2.0)
     result = loop.run()
     print(result.figures, loop.gaps_ms)
     assert not result.violations, "\n".join(map(str, result.violations[:20]))
