@@ -53,8 +53,13 @@ class Cell(NamedTuple):
         return next((each for each in self.members if each.node == node), None)
 
     def behind(self, member: Seen) -> int:
-        """How many entries it lacks, as it said. A leader lacks nothing."""
+        """How many entries it lacks. A leader lacks nothing, and what it says is a second old."""
         return 0 if self.leads(member) else max(0, self.standing.last - member.applied)
+
+    def behind_s(self, member: Seen) -> float:
+        """For how long it has lacked any, also where it is gone."""
+        silent_s = member.seen_s if member.seen_s > HEARD_S else 0.0
+        return 0.0 if self.leads(member) else max(member.behind_ms / 1000, silent_s)
 
     def leads(self, member: Seen) -> bool:
         return bool(member.process) and member.process == self.standing.process

@@ -84,6 +84,8 @@ _OWN: Final = (
     "`homing cluster init --print` prints the SQL for whoever may make tables; the user of journal.replication.url has to own them."
 )
 _STANDING: Final = ", ".join(Standing._fields)
+#: What a member says of itself.
+_SAID: Final = Seen._fields[:-2]
 #: That a member is there, and may lead.
 _SEEN: Final = f"(process <> '' AND seen > clock_timestamp() - interval '{HEARD_S} seconds')"
 _LEADS: Final = "split_part(leader, ' ', 1)"
@@ -395,30 +397,18 @@ class PostgresLog:
 
         Raises JournalError ``log-node-taken``: another process has the name, and was there a moment ago.
         """
-        member = self._member
-        row = {
-            "cell": self._cell,
-            "node": member.node,
-            "process": member.process,
-            "addresses": member.addresses,
-            "reads": VERSION,
-            "applied": applied,
-            "durable": durable,
-            "behind_ms": behind_ms,
-            "version": member.version,
-            "hindrance": hindrance,
-        }
-        columns, places = ", ".join(row), ", ".join(f"${place}" for place in range(1, len(row) + 1))
-        changed = ", ".join(f"{name} = excluded.{name}" for name in [*row, "seen"][2:])
+        row = (self._cell, *self._member, VERSION, applied, durable, behind_ms, hindrance)
+        columns, places = ", ".join(["cell", *_SAID]), ", ".join(f"${place}" for place in range(1, len(row) + 1))
+        changed = ", ".join(f"{name} = excluded.{name}" for name in [*_SAID[1:], "seen"])
         sql = (
             f"INSERT INTO homing_member ({columns}, seen) VALUES ({places}, clock_timestamp()) ON CONFLICT (cell, node) DO UPDATE SET"
             f" {changed} WHERE homing_member.process = excluded.process"
             f" OR homing_member.process = '' OR homing_member.seen < clock_timestamp() - interval '{HEARD_S} seconds' RETURNING 1"
         )
-        if not await self._ask(self._looking, sql, *row.values()):
+        if not await self._ask(self._looking, sql, *row):
             raise JournalError(
                 "log-node-taken",
-                f"Another process is node {member.node} of the cell {self._cell}.",
+                f"Another process is node {self._member.node} of the cell {self._cell}.",
                 "Give each node a name of its own (journal.replication.node).",
             )
 
@@ -474,8 +464,7 @@ class PostgresLog:
             f" {self._size_sql} FROM homing_cell WHERE cell = $1"
         )
         members = (
-            "SELECT node, process, addresses, version, reads, applied, durable, behind_ms, hindrance, lost,"
-            " extract(epoch FROM clock_timestamp() - seen)::float8 FROM homing_member WHERE cell = $1"
+            f"SELECT {', '.join(_SAID)}, lost, extract(epoch FROM clock_timestamp() - seen)::float8 FROM homing_member WHERE cell = $1"
         )
         sql = f"SELECT cell.*, member.* FROM ({members}) AS member RIGHT JOIN ({cell}) AS cell ON true ORDER BY node"
         rows = [tuple(row) for row in await self._ask(self._looking, sql, self._cell)]

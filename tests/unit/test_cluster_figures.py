@@ -5,7 +5,7 @@ from __future__ import annotations
 from homing.broker.http.health import Health
 from homing.broker.http.listener import HttpListener
 from homing.broker.process.cluster.metrics import cluster_metrics
-from homing.broker.process.cluster.view import Distance, View
+from homing.broker.process.cluster.view import View
 from homing.journal.replication.cell import Cell, Seen
 from homing.journal.replication.log import Standing
 from tests.unit.test_http_monitor import asked
@@ -32,9 +32,11 @@ def test_a_standby_is_told_of_once_until_it_is_behind_no_more() -> None:
     told = []
     for cell in (found(29), found(30), found(31), found(), found(seen_s=29.0), found(seen_s=45.0), found(seen_s=46.0)):
         view.take(cell, 99)
-        told += [(each.node, each.behind, each.behind_s) for each in view.newly_behind()]
+        told += [(each.node, cell.behind(each), cell.behind_s(each)) for each in view.newly_behind()]
     assert told == [("b", 5, 30), ("b", 5, 45.0)]
-    assert view.distances() == [Distance("a", 0, 0.0, 9), Distance("b", 5, 46.0, 0)], "a leader lacks nothing, and c stopped in order"
+    assert [(each.node, cell.behind(each), cell.behind_s(each)) for each in view.here] == [("a", 0, 0.0), ("b", 5, 46.0)], (
+        "c stopped in order"
+    )
     assert view.health() == {"leader": "a", "behind": 0, "behind_ms": 0, "hindrance": None}
     assert view.log_room() == (300, 1000)
     assert view.read_by() == [2, 1], "entries are what these read, also one that is silent for a moment"

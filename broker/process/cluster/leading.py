@@ -77,9 +77,11 @@ class Leading:
             leader.hand_over()
 
     def _look_at_standbys(self) -> None:
-        for each in self.node.view.newly_behind():
-            log.warning("standby-behind: node %s is behind by %d entries, and has been for %.0f s", each.node, each.behind, each.behind_s)
-            self.node.event(STANDBY_BEHIND, each.node, behind=each.behind, behind_s=round(each.behind_s))
+        view = self.node.view
+        for each in view.newly_behind():
+            behind, behind_s = view.cell.behind(each), view.cell.behind_s(each)
+            log.warning("standby-behind: node %s is behind by %d entries, and has been for %.0f s", each.node, behind, behind_s)
+            self.node.event(STANDBY_BEHIND, each.node, behind=behind, behind_s=round(behind_s))
 
     def close(self) -> None:
         if self._attending is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, cast
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -10,35 +11,33 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from ...http.metrics import histogram
 from .view import View
 
-_CELL: Final = ["cell"]
-_NODE: Final = ["cell", "node"]
-
 
 def cluster_metrics(view: View) -> list[Metric]:
-    cell = [view.name]
+    cell = view.cell
 
-    def one(family: Any, value: float) -> Metric:
-        family.add_metric(cell, value)
-        found: Metric = family
+    def gauge(name: str, help_text: str, value: float, kind: Any = GaugeMetricFamily) -> Metric:
+        found = kind(f"homing_cluster_{name}", help_text, labels=["cell"])
+        found.add_metric([view.name], value)
+        return cast(Metric, found)
+
+    def of_nodes(name: str, help_text: str, values: Mapping[str, float]) -> Metric:
+        found = GaugeMetricFamily(f"homing_cluster_{name}", help_text, labels=["cell", "node"])
+        for node, value in values.items():
+            found.add_metric([view.name, node], value)
         return found
 
-    def gauge(name: str, help_text: str, value: float) -> Metric:
-        return one(GaugeMetricFamily(f"homing_cluster_{name}", help_text, labels=_CELL), value)
-
-    behind = GaugeMetricFamily("homing_cluster_behind_entries", "Entries of the log that a node lacks.", labels=_NODE)
-    behind_s = GaugeMetricFamily("homing_cluster_behind_seconds", "For how long it has lacked any, or was not seen.", labels=_NODE)
-    unsynced = GaugeMetricFamily("homing_cluster_unsynced_entries", "Entries that it has, and not on disk for sure.", labels=_NODE)
-    for each in view.distances():
-        for family, value in ((behind, each.behind), (behind_s, each.behind_s), (unsynced, each.unsynced)):
-            family.add_metric([view.name, each.node], value)
-    fail_overs = CounterMetricFamily("homing_cluster_fail_overs", "Leaders that were taken for gone.", labels=_CELL)
+    unsynced = {each.node: max(0, each.applied - each.durable) for each in view.here}
     return [
         gauge("leading", "1 while this node leads.", int(view.leads)),
-        gauge("epoch", "Raised by each that begins to lead.", view.cell.standing.epoch),
+        gauge("epoch", "Raised by each that begins to lead.", cell.standing.epoch),
         gauge("log_away", "1 while the log does not answer this node.", int(view.log_away)),
-        gauge("log_bytes", "What the log takes.", view.cell.log_bytes),
+        gauge("log_bytes", "What the log takes.", cell.log_bytes),
         gauge("log_limit_bytes", "At which producers wait.", view.log_limit),
-        one(fail_overs, view.cell.fail_overs),
-        *(behind, behind_s, unsynced),
+        gauge("fail_overs", "Leaders that were taken for gone.", cell.fail_overs, CounterMetricFamily),
+        of_nodes("behind_entries", "Entries of the log that a node lacks.", {each.node: cell.behind(each) for each in view.here}),
+        of_nodes(
+            "behind_seconds", "For how long it has lacked any, or was not seen.", {each.node: cell.behind_s(each) for each in view.here}
+        ),
+        of_nodes("unsynced_entries", "Entries that it has, and not on disk for sure.", unsynced),
         histogram("homing_cluster_append_seconds", "How long entries took until they were in the log for sure.", view.appends),
     ]

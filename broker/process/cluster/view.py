@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
-from homing.journal.replication.cell import HEARD_S, Cell, Seen
+from homing.journal.replication.cell import Cell, Seen
 from homing.journal.replication.leadership import Hindrance
 from homing.journal.replication.log import Standing
 
@@ -41,16 +41,6 @@ class Lag:
         return round(1000 * (self._now_s() - self._whole_s))
 
 
-class Distance(NamedTuple):
-    """Of a node that has not stopped in order: how many entries it lacks, and for how long, also where it is gone; and how many it has
-    that are not on disk for sure."""
-
-    node: str
-    behind: int
-    behind_s: float
-    unsynced: int
-
-
 class View:
     """Of ``node``. ``log_limit``: in bytes. ``now_s``: a clock, in seconds."""
 
@@ -81,19 +71,21 @@ class View:
         behind_ms = self.lag.ms if self.behind else 0
         return {"leader": leader, "behind": self.behind, "behind_ms": behind_ms, "hindrance": self.hindrance or None}
 
-    def distances(self) -> list[Distance]:
-        return [_distance(self.cell, each) for each in self.cell.members if each.process]
+    @property
+    def here(self) -> list[Seen]:
+        """All that have not stopped in order."""
+        return [each for each in self.cell.members if each.process]
 
-    def newly_behind(self) -> Iterable[Distance]:
+    def newly_behind(self) -> Iterable[Seen]:
         """Each standby once, until it is behind no more."""
-        behind = {each.node: each for each in self.distances() if each.node != self.node and each.behind_s >= BEHIND_S}
+        behind = {each.node: each for each in self.here if each.node != self.node and self.cell.behind_s(each) >= BEHIND_S}
         found = [each for node, each in behind.items() if node not in self._behind]
         self._behind = set(behind)
         return found
 
     def read_by(self) -> list[int]:
         """Up to which versions those nodes read entries that were here a minute ago."""
-        return [each.reads for each in self.cell.members if each.process and each.seen_s < _HERE_S]
+        return [each.reads for each in self.here if each.seen_s < _HERE_S]
 
     @property
     def log_is_full(self) -> bool:
@@ -103,13 +95,6 @@ class View:
     def log_room(self) -> tuple[int, int]:
         """What the log takes, and may take, in bytes."""
         return self.cell.log_bytes, self.log_limit
-
-
-def _distance(cell: Cell, member: Seen) -> Distance:
-    """What each says of itself is a second old: a leader lacks nothing."""
-    silent_s = member.seen_s if member.seen_s > HEARD_S else 0.0
-    behind_s = 0.0 if cell.leads(member) else max(member.behind_ms / 1000, silent_s)
-    return Distance(member.node, cell.behind(member), behind_s, max(0, member.applied - member.durable))
 
 
 def clock_off_ms(asked_ms: int, there_ms: int, answered_ms: int) -> int:
