@@ -11,6 +11,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final
 
@@ -280,7 +281,8 @@ class Connection(Operations):
         """
         longest_ms = float(self.options.connect_timeout_ms)
         patience_ms = longest_ms if len(self.url.hosts) == 1 else min(_AMONG_HOSTS_MS, longest_ms)
-        while errors := await self._dial_each(patience_ms):
+        refused: set[int] = set()
+        while errors := await self._dial_each(patience_ms, refused):
             codes = {error.code for error in errors}
             if patience_ms == longest_ms or not self._passing or "connect-timeout" not in codes or "no-leader" in codes:
                 raise (
@@ -288,34 +290,58 @@ class Connection(Operations):
                     if len(errors) == 1
                     else ConnectError(errors[-1].code, "; ".join(error.message for error in errors), errors[-1].fix)
                 )
-            patience_ms = min(2 * patience_ms, longest_ms)
+            # Whoever refused is looked at meanwhile: nobody is kept from being found by one that is given all of its time.
+            patience_ms = longest_ms if len(refused) == len(errors) - 1 else min(2 * patience_ms, longest_ms)
 
-    async def _dial_each(self, patience_ms: float) -> list[ConnectError]:
-        """What each host said, none where one let us in."""
-        errors: list[ConnectError] = []
-        for _ in self.url.hosts:
-            host, port = self.url.hosts[self._next_host]
-            self._next_host = (self._next_host + 1) % len(self.url.hosts)
+    async def _dial_each(self, patience_ms: float, refused: set[int]) -> list[ConnectError]:
+        """What each host said, none where one let us in. ``refused``: where nobody listened, from round to round."""
+        errors: dict[int, ConnectError] = {}
+        left = len(self.url.hosts)
+        while left:
+            at = self._next_host
+            self._next_host, left = (at + 1) % len(self.url.hosts), left - 1
+            refused.discard(at)
+            before = len(refused)
             try:
-                await self._dial_one(host, port, patience_ms)
+                await self._dial_one(*self.url.hosts[at], patience_ms, refused)
             except ConnectError as error:
-                errors.append(error)
+                errors[at] = error
                 if not self._passing:
                     break
+                if len(refused) < before:  # somebody listens again
+                    left = max(left, 1)
+                if error.code == "no-broker":
+                    refused.add(at)
             else:
                 return []
-        return errors
+        return list(errors.values())
 
-    async def _dial_one(self, host: str, port: int, patience_ms: float) -> None:
-        """Up to WELCOME; raises ConnectError."""
+    async def _look_at(self, refused: set[int], waiting: asyncio.Timeout) -> None:
+        """While a host is given time, the others are looked at; where somebody listens again, he is next and nobody is waited for."""
+        while True:
+            await asyncio.sleep(_AMONG_HOSTS_MS / 1000)
+            for at in refused:
+                with suppress(OSError):  # a timeout is one
+                    async with asyncio.timeout(_AMONG_HOSTS_MS / 1000):
+                        transport, _ = await self.loop.create_connection(asyncio.Protocol, *self.url.hosts[at])
+                    transport.abort()
+                    if not waiting.expired():
+                        self._next_host = at
+                        refused.remove(at)
+                        waiting.reschedule(self.loop.time())
+                    return
+
+    async def _dial_one(self, host: str, port: int, patience_ms: float, refused: set[int]) -> None:
+        """Up to WELCOME; raises ConnectError. ``refused``: see _look_at."""
         self._passing = True
         wire = Wire(self.loop, self._link, self._on_lost)
         on_socket = TlsTransport(wire, self._tls_context(), host) if self.url.tls else wire
         self._welcome = self.loop.create_future()
         self._dialling = wire
-        where = place(host, port)
+        where, looking = place(host, port), None
         try:
-            async with asyncio.timeout(patience_ms / 1000):
+            async with asyncio.timeout(patience_ms / 1000) as waiting:
+                looking = self.loop.create_task(self._look_at(refused, waiting)) if refused else None
                 await self.loop.create_connection(lambda: on_socket, host, port)
                 wire.write(*self._hello())
                 wire.flush()
@@ -333,6 +359,8 @@ class Connection(Operations):
             raise
         finally:
             self._dialling = self._welcome = None
+            if looking is not None:
+                looking.cancel()
         if wire.lost is not None:
             raise ConnectError(wire.lost.code, wire.lost.message, wire.lost.fix)
         self._adopt(wire, options)

@@ -159,9 +159,9 @@ class FakeBroker:
 
 
 @asynccontextmanager
-async def fake_broker() -> AsyncIterator[FakeBroker]:
+async def fake_broker(port: int = 0) -> AsyncIterator[FakeBroker]:
     broker = FakeBroker()
-    server = await asyncio.get_running_loop().create_server(lambda: Peer(broker), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: Peer(broker), "127.0.0.1", port)
     broker.port = server.sockets[0].getsockname()[1]
     try:
         yield broker

@@ -26,6 +26,7 @@ from homing.client import (
 )
 from homing.client.reconnect import NEVER
 from tests.pauses import tried_again
+from tests.process import free_port
 from tests.unit.client_fake import Frame, connected, fake_broker, on_both_loops
 
 FAST = ReconnectPolicy(initial_delay_ms=1, maximum_delay_ms=5)
@@ -114,6 +115,28 @@ async def test_of_several_hosts_none_is_waited_for_long_and_each_longer_where_al
             await homing.connect(several)
         assert caught.value.code == "no-leader"
         assert len(paused.peers) == before + 1
+
+
+@pytest.mark.plain
+@on_both_loops
+@pytest.mark.parametrize("silent_first", [True, False])
+async def test_a_host_that_listens_again_is_found_while_a_silent_one_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, silent_first: bool
+) -> None:
+    """Which has as long as it may take, an hour, and is asked no third time."""
+    monkeypatch.setattr("homing.client.connection._AMONG_HOSTS_MS", 20.0)
+    async with fake_broker() as paused:
+        paused.silent(Op.HELLO)
+        again = free_port()
+        places = [f"127.0.0.1:{paused.port}", f"127.0.0.1:{again}"]
+        hosts = ",".join(places if silent_first else reversed(places))
+        connecting = asyncio.create_task(homing.connect(f"homing://{hosts}", connect_timeout_ms=3_600_000)._open())
+        while len(paused.of(Op.HELLO)) < 2:  # noqa: ASYNC110 - the first was given 20 ms
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.2)
+        async with fake_broker(port=again), asyncio.timeout(20):
+            await (await connecting).close()
+        assert len(paused.of(Op.HELLO)) == 2
 
 
 @on_both_loops
