@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
-from homing.journal.contract import Outcome
+from homing.journal.contract import Death, Outcome
 from homing.journal.declarations import DeclarationRecord, UserContent
 
 from .auth.access import Who, WriteLine, no_audit
@@ -428,7 +428,7 @@ class Engine:
         """Recovery, before there are queues: what commands had set holds again."""
         self.state.settings = self.commanded.over(self.configured)
 
-    def restore_reference(self, reference: MessageReference, parked_for: str) -> None:
+    def restore_reference(self, reference: MessageReference, parked_for: Death | Literal[""]) -> None:
         """Recovery: a reference as it stood on disk takes its place again."""
         self.state.references.restore(reference)
         if parked_for:

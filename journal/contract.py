@@ -26,6 +26,23 @@ make: Final = cast(_Make, tuple.__new__)
 
 #: What follows from a failure.
 Decision: TypeAlias = Literal["redeliver", "dead-letter", "drop"]
+#: How a delivery ended that failed.
+AttemptOutcome: TypeAlias = Literal[
+    "nack",
+    "listener",
+    "recover",
+    "rollback",
+    "error",
+    "poison",
+    "rejected",
+    "connection-lost",
+    "closed",
+    "timeout",
+    "expired",
+    "acknowledged",
+]
+#: Why a message is dead-lettered.
+Death: TypeAlias = Literal["delivery_limit", "poison", "not-retryable", "expired", "maxlen", "rejected"]
 #: How a queue entry ends.
 Outcome: TypeAlias = Literal["succeeded", "dead-lettered", "expired", "dropped", "purged", "redriven", "moved", "edited"]
 
@@ -42,7 +59,7 @@ class ReferenceState(IntFlag):
 ON_HOLD_MS: Final = 253_402_300_799_999
 
 #: Why a message may be dead-lettered, by its number in ``cause``; "": it was not.
-DEATHS: Final = ("", "delivery_limit", "poison", "not-retryable", "expired", "maxlen", "rejected")
+DEATHS: Final[tuple[Death | Literal[""], ...]] = ("", "delivery_limit", "poison", "not-retryable", "expired", "maxlen", "rejected")
 DEATH_BITS: Final = 7
 #: It was sent back once, after it had been dead-lettered.
 SENT_BACK: Final = 8
@@ -275,8 +292,7 @@ class AttemptDetail(NamedTuple):
     """What messages that failed together have in common, very often."""
 
     original_address: str
-    #: nack | listener | recover | rollback | poison | connection-lost | closed | timeout | error | expired | acknowledged
-    outcome: str
+    outcome: AttemptOutcome
     consumer: str
     connection: str
     assigned_at_ms: int

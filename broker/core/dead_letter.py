@@ -12,7 +12,7 @@ from hashlib import sha256
 from itertools import product
 from typing import Final, NamedTuple
 
-from homing.journal.contract import HopDetail
+from homing.journal.contract import Death, HopDetail
 
 from .amqp.vhost import split
 from .message import SHARED_QUEUE, Hop, MessageReference
@@ -26,7 +26,7 @@ EXPIRED: Final = "expired"
 MAX_LENGTH: Final = "maxlen"
 REJECTED: Final = "rejected"
 #: All of these.
-REASONS: Final = (DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
+REASONS: Final[tuple[Death, ...]] = (DELIVERY_LIMIT, POISON, NOT_RETRYABLE, EXPIRED, MAX_LENGTH, REJECTED)
 #: It was deleted by hand, alone: that is recorded, whatever else is not.
 DELETED: Final = "deleted"
 
@@ -34,7 +34,7 @@ DELETED: Final = "deleted"
 #: Properties that are the same for all that are dead-lettered together; a way that depends on nothing else is the same for all.
 SAID_BY_THE_DEATH: Final = frozenset({"_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_ROUTING_TYPE", "_HOMING_REASON", SHARED_QUEUE})
 #: Why, and the settings that give such a message's queue its name.
-_NAMED_BY: Final = (
+_NAMED_BY: Final[tuple[tuple[Death, str, str], ...]] = (
     (DELIVERY_LIMIT, "dead_letter_queue_prefix", "dead_letter_queue_suffix"),
     (EXPIRED, "expiry_queue_prefix", "expiry_queue_suffix"),
 )
@@ -71,13 +71,13 @@ def is_shortened(queue: str) -> bool:
     return _SHORTENED.search(queue) is not None and len(queue.encode()) > _LONGEST_NAME - _WIDEST
 
 
-def shared_target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
+def shared_target(settings: AddressSettings, source_address: str, reason: Death) -> Target | None:
     """Where dead letters of temporary queues go, of which many come and go: one queue for all. None: it is not wanted."""
     name = settings.temporary_dead_letter_queue
     return target(settings, split(source_address)[0] + name, reason) if name else None
 
 
-def target(settings: AddressSettings, source_address: str, reason: str) -> Target | None:
+def target(settings: AddressSettings, source_address: str, reason: Death) -> Target | None:
     """Where messages of ``source_address`` go that ended for ``reason``; None: nowhere.
 
     They stay in their virtual host. Overflow is no failure: what had to make room goes only where somebody meant it to.
@@ -132,7 +132,7 @@ def _quoted(text: str) -> str:
     return f"'{escaped}'"
 
 
-def hop(reference: MessageReference, reason: str, now_ms: int, shared_queue: str | None = None) -> Hop:
+def hop(reference: MessageReference, reason: Death, now_ms: int, shared_queue: str | None = None) -> Hop:
     """One step of a message's way, as it is stored, shown and exported; ``shared_queue``: of temporary queues, where it leads."""
     queue = reference.queue
     detail: HopDetail = {

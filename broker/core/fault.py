@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypeAlias, TypedDict
+
+from homing.journal import contract
 
 from .queue import Queue
 
@@ -18,6 +20,8 @@ _GROWN: Final = 10
 CLOSED: Final = "closed"
 #: It was acknowledged, and failed nevertheless, as was reported later.
 ACKNOWLEDGED: Final = "acknowledged"
+#: How a delivery ended that failed.
+AttemptOutcome: TypeAlias = contract.AttemptOutcome
 #: client_id, host, version: what a program that met it said of itself.
 Program = tuple[str, str, str]
 
@@ -25,7 +29,7 @@ Program = tuple[str, str, str]
 class FailureReport(TypedDict, total=False):
     """What a client said of a failure (docs/protocol.md, 2.4), or the broker in its place."""
 
-    outcome: str
+    outcome: AttemptOutcome
     reason: str
     #: The name of what was to be done, where the program's library knows tasks by names.
     task: str

@@ -10,9 +10,9 @@ import json
 from base64 import b64encode
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from homing.journal.contract import HopDetail
+from homing.journal.contract import Death, HopDetail
 
 if TYPE_CHECKING:
     from .consumer import Consumer
@@ -215,7 +215,7 @@ class MessageReference:
         self.cause = 0
         self.redrive = 0
         #: Parked: why it was to be dead-lettered and could not be; "" otherwise.
-        self.park_reason = ""
+        self.park_reason: Death | Literal[""] = ""
         self.where = IN_COMMIT
         self.consumer: Consumer | None = None
         self.tag = 0

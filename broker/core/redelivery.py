@@ -14,6 +14,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
+from homing.journal.contract import Death
+
 from .settings.address_settings import DEFAULTS, PLAIN_SCHEDULE, SCHEDULE_FIELDS, AddressSettings
 from .settings.rules import DELAY_FIELDS, DROP, REDELIVER, Rule
 from .settings.units import MAX_DURATION_MS, format_duration_ms
@@ -163,8 +165,9 @@ class Decision(NamedTuple):
     action: Action
     delay_ms: int = 0
     due_at_ms: int | None = None
-    #: delivery_limit | poison | not-retryable; of what is dropped, the rule
-    reason: str | None = None
+    reason: Death | None = None
+    #: Of what is dropped: the rule.
+    dropped_by: str | None = None
 
 
 _NOW: Final = Decision(Action.REDELIVER)
@@ -228,7 +231,7 @@ class Terms(NamedTuple):
         if rule is None or rule.action == REDELIVER or not apply_limit:
             return decide(self.settings, self.policy, failed, failure, now_ms, rng, apply_limit)
         if rule.action == DROP:
-            return Decision(Action.DROP, reason=rule.name)
+            return Decision(Action.DROP, dropped_by=rule.name)
         return Decision(Action.DEAD_LETTER, reason="poison" if failure.poison and failure.retryable else "not-retryable")
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from homing.journal.contract import Outcome
+from homing.journal.contract import Death, Outcome
 
 from ..core import dead_letter
 from ..core.amqp.vhost import split
@@ -63,7 +63,7 @@ class DeadLetterOffice:
         #: Queues of which more is to go than was for one step.
         self.untrimmed: dict[Queue, None] = {}
 
-    def dead_letter(self, reference: MessageReference, reason: str) -> None:
+    def dead_letter(self, reference: MessageReference, reason: Death) -> None:
         """Ends a queue entry: to its dead-letter (or expiry) address, parked, or removed where that is meant."""
         self.dead_letter_all(reference.queue, (reference,), reason, self._state.now_ms())
 
@@ -71,7 +71,7 @@ class DeadLetterOffice:
         self,
         queue: Queue,
         references: Sequence[MessageReference],
-        reason: str,
+        reason: Death,
         now_ms: int,
         in_turn: bool = True,
         address: str | None = None,
@@ -110,7 +110,7 @@ class DeadLetterOffice:
             if number:
                 self._move_together(queue, queues, moved[:number], reason, now_ms)
 
-    def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: str, now_ms: int) -> None:
+    def _move_together(self, queue: Queue, queues: list[Queue], going: list[Moved], reason: Death, now_ms: int) -> None:
         """From one queue into these, which expect them."""
         state = self._state
         state.events.dead_lettering(queue, queues, len(going), reason, now_ms)
@@ -127,7 +127,7 @@ class DeadLetterOffice:
 
         state.journal.when_safe(on_disk)
 
-    def _why_parked(self, queue: Queue, reason: str, queues: list[Queue]) -> str:
+    def _why_parked(self, queue: Queue, reason: Death, queues: list[Queue]) -> str:
         """Why its dead letters find no place, in a sentence's end."""
         if queues:
             return f"{next((each.name for each in queues if takes_nothing(each)), queues[0].name)} is full"
@@ -144,7 +144,7 @@ class DeadLetterOffice:
         parked, now_ms = list(islice(queue.parked.values(), MOST_AT_AN_END)), self._state.now_ms()
         target, shared = target_of(self._state, queue, DELIVERY_LIMIT)
         if target is not None and target.address != queue.address:
-            for reason in dict.fromkeys(each.park_reason for each in parked):
+            for reason in dict.fromkeys(each.park_reason for each in parked if each.park_reason):
                 those = [each for each in parked if each.park_reason == reason]
                 for moved, queues, *_ in self._to_target(queue, those, reason, now_ms, Way(target, shared, []), last=True):
                     if number := self._expected(moved, queues):
@@ -164,7 +164,7 @@ class DeadLetterOffice:
         self._notes.removed(queue, len(references), f"rule {rule}", now_ms)
 
     def _routes(
-        self, queue: Queue, references: Sequence[MessageReference], reason: str, now_ms: int, address: str | None
+        self, queue: Queue, references: Sequence[MessageReference], reason: Death, now_ms: int, address: str | None
     ) -> list[DeadLetterRoute]:
         """Where they go, before anything of them changes. Whatever goes wrong in finding out, they are kept: parked, and tried again."""
         events = [reference for reference in references if reference.message.address == EVENTS]
@@ -256,7 +256,7 @@ class DeadLetterOffice:
         """Another one whenever bindings, queues or settings have changed."""
         return self._state.post_office.bindings_version, self._state.post_office.settings_stand
 
-    def _remembered(self, queue: Queue, reason: str) -> Way | None:
+    def _remembered(self, queue: Queue, reason: Death) -> Way | None:
         """Where the last of its dead letters went for that reason, if the next go the same way: nothing that it depends on has changed."""
         if self._ways_stand != (stand := self._stand()):
             self._ways.clear()
@@ -264,7 +264,7 @@ class DeadLetterOffice:
         settings, way = self._ways.get((queue, reason), (None, None))
         return way if settings is queue.settings else None
 
-    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: str, now_ms: int) -> list[DeadLetterRoute]:
+    def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: Death, now_ms: int) -> list[DeadLetterRoute]:
         """To the dead-letter (or expiry) address of the settings."""
         target, shared = target_of(self._state, queue, reason)
         if target is None:
@@ -278,7 +278,7 @@ class DeadLetterOffice:
         self,
         queue: Queue,
         references: Iterable[MessageReference],
-        reason: str,
+        reason: Death,
         now_ms: int,
         way: Way,
         last: bool = False,
@@ -317,7 +317,7 @@ class DeadLetterOffice:
                 self._notes.no_way(queue, why, now_ms)
         return Target(name, None, queue.address)
 
-    def _drop(self, reference: MessageReference, reason: str, why: str) -> None:
+    def _drop(self, reference: MessageReference, reason: Death, why: str) -> None:
         state, queue, now_ms = self._state, reference.queue, self._state.now_ms()
         state.references.leave(reference, "expired" if reason == EXPIRED else "dropped", now_ms, reason)
         if reason not in (EXPIRED, MAX_LENGTH):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from homing.journal.contract import Outcome
+from homing.journal.contract import Death, Outcome
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
@@ -24,7 +24,7 @@ MOST_AT_AN_END: Final = 10_000
 
 
 class Parking:
-    def __init__(self, state: BrokerState, leave: Callable[[MessageReference, str], None]) -> None:
+    def __init__(self, state: BrokerState, leave: Callable[[MessageReference, Death], None]) -> None:
         """``leave``: a message tries again to leave its queue, for that reason."""
         self._state = state
         self._awaited = state.awaited
@@ -42,7 +42,7 @@ class Parking:
     # -- in ----------------------------------------------------------------------------------------------------------
 
     def park(
-        self, queue: Queue, references: Sequence[MessageReference], reason: str, before: set[MessageReference], targets: list[Queue]
+        self, queue: Queue, references: Sequence[MessageReference], reason: Death, before: set[MessageReference], targets: list[Queue]
     ) -> int:
         """Keeps them there; returns how many were not parked for that reason ``before``. ``targets``: where they go once there is room."""
         full = next(filter(takes_nothing, targets), None)
@@ -55,7 +55,7 @@ class Parking:
         self._state.recorder.changed(fresh)
         return len(fresh)
 
-    def keep(self, reference: MessageReference, reason: str) -> None:
+    def keep(self, reference: MessageReference, reason: Death) -> None:
         """It stays in its queue, and nobody gets it, until it can go where it is to go."""
         reference.where = Where.PARKED
         reference.park_reason = reason
@@ -84,7 +84,7 @@ class Parking:
             if takes_nothing(queue):
                 return
             del waiting[reference]
-            if reference.where is Where.PARKED:
+            if reference.where is Where.PARKED and reference.park_reason:
                 self._leave(reference, reference.park_reason)
         if waiting:
             self._awaited.made(queue)
@@ -129,7 +129,7 @@ class Parking:
                 for reference in list(queue.parked.values()):
                     while not room(FEW_QUEUES + 1):
                         yield True
-                    if reference.where is not Where.PARKED:
+                    if reference.where is not Where.PARKED or not reference.park_reason:
                         continue
                     self._leave(reference, reference.park_reason)
                     number += 1

@@ -21,7 +21,7 @@ from .settlement import Settlement
 _NOT_AGAIN: Final = Failure(retryable=False)
 #: Tries that are to be followed by others.
 _REMEMBERED: Final = 10_000
-_GONE: Final = Decision(Action.DROP, reason=ACKNOWLEDGED)
+_GONE: Final = Decision(Action.DROP, dropped_by=ACKNOWLEDGED)
 
 
 class SettledReports:

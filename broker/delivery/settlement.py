@@ -8,6 +8,8 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from homing.journal.contract import AttemptOutcome, Death
+
 from ..connection import Connection
 from ..core.consumer import Consumer, Returned
 from ..core.counts import DELIVERED, FAILED, RETRIED
@@ -35,12 +37,11 @@ _CLOSED: Final = Failure(delay_ms=0)
 #: Of consumers that end: not returned by a program, over and over.
 _NOT_RETURNED: Final = ("closed", "connection-lost")
 _REDELIVER: Final = Action.REDELIVER
-_DROP: Final = Action.DROP
 _Verdicts = list[tuple[MessageReference, Decision]]
 #: Those that one rule has a say in, or none.
 _Group = tuple[Rule | None, list[MessageReference]]
 #: Of consumers that end together, by queue: how what was delivered of it failed, in which words, and whether the limit is applied.
-_Ends = dict[Queue, tuple[Failure, str, bool]]
+_Ends = dict[Queue, tuple[Failure, AttemptOutcome, bool]]
 
 
 class Settlement:
@@ -153,7 +154,7 @@ class Settlement:
         consumer: Consumer,
         references: list[MessageReference],
         failure: Failure | None,
-        outcome: str,
+        outcome: AttemptOutcome,
         report: FailureReport | None = None,
         apply_limit: bool = True,
     ) -> None:
@@ -169,7 +170,7 @@ class Settlement:
         consumer: Consumer,
         references: list[MessageReference],
         failure: Failure | None,
-        outcome: str,
+        outcome: AttemptOutcome,
         report: FailureReport | None = None,
         apply_limit: bool = True,
     ) -> list[MessageReference]:
@@ -197,10 +198,10 @@ class Settlement:
             terms = Terms(settings, consumer.policy) if rule is None else under(rule, settings, consumer.policy)
             decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
             verdicts = [(reference, decisions[reference.failed]) for reference in members]
-            ending: dict[tuple[bool, str], list[MessageReference]] = {}
+            ending: dict[tuple[str | None, Death], list[MessageReference]] = {}
             for reference, decision in verdicts:
                 if decision.action is not _REDELIVER:
-                    ending.setdefault((decision.action is _DROP, decision.reason or DELIVERY_LIMIT), []).append(reference)
+                    ending.setdefault((decision.dropped_by, decision.reason or DELIVERY_LIMIT), []).append(reference)
                     continue
                 reference.due_at_ms = decision.due_at_ms
                 # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
@@ -210,9 +211,9 @@ class Settlement:
                 self._record(consumer, terms, verdicts, outcome, reported, now_ms)
             else:
                 state.recorder.delivered(queue, members, now_ms)
-            for (dropped, reason), gone in ending.items():
-                if dropped:
-                    self._office.drop_all(queue, gone, reason, now_ms)
+            for (dropped_by, reason), gone in ending.items():
+                if dropped_by is not None:
+                    self._office.drop_all(queue, gone, dropped_by, now_ms)
                 else:
                     address = None if rule is None else rule.dead_letter_address
                     self._office.dead_letter_all(queue, gone, REJECTED if outcome == REJECTED else reason, now_ms, address=address)
@@ -228,7 +229,7 @@ class Settlement:
         state.mark_ready(queue)
         return again
 
-    def _record(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, reported: bool, now_ms: int) -> None:
+    def _record(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: AttemptOutcome, reported: bool, now_ms: int) -> None:
         """What has failed alike is in the open batch, and durable from here on; but for what only goes round."""
         state, queue, rounds = self._state, consumer.queue, self._state.going_round
         members = [reference for reference, _ in verdicts]
@@ -377,7 +378,7 @@ def _alone(held: list[Consumer]) -> MessageReference | None:
     return delivered[0]
 
 
-def _by_rule(settings: AddressSettings, failed: list[MessageReference], report: FailureReport, outcome: str) -> Sequence[_Group]:
+def _by_rule(settings: AddressSettings, failed: list[MessageReference], report: FailureReport, outcome: AttemptOutcome) -> Sequence[_Group]:
     rules = fitting(settings.rules, reported_failure(report, outcome))
     if not rules or not rules[0].header:
         return ((rules[0] if rules else None, failed),)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from homing.journal.contract import Death
+
 from ..core.amqp.exchange import TOPIC, Destination, Exchange
 from ..core.consumer import Consumer
 from ..core.dead_letter import EXPIRED, MAX_LENGTH, targets_named
@@ -96,7 +98,7 @@ class Events:
             if self._report(name, group.fingerprint, group.queue, fields):
                 _log_fault(name, group, failures)
 
-    def dead_lettering(self, source: Queue, targets: list[Queue], number: int, reason: str, now_ms: int) -> None:
+    def dead_lettering(self, source: Queue, targets: list[Queue], number: int, reason: Death, now_ms: int) -> None:
         """So many of a queue's messages are about to join these."""
         what = f"{', '.join(each.name for each in targets[:_MOST_NAMES])} ({reason})"
         self.notes.dead_letters(source, number, what, reason not in (EXPIRED, MAX_LENGTH), now_ms)

@@ -164,9 +164,9 @@ def _nowhere(broker: Broker, reference: MessageReference) -> Reason:
     """Where it is to go and finds no place: an exchange, or an address, which may be its own; neither: nothing is configured."""
     queue = reference.queue
     exchange = broker.explain(queue.name).dead_letter_exchange
-    target = None if exchange is not None else dead_letter.target(queue.settings, queue.address, reference.park_reason)
-    address = target.address if target is not None else None
     why = reference.park_reason
+    target = dead_letter.target(queue.settings, queue.address, why) if why and exchange is None else None
+    address = target.address if target is not None else None
     return {"code": "parked", "reason": why, "exchange": exchange, "address": address, "its_own": address == queue.address}
 
 

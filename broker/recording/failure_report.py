@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from homing.journal.contract import Fault
+from homing.journal.contract import AttemptOutcome, Fault
 from homing.journal.fingerprint import fingerprint
 
 from ..core.fault import FailureReport
@@ -42,7 +42,7 @@ class LastReport:
         #: Also where nothing of the fault is stored.
         self.description: FaultDescription = ("", "", "", "")
 
-    def read(self, report: FailureReport, queue: str, settings: AddressSettings, outcome: str) -> None:
+    def read(self, report: FailureReport, queue: str, settings: AddressSettings, outcome: AttemptOutcome) -> None:
         if self._report is report and self._queue == queue and self._settings is settings and self._outcome == outcome:
             return
         self._fault, number = keep(report, queue, settings, outcome)

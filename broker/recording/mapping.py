@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
-from homing.journal.contract import DEATHS, MessageRecord, ReferenceRecord, ReferenceState, make
+from homing.journal.contract import DEATHS, Death, MessageRecord, ReferenceRecord, ReferenceState, make
 
 from ..core.message import PARKED, Message, MessageReference, Properties
 from ..properties import measured
@@ -25,7 +25,7 @@ def state_bits(reference: MessageReference) -> int:
     return int(parked | suspect) | PARK_REASONS.index(reference.park_reason) << PARK_REASON_SHIFT
 
 
-def park_reason(state: int) -> str:
+def park_reason(state: int) -> Death | Literal[""]:
     """The inverse: why a parked reference was to be dead-lettered."""
     return PARK_REASONS[state >> PARK_REASON_SHIFT]
 

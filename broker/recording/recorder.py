@@ -14,6 +14,7 @@ from homing.journal.commit.batch import Failures, Leaving
 from homing.journal.contract import (
     AddressRecord,
     AttemptDetail,
+    AttemptOutcome,
     Attempts,
     MessageRecord,
     Outcome,
@@ -371,7 +372,9 @@ class Recorder:
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
-    def failed(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: str, now_ms: int, delivered: bool = True) -> None:
+    def failed(
+        self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: AttemptOutcome, now_ms: int, delivered: bool = True
+    ) -> None:
         """Deliveries of one queue that ended badly, all in the same way, decided by ``terms``; their counts have gone up already, and their
         report was read (``report``); what is to be redelivered has its due time. ``delivered``: they are counted as deliveries here.
 

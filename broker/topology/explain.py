@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from homing.journal.contract import Death
+
 from ..core import dead_letter
 from ..core.amqp.declared import AMQP, arguments_of
 from ..core.dead_letter import DELIVERY_LIMIT, Target
@@ -41,7 +43,7 @@ def explain(state: BrokerState, exchanges: DeadLetterExchanges, address: str) ->
     return Explained([_in_force(queue, origin) for origin in origins], ends, *dead_letter_exchange(queue), at_once)
 
 
-def target_of(state: BrokerState, queue: Queue, reason: str) -> tuple[Target | None, str | None]:
+def target_of(state: BrokerState, queue: Queue, reason: Death) -> tuple[Target | None, str | None]:
     """Where the queue's dead letters go, and, where it shares their queue with other temporary ones, that queue.
 
     One that is there under the queue's own name was made on purpose, or before, and takes them.

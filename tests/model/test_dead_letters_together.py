@@ -16,6 +16,7 @@ from homing.broker.core.settings.address_settings import AddressSettingsReposito
 from homing.broker.delivery import dead_lettering
 from homing.broker.delivery.dead_lettering import DeadLetterOffice
 from homing.broker.topology.explain import target_of
+from homing.journal.contract import Death
 from tests import inside
 from tests.model.life import Life
 from tests.model.world import World
@@ -24,7 +25,7 @@ _together = DeadLetterOffice.dead_letter_all
 
 
 def _one_by_one(
-    office: DeadLetterOffice, queue: Queue, references: Sequence[MessageReference], reason: str, now_ms: int, address: str | None = None
+    office: DeadLetterOffice, queue: Queue, references: Sequence[MessageReference], reason: Death, now_ms: int, address: str | None = None
 ) -> None:
     for reference in references:
         _together(office, queue, (reference,), reason, now_ms, address=address)
@@ -127,7 +128,7 @@ def test_a_message_leaves_one_queue_when_it_enters_the_other(monkeypatch: pytest
 def test_where_dead_letters_go_is_remembered_until_bindings_or_settings_change(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def noted(state: Any, queue: Queue, reason: str) -> Any:
+    def noted(state: Any, queue: Queue, reason: Death) -> Any:
         asked.append(queue.name)
         return target_of(state, queue, reason)
 

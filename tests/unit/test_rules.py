@@ -192,7 +192,7 @@ def test_an_end_at_once() -> None:
 
     assert decided(end) == Decision(Action.DEAD_LETTER, reason="not-retryable")
     assert decided(end, Failure(poison=True)).reason == "poison"
-    assert decided(drop) == Decision(Action.DROP, reason="gone")
+    assert decided(drop) == Decision(Action.DROP, dropped_by="gone")
     for terms in (end, drop):
         assert decided(terms, apply_limit=False) == Decision(Action.REDELIVER, 7, NOW_MS + 7), "not what was lost with others"
         assert attempts_allowed(terms.settings, terms.policy) == 1, "the next time it is alone"

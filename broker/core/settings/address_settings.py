@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 from ..amqp.vhost import split
 from ..patterns import PatternError, pattern_of
@@ -25,6 +25,15 @@ T = TypeVar("T")
 Values: TypeAlias = dict[str, Any]
 Layer: TypeAlias = Mapping[str, Any]
 Layers: TypeAlias = Mapping[str, Layer]
+
+#: What follows a failed attempt, and the next: how the delay grows.
+BackOff: TypeAlias = Literal["exponential", "fixed", "linear", "full-jitter", "list"]
+#: What becomes of the dead where they have nowhere to go.
+WithoutDeadLetterAddress: TypeAlias = Literal["park", "drop"]
+#: What a queue does whose length is reached.
+Overflow: TypeAlias = Literal["page", "block", "drop-head", "reject-publish", "reject-publish-dlx"]
+RoutingType: TypeAlias = Literal["anycast", "multicast"]
+SlowConsumerPolicy: TypeAlias = Literal["notify", "kill"]
 
 _DAY_MS: Final = 86_400_000
 #: Addresses whose resolved settings are remembered; clients may name any number of addresses.
@@ -40,6 +49,11 @@ def _setting(default: T, **bounds: Any) -> T:
     return field(default=default, metadata={"bounds": Bounds(**bounds)})
 
 
+def _one_of(kind: Any) -> Mapping[str, Bounds]:
+    """The metadata of a field of that closed set."""
+    return {"bounds": Bounds(choices=get_args(kind))}
+
+
 @dataclass(frozen=True, slots=True)
 class AddressSettings:
     """All settings of one address. Times in ms, sizes in bytes; None means not set (no limit, no address).
@@ -52,7 +66,7 @@ class AddressSettings:
     redelivery_delay_multiplier: float = _setting(4.0, above=0.0)
     redelivery_collision_avoidance_factor: float = _setting(0.2, low=0.0, high=1.0)
     max_redelivery_delay_ms: int | None = _setting(3_600_000)
-    redelivery_back_off: str = _setting("exponential", choices=("exponential", "fixed", "linear", "full-jitter", "list"))
+    redelivery_back_off: BackOff = field(default="exponential", metadata=_one_of(BackOff))
     redelivery_delays_ms: tuple[int, ...] = _setting(())
     max_delivery_attempts: int = _setting(10, low=1, endless=True)
     rules: tuple[Rule, ...] = _setting(())
@@ -68,7 +82,7 @@ class AddressSettings:
 
     # Dead letters.
     dead_letter_address: str | None = _setting("DLA")
-    without_dead_letter_address: str = _setting("park", choices=("park", "drop"))
+    without_dead_letter_address: WithoutDeadLetterAddress = field(default="park", metadata=_one_of(WithoutDeadLetterAddress))
     keep_settled_failures: bool = _setting(False)
     auto_create_dead_letter_resources: bool = _setting(True)
     dead_letter_queue_prefix: str = _setting("DLQ.")
@@ -97,7 +111,7 @@ class AddressSettings:
     # Length.
     max_length: int | None = _setting(None, low=0)
     max_length_bytes: int | None = _setting(None)
-    overflow: str = _setting("page", choices=("page", "block", "drop-head", "reject-publish", "reject-publish-dlx"))
+    overflow: Overflow = field(default="page", metadata=_one_of(Overflow))
     allow_drop_head_on_dead_letter_queue: bool = _setting(False)
     #: Beside it in the same pattern times to live and lengths may be 0 (``removing``).
     allow_remove_all: bool = _setting(False)
@@ -108,7 +122,7 @@ class AddressSettings:
     auto_delete_queues: bool = _setting(True)
     auto_delete_addresses: bool = _setting(True)
     auto_delete_queues_delay_ms: int = _setting(10_000)
-    default_address_routing_type: str = _setting("anycast", choices=("anycast", "multicast"))
+    default_address_routing_type: RoutingType = field(default="anycast", metadata=_one_of(RoutingType))
     default_max_consumers: int = _setting(-1, low=0, endless=True)
     default_exclusive: bool = _setting(False)
 
@@ -123,7 +137,7 @@ class AddressSettings:
     slow_consumer_threshold: float | None = _setting(None, above=0.0)
     slow_consumer_check_period_ms: int = _setting(5_000, low=1_000)
     slow_consumer_age_ms: int | None = _setting(None, low=1)
-    slow_consumer_policy: str = _setting("notify", choices=("notify", "kill"))
+    slow_consumer_policy: SlowConsumerPolicy = field(default="notify", metadata=_one_of(SlowConsumerPolicy))
 
     # Not set by anybody, but said by who set the others.
     #: A delay was named for just this address or queue: by its declaration, an AMQP policy, or a pattern other than ``#``.

@@ -53,7 +53,7 @@ def read_value(key: str, type_text: str, bounds: Bounds, value: Any) -> Any:
     plain = type_text.removesuffix(" | None")
     if plain == "bool":
         return _read_bool(key, value)
-    if plain == "str":
+    if plain == "str" or bounds.choices:
         return _read_text(key, bounds, value, optional)
     if plain == "float":
         return _read_float(key, bounds, value)

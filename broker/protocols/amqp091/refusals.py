@@ -7,14 +7,14 @@ from typing import Final
 
 from ...core.consumer import Consumer
 from ...core.dead_letter import REJECTED
-from ...core.fault import FailureReport
+from ...core.fault import AttemptOutcome, FailureReport
 from ...core.message import MessageReference
 from ...core.redelivery import Failure
 from .reports import Reports
 from .unacked import Unacked
 
 #: How a delivery was refused -> what that is to the broker, and the word for it in the history.
-_REFUSALS: Final = {
+_REFUSALS: Final[dict[str, tuple[Failure, AttemptOutcome]]] = {
     REJECTED: (Failure(poison=True), REJECTED),
     "reject": (Failure(), "nack"),
     "nack": (Failure(returned=True), "nack"),
@@ -27,7 +27,7 @@ _REFUSALS: Final = {
 
 def refused(
     ended: list[Unacked], how: str, reports: Reports
-) -> Iterator[tuple[Consumer, list[MessageReference], Failure | None, str, FailureReport]]:
+) -> Iterator[tuple[Consumer, list[MessageReference], Failure | None, AttemptOutcome, FailureReport]]:
     """What fails together, and how: as the method says, and as was reported of it (None: as that has it)."""
     failure, outcome = _REFUSALS[how]
     silent = list[Unacked]() if reports else ended

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from ...core.consumer import Client, ConsumerOptions, Library
+from ...core.fault import AttemptOutcome
 from ...core.message import DEFAULT_PRIORITY, Message
 from ...core.redelivery import ConsumerPolicy
 from ...core.settings.units import MAX_DURATION_MS
@@ -198,7 +199,7 @@ def largest_message(max_frame_bytes: int) -> int:
 
 
 #: Ways in which a failed delivery comes back.
-OUTCOMES: Final = ("nack", "listener", "recover", "error", "rollback")
+OUTCOMES: Final[tuple[AttemptOutcome, ...]] = ("nack", "listener", "recover", "error", "rollback")
 _CONSUMER_OPTIONS: Final[dict[str, type]] = {
     "prefetch": int,
     "selector": str,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from homing.journal.contract import Death
+
 from ...core import dead_letter
 from ...core.amqp.account import AmqpAccount
 from ...core.amqp.exchange import Compared, LateHeaders
@@ -40,7 +42,7 @@ class DeadLetterExchanges:
         self._virtual_hosts = virtual_hosts
         self._amqp = amqp
 
-    def routes(self, queue: Queue, references: Iterable[MessageReference], reason: str) -> list[DeadLetterRoute] | None:
+    def routes(self, queue: Queue, references: Iterable[MessageReference], reason: Death) -> list[DeadLetterRoute] | None:
         """What the queue's dead-letter exchange makes of them; None for a queue without one: its address's settings hold."""
         exchange, replaced = dead_letter_exchange(queue)
         return None if exchange is None else self._routes(references, reason, exchange, replaced)
@@ -66,7 +68,7 @@ class DeadLetterExchanges:
             else f"its dead-letter exchange '{exchange}' is not there"
         )
 
-    def _routes(self, references: Iterable[MessageReference], reason: str, exchange: str, replaced: str | None) -> list[DeadLetterRoute]:
+    def _routes(self, references: Iterable[MessageReference], reason: Death, exchange: str, replaced: str | None) -> list[DeadLetterRoute]:
         routes: list[DeadLetterRoute] = []
         known: DeadLetterRoute | None = None
         for reference in references:
@@ -84,7 +86,7 @@ class DeadLetterExchanges:
                 known = None if reference.hops or by_headers else route
         return routes
 
-    def _route(self, reference: MessageReference, reason: str, exchange: str, replaced: str | None) -> tuple[DeadLetterRoute, bool]:
+    def _route(self, reference: MessageReference, reason: Death, exchange: str, replaced: str | None) -> tuple[DeadLetterRoute, bool]:
         """And whether that depends on its headers."""
         came = last_way(reference)
         to = Way(exchange, came.keys, came.hidden) if replaced is None else Way(exchange, (replaced,))
