@@ -9,8 +9,10 @@ import os
 import re
 import signal
 import socket
+import socketserver
 import ssl
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -150,18 +152,56 @@ async def called(url: str, verb: str, **arguments: object) -> Any:
         return await connection.call(verb, **arguments)
 
 
+@contextlib.contextmanager
+def forked(homing: HomingCommand, directory: Path) -> Iterator[None]:
+    """In ``directory`` there is a command for shells, by which all but a broker, which others end by its number, is forked."""
+
+    class Commands(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            url, *words = [line.decode().rstrip("\n") for line in iter(self.rfile.readline, b"\n")]
+            done = homing(*words, url=url)
+            self.wfile.write(f"{done.returncode}\n{done.stdout}{done.stderr}".encode())
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Commands) as server:
+        command = directory / "homing"
+        command.write_text(
+            f"""#!/bin/bash
+            [ "$1" != serve ] || exec {ROOT / ".venv" / "bin" / "homing"} "$@"
+            exec 3<>/dev/tcp/127.0.0.1/{server.server_address[1]}
+            printf '%s\\n' "$HOMING_URL" "$@" "" >&3
+            read -r code <&3
+            cat <&3
+            exit "$code"
+            """
+        )
+        command.chmod(0o755)
+        serving = threading.Thread(target=server.serve_forever, args=(0.02,))
+        serving.start()
+        try:
+            yield
+        finally:
+            server.shutdown()
+            serving.join()
+
+
 @pytest.mark.timeout(240)
-def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, tmp_path: Path) -> None:
+def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, homing: HomingCommand, tmp_path: Path) -> None:
     """What its shell blocks say, on other ports and another database."""
     page = (ROOT / "docs" / "cluster.md").read_text()
     script = "set -eo pipefail\n" + "".join(re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
     script = script.replace("postgresql://homing@127.0.0.1:5432/homing", asyncio.run(postgres.database("page")))
     for port in ("7171", "7172", "7181", "7182"):
         script = script.replace(port, str(free_port()))
-    environment = {**os.environ, "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
-    with (tmp_path / "log").open("w") as log:
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+    with (tmp_path / "log").open("w") as log, forked(homing, tmp_path):
         shell = subprocess.Popen(
-            ["bash", "-c", script], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            ["bash", "-c", script],
+            cwd=homing.directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,
         )
         try:
             said, _ = shell.communicate(timeout=200)
