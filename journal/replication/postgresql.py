@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,6 +31,8 @@ _READ_BYTES: Final = 8 << 20
 #: How long an answer is waited for before the connection is cut: more each time it was cut for that, which leaves a session there.
 _PATIENCE_S: Final = 4.0
 _LONGEST_S: Final = 64.0
+#: What fails so often answers again where it takes an entry.
+_FAILED_S: Final = 3.0
 _TABLES: Final = 3
 _SCHEMA: Final = """\
 CREATE TABLE IF NOT EXISTS homing_cell (
@@ -224,7 +227,7 @@ def _said(error: Exception) -> str:
 
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return "none of the hosts of journal.replication.url can be written to: what answers is a replica; name the primary, too"
-    return str(error) or type(error).__name__
+    return "; ".join(str(error).splitlines()) or type(error).__name__
 
 
 def _each_host(url: str) -> list[str]:
@@ -256,6 +259,8 @@ class PostgresLog:
         self._member = member
         self._on_away = on_away
         self._away = ""
+        #: When it last did not answer.
+        self._failed_s = -_FAILED_S
         name = f"homing {access.cell} {member.node}"
         #: What changes the log waits for the server's standby; what looks does not wait for that.
         self._writing, self._looking = _Line(access, name), _Line(access, f"{name} looks")
@@ -286,8 +291,11 @@ class PostgresLog:
             if missing := await self._missing(away):
                 raise missing from away
             self._say(str(away))
+            self._failed_s = time.monotonic()
             raise
-        self._say("")
+        # Where its disk is full it can be read all the while.
+        if line is self._writing or time.monotonic() > self._failed_s + _FAILED_S:
+            self._say("")
         return rows
 
     async def _missing(self, away: LogAway) -> JournalError | None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import asyncpg
 import pytest
 
 from homing.broker.process.cluster.view import Lag, clock_off_ms
+from homing.journal.replication import postgresql
+from homing.journal.replication.log import LogAway, Standing
+from homing.journal.replication.postgresql import Access, Member, PostgresLog
 
 
 @pytest.mark.parametrize(("asked_ms", "there_ms", "answered_ms", "off_ms"), [(5, 5, 9, 0), (5, 9, 9, 0), (5, 3, 9, 2), (5, 12, 9, -3)])
@@ -26,3 +33,37 @@ def test_a_node_that_keeps_up_is_behind_by_what_came_since_it_looked_and_one_tha
     now_s = 10
     lag.saw(60, 60)
     assert lag.ms == 0
+
+
+async def test_a_database_that_is_read_and_takes_nothing_is_away_all_the_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its disk is full: that is told once, in one line, and that it is back once it took something, or nothing was written for long."""
+    now_s, told, full = 0.0, list[str](), True
+    monkeypatch.setattr(postgresql, "time", SimpleNamespace(monotonic=lambda: now_s))
+
+    async def fetch(sql: str, *values: object) -> list[Any]:
+        if full and sql.startswith("UPDATE"):
+            raise asyncpg.DiskFullError("could not extend file\nHINT:  Check free disk space.")
+        return [Standing(1, 1, b"", "a 1")]
+
+    log = PostgresLog(Access("postgresql://homing@127.0.0.1/x", "main"), Member("a", "1", "{}"), told.append)
+
+    async def connect() -> SimpleNamespace:
+        return SimpleNamespace(fetch=fetch, terminate=lambda: None)
+
+    for line in (log._writing, log._looking):
+        monkeypatch.setattr(line, "_connect", connect)
+    for _ in range(5):
+        with pytest.raises(LogAway):
+            await log.release(1)
+        await log.look()
+        now_s += 1
+    assert told == ["could not extend file; HINT:  Check free disk space."]
+    full = False
+    await log.release(1)
+    assert told.pop() == ""
+    full = True
+    with pytest.raises(LogAway):
+        await log.release(1)
+    now_s += 10
+    await log.look()
+    assert told[2:] == [""]
