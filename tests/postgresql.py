@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,15 @@ import pytest
 
 from homing.journal.replication.entry import Position, beginning
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from tests.faults.small_disk import mount, unmount
 from tests.process import free_port, wait_until
 
 #: A server that runs as root refuses; tests that do run it as somebody else.
 _USER = "nobody" if os.getuid() == 0 else None
 #: Nothing is to survive the machine, but for a test that says so.
 _QUICK = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=16MB", "wal_level=replica", "max_wal_senders=6")
+#: What its standbys lack is kept, however much there is of it.
+_ON_SMALL_DISK = ("max_wal_size=128MB", "wal_keep_size=384MB")
 
 
 def programs() -> Path:
@@ -36,19 +39,31 @@ def programs() -> Path:
 class Postgres:
     """Whoever connects from this machine is the user ``homing``, who owns everything. ``synchronous``: what its commits wait for."""
 
-    def __init__(self, synchronous: str = "") -> None:
+    def __init__(self, synchronous: str = "", mebibytes: int = 0) -> None:
         self._programs = programs()
         # Not below pytest's directory, into which nobody else may look.
         self.directory = Path(tempfile.mkdtemp(prefix="homing-postgresql-"))
         self.port = free_port()
-        self._said = [*_QUICK, f"port={self.port}", "listen_addresses=127.0.0.1", "unix_socket_directories="]
+        self._mebibytes = mebibytes
+        if mebibytes:
+            if why := mount(self.data, mebibytes):
+                raise OSError(why)
+            self.data.chmod(0o700)
+        self._said = [
+            *_QUICK,
+            *(_ON_SMALL_DISK if mebibytes else ()),
+            f"port={self.port}",
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+        ]
         self._said += [f"synchronous_standby_names={synchronous}"] if synchronous else []
-        if _USER is not None:
-            shutil.chown(self.directory, _USER)
+        for made in (self.directory, self.data):
+            if _USER is not None and made.exists():
+                shutil.chown(made, _USER)
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
         return self.directory / "data"
 
     @property
@@ -61,20 +76,21 @@ class Postgres:
         return self.url.replace("/postgres", f"/{name}")
 
     def make(self) -> None:
-        made = ["--auth=trust", "--username=homing", "--no-sync", "--encoding=UTF8", "--locale=C", f"--pgdata={self._data}"]
+        made = ["--auth=trust", "--username=homing", "--no-sync", "--encoding=UTF8", "--locale=C", f"--pgdata={self.data}"]
         self._run("initdb", *made)
 
     def copy(self, primary: Postgres, name: str) -> None:
         """A standby of it, that calls itself ``name``, in place of what was there."""
-        shutil.rmtree(self._data, ignore_errors=True)
+        for each in self.data.glob("*"):
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
         origin = f"host=127.0.0.1 port={primary.port} user=homing application_name={name}"
-        said = (f"--pgdata={self._data}", "--checkpoint=fast", "--no-sync", "--write-recovery-conf", f"--dbname={origin}")
+        said = (f"--pgdata={self.data}", "--checkpoint=fast", "--no-sync", "--write-recovery-conf", f"--dbname={origin}")
         self._run("pg_basebackup", *said)
 
     def start(self) -> Postgres:
-        if not self._data.exists():
+        if not (self.data / "PG_VERSION").exists():
             self.make()
-        command = [str(self._programs / "postgres"), "-D", str(self._data), *(f"--{each}" for each in self._said)]
+        command = [str(self._programs / "postgres"), "-D", str(self.data), *(f"--{each}" for each in self._said)]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(command, user=_USER, stdout=log, stderr=log, cwd="/")
         wait_until("PostgreSQL answers", self._answers)
@@ -87,6 +103,11 @@ class Postgres:
     def _answers(self) -> bool:
         asked = [str(self._programs / "pg_isready"), "--quiet", "--host=127.0.0.1", f"--port={self.port}"]
         return subprocess.run(asked, check=False).returncode == 0
+
+    @property
+    def has_ended(self) -> bool:
+        """By itself."""
+        return self.process is not None and self.process.poll() is not None
 
     def kill(self) -> None:
         """At once, as a power cut does."""
@@ -111,10 +132,18 @@ class Postgres:
         for pid in reversed(pids):
             os.kill(pid, signal.SIGCONT)
 
+    async def write_wal(self) -> None:
+        """More than it has room for, as much as it takes."""
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            for _ in range(64):
+                await self.sql("SELECT pg_logical_emit_message(false, 'full', repeat('x', 16000000))")
+
     def stop(self) -> None:
         """At once, and nothing is left of it."""
         if self.process is not None:
             self.kill()
+        if self._mebibytes:
+            unmount(self.data)
         shutil.rmtree(self.directory)
 
     async def ask(self, sql: str, *values: object) -> list[Any]:
@@ -136,9 +165,10 @@ class Postgres:
 class Standbys:
     """A primary and two standbys of which one has each commit before it is answered. All keep their ports; who is primary changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, mebibytes: int = 0) -> None:
+        """``mebibytes``: of the disk that each has for itself; 0: all have this machine's."""
         names = [f"db{number}" for number in range(3)]
-        self.servers = {name: Postgres(f"ANY 1 ({', '.join(names)})") for name in names}
+        self.servers = {name: Postgres(f"ANY 1 ({', '.join(names)})", mebibytes) for name in names}
         self._primary = names[0]
 
     @property

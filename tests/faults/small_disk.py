@@ -9,26 +9,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+_ZEROS: Final = b"\0" * (1 << 20)
 
 
 @contextmanager
 def small_file_system(place: Path, mebibytes: int) -> Iterator[Path]:
     """Mounts it at ``place``, which is made; skips the test where that is not allowed."""
-    place.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("a small file system needs root. enable: run the tests as root")
-    command = [mount, "-t", "tmpfs", "-o", f"size={mebibytes}m", "homing-test", str(place)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no tmpfs can be mounted here ({mounted.stderr.strip()}). enable: run with CAP_SYS_ADMIN")
+    if why := mount(place, mebibytes):
+        pytest.skip(why)
     try:
         yield place
     finally:
-        # Lazily: after a failure the journal keeps its files open until the process ends.
-        subprocess.run(["umount", "-l", str(place)], check=True)
+        unmount(place)
+
+
+def mount(place: Path, mebibytes: int) -> str:
+    """At ``place``, which is made. Returns why that cannot be; "": it is mounted."""
+    place.mkdir(parents=True, exist_ok=True)
+    program = shutil.which("mount")
+    if program is None or os.geteuid() != 0:
+        return "a small file system needs root. enable: run the tests as root"
+    command = [program, "-t", "tmpfs", "-o", f"size={mebibytes}m", "homing-test", str(place)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        return f"no tmpfs can be mounted here ({mounted.stderr.strip()}). enable: run with CAP_SYS_ADMIN"
+    return ""
+
+
+def unmount(place: Path) -> None:
+    # Lazily: after a failure the journal keeps its files open until the process ends.
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def fill_up(place: Path) -> Path:
@@ -41,4 +55,4 @@ def fill_up(place: Path) -> Path:
 
 def _write_for_ever(file: FileIO) -> None:
     while True:
-        file.write(b"\0" * 4_096)
+        file.write(_ZEROS)

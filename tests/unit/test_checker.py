@@ -64,9 +64,9 @@ class Story:
         self._add("retry", retry=name, queue=QUEUE, ids=[1], way=way, delay_ms=delay_ms)
         return self._add("retried", retry=name, outcome=outcome, cut=cut)
 
-    def killed(self, *entries: Entry, problems: tuple[str, ...] = (), orderly: bool = False, stopping: bool = False) -> Story:
+    def killed(self, *entries: Entry, problems: tuple[str, ...] = (), **more: Any) -> Story:
         self.t += 1
-        self.snapshots.append(Snapshot(f"kill {len(self.snapshots) + 1}", self.t, list(entries), list(problems), orderly, stopping))
+        self.snapshots.append(Snapshot(f"kill {len(self.snapshots) + 1}", self.t, list(entries), list(problems), **more))
         return self
 
     def stopped(self, *entries: Entry) -> Story:
@@ -154,6 +154,9 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
         ._add("committed", tx="u", outcome="ok")
         .killed(here(key="third", number=3))
     ),
+    "edited, unknown, and delivered until its copy is": lambda story: (
+        story.sent().edited("unknown").delivered().delivered(key="copy", number=2).acked(number=2).killed()
+    ),
     "edited, unknown, and its copy there": lambda story: story.sent().edited("unknown").killed(here(key="copy", number=2)),
     "brought forward": lambda story: (
         story.sent().delivered().failed(outcome="ok", delay_ms=500).retried("now", "unknown").delivered(2).acked().killed()
@@ -166,6 +169,9 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
     ),
     "later, and come then": lambda story: (
         story.sent().delivered().failed(outcome="ok").retried("at_ms", delay_ms=500).at(600).delivered(2).acked().killed()
+    ),
+    "not durable, failed on a full disk, and gone": lambda story: (
+        story.sent(durable=False).delivered().failed(outcome="ok").killed(full_t=0)
     ),
     "not durable, and gone": lambda story: story.sent(durable=False).killed().stopped().killed(),
     "not durable, acknowledged, and sent again after a kill": lambda story: (
@@ -199,6 +205,10 @@ FAULTS: dict[str, tuple[Callable[[Story], Story], Kind]] = {
     "confirmed, delivered and gone": (lambda story: story.sent().delivered().killed(), Kind.LOST),
     "not durable, failed on disk and gone": (lambda story: story.sent(durable=False).delivered().failed(outcome="ok").killed(), Kind.LOST),
     "not durable, and gone at a stop": (lambda story: story.sent(durable=False).stopped(), Kind.LOST),
+    "not durable, failed before the disk was full, and gone": (
+        lambda story: story.sent(durable=False).delivered().failed(outcome="ok").killed(full_t=story.t),
+        Kind.LOST,
+    ),
     "not durable, kept at a stop and gone": (lambda story: story.sent(durable=False).stopped(here()).killed(), Kind.LOST),
     "not durable, and twice after a stop": (
         lambda story: story.sent(outcome="unknown", durable=False).stopped(here()).sent(durable=False).stopped(here(), here(number=2)),
@@ -262,6 +272,10 @@ FAULTS: dict[str, tuple[Callable[[Story], Story], Kind]] = {
     ),
     "edited, and gone with its copy": (lambda story: story.sent().edited("ok").killed(), Kind.LOST),
     "edited, unknown, and gone with its copy": (lambda story: story.sent().edited("unknown").killed(), Kind.LOST),
+    "edited, unknown, and delivered beside its copy": (
+        lambda story: story.sent().edited("unknown").delivered(key="copy", number=2).delivered().killed(here(key="copy", number=2)),
+        Kind.DUPLICATED,
+    ),
     "edited, and there beside its copy": (
         lambda story: story.sent().edited("unknown").killed(here(), here(key="copy", number=2)),
         Kind.DUPLICATED,

@@ -110,13 +110,14 @@ def _lost(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iter
 
 
 def _kept_from(key: str, send: Send, history: History, snapshots: Sequence[Snapshot]) -> float | None:
-    """Since when nothing may take it: it was confirmed, and is durable; it has failed, and that is on disk; or the broker that it was sent
-    to and that confirmed it was stopped in order."""
+    """Since when nothing may take it: it was confirmed, and is durable; it has failed, and that is on disk, which was not full; or the
+    broker that it was sent to and that confirmed it was stopped in order."""
     end = next((snapshot for snapshot in snapshots if snapshot.t > send.t), None)
     if send.outcome == OK and (send.durable or (end is not None and end.orderly and send.ok_t < end.t)):
         return send.ok_t
     lives = [life for number in history.ids.get(key, ()) for life in history.lives_of[number]]
-    return min((each.ok_t for life in lives for each in life.failures if each.outcome == OK), default=None)
+    failures = [each for life in lives for each in life.failures if each.outcome == OK]
+    return min((each.ok_t for each in failures if not any(at.full_t < each.ok_t <= at.t for at in snapshots)), default=None)
 
 
 def _unexpected(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> Iterator[Violation]:

@@ -26,6 +26,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,8 +92,8 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What the journal held while no broker ran. ``problems``: what ``homing journal check`` says is wrong with it; ``orderly``: after a
-    stop, not a kill; ``stopping``: it had at least begun to stop; ``spilled``: rows of messages that a kill has taken, on disk for want of
-    memory."""
+    stop, not a kill; ``stopping``: it had at least begun to stop; ``full_t``: since when its disk was full; ``spilled``: rows of messages
+    that a kill has taken, on disk for want of memory."""
 
     name: str
     t: float
@@ -100,4 +101,5 @@ class Snapshot:
     problems: list[str] = field(default_factory=list)
     orderly: bool = False
     stopping: bool = False
+    full_t: float = inf
     spilled: int = 0

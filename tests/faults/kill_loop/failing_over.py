@@ -29,11 +29,14 @@ from tests.faults.kill_loop.loop import KillLoop, Options, Result
 from tests.faults.kill_loop.nodes import DEPOSED, Nodes
 from tests.faults.kill_loop.replaying import Replay
 from tests.faults.kill_loop.wires import Trouble, Wires
+from tests.faults.small_disk import fill_up, mount, unmount
 from tests.postgresql import Postgres, Standbys
 
 _MOST_SHOWN: Final = 40
 #: How long the wires of all fail, or PostgreSQL's standbys are away.
 _AWAY_S: Final = 6.0
+#: Of each node, and of each server of the database, where disks are filled up.
+DISK_MIB: Final = 1024
 #: How long the wires of a leader fail, and it has no reason to end: longer than its clients are to stay with it.
 _ALONE_S: Final = 10.0
 #: What was on its way at a fault is no sign of a new leader.
@@ -72,14 +75,21 @@ class FailOvers(KillLoop):
         names = list("abcdefgh"[:nodes])
         self._faults, self._database, self._standbys, self._say = faults, database, standbys, say
         servers = [] if standbys is None else [server.port for server in standbys.servers.values()]
-        self._wires = Wires(names, servers, options.seed)
+        self._wires = Wires([(name, server) for name in names for server in servers], options.seed)
         # Whoever replays the log is one more that needs it.
         own = {"fail-over-after": f"{fail_over_after_s:g}s", "storage-is-replicated": standbys is None, "copies": nodes + 1}
         self._sections = {name: {"url": database if standbys is None else self._wires.url(name), **own} for name in names}
         super().__init__(directory, options)
+        #: Between clients and nodes; nodes reach each other past them.
+        self._doors = Wires([] if standbys is None else self._nodes.listeners, options.seed)
+        if standbys is not None:
+            self._nodes.url = "homing://" + ",".join(f"127.0.0.1:{self._doors.before(port)}" for port in self._nodes.ports)
+            self._amqp_port = self._doors.before(self._amqp_port)
         self._replay = Replay(directory / "replay", database, self.rules.ours)
         self._chance = Random(options.seed)
         self._read: dict[Path, int] = {}
+        #: Whose disk was full.
+        self._full: set[str] = set()
         #: Of each client, when something was confirmed to it.
         self._confirms: dict[Path, list[float]] = defaultdict(list)
         self.gaps_ms: dict[str, list[float]] = defaultdict(list)
@@ -87,7 +97,7 @@ class FailOvers(KillLoop):
 
     def _make_broker(self, directory: Path, config: dict[str, Any]) -> Nodes:
         asyncio.run(_make_cell(self._database))
-        return Nodes(directory, config, self.options.module, self._database, self._sections)
+        return Nodes(directory, config, self.options.module, self._database, self._sections, DISK_MIB if "disk" in self._faults else 0)
 
     @property
     def _nodes(self) -> Nodes:
@@ -98,6 +108,7 @@ class FailOvers(KillLoop):
         try:
             return super().run()
         finally:
+            self._doors.close()
             self._wires.close()
 
     def _end_first(self) -> None:
@@ -119,8 +130,11 @@ class FailOvers(KillLoop):
         gap_ms = _gap_ms(sorted(chain(*self._confirms.values())), at_ms)
         waited_ms = max(_gap_ms(each, at_ms) for path, each in self._confirms.items() if "producer" in path.name)
         # Who is killed in the middle of a stop may have come to its end, or halfway.
-        orderly, halfway = nodes.said(_STOPPED) > stopped, nodes.said(*_STOPPING) > stopping
-        found = self._replay.go_on(f"{fault} {number}", orderly, halfway)
+        told: dict[str, Any] = {"orderly": nodes.said(_STOPPED) > stopped, "stopping": nodes.said(*_STOPPING) > stopping}
+        if fault == "disk":
+            # Whoever stops on a full one keeps nothing that is not durable, and says so.
+            told |= {"orderly": False, "full_t": at_ms}
+        found = self._replay.go_on(f"{fault} {number}", **told)
         self._snapshots += found
         self.gaps_ms[fault].append(gap_ms)
         self.begun[fault] += len(found)
@@ -227,6 +241,41 @@ class FailOvers(KillLoop):
         """The leader is cut off from PostgreSQL."""
         self._trouble([self._nodes.leader], Trouble.CUT, _ALONE_S)
 
+    def unseen(self) -> None:
+        """The leader is cut off from its clients alone: they come to it by another node."""
+        led = self._nodes.led_by()
+        self._doors.set([led[1]], Trouble.CUT)
+        self._until_confirmed()
+        time.sleep(_ALONE_S)
+        self._doors.set([led[1]], Trouble.NONE)
+        if (leads := self._nodes.led_by()) != led:
+            self._stuck(f"{leads} leads in the place of {led}, which clients alone did not reach")
+
+    def disk(self) -> None:
+        """The leader's disk is full: another node leads. Once there is room it stands by."""
+        led = self._nodes.led_by()
+        self._full.add(led[1])
+        theirs = fill_up(self._nodes.disk)
+        try:
+            self._until_led_by_another(led)
+            self._wait_until_ready()
+            self._until_confirmed()
+        finally:
+            theirs.unlink()
+
+    def full(self) -> None:
+        """PostgreSQL's disk is full: its tables take no more, or its WAL, for which it ends. It is started again once there is room."""
+        assert self._standbys is not None
+        primary = self._standbys.primary
+        theirs = fill_up(primary.data)
+        if self._chance.random() < 0.5:
+            asyncio.run(primary.write_wal())
+        time.sleep(_AWAY_S)
+        theirs.unlink()
+        if primary.has_ended:
+            self._say("PostgreSQL ended for want of room in its WAL")
+            primary.start()
+
     def cut_all(self) -> None:
         """All are cut off from PostgreSQL, so nobody else leads."""
         self._trouble(self._nodes.names, self._chance.choice([Trouble.CUT, Trouble.MUTE]))
@@ -276,7 +325,9 @@ class FailOvers(KillLoop):
     def _result(self, account_: Any) -> Result:
         if account_ is not None:
             self._replay.go_on("the end")
-            self._violations += [Violation(Kind.JOURNAL, f"replay: {text}") for text in self._replay.compare(self._nodes.journals)]
+            self._violations += [
+                Violation(Kind.JOURNAL, f"replay: {text}") for text in self._replay.compare(self._nodes.journals, self._full)
+            ]
         result = super()._result(account_)
         result.figures |= {
             "entries replayed": f"{self._replay.entries}, of which the log has those from {self._replay.first} on",
@@ -294,6 +345,9 @@ FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
     "both": FailOvers.both,
     "mute": FailOvers.mute,
     "cut": FailOvers.cut,
+    "unseen": FailOvers.unseen,
+    "disk": FailOvers.disk,
+    "full": FailOvers.full,
     "replaying": FailOvers.replaying,
     "lossy": FailOvers.lossy,
     "cut_all": FailOvers.cut_all,
@@ -305,7 +359,18 @@ FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
     "stop": FailOvers.stop,
 }
 #: Those that another node is to lead after, PostgreSQL being there.
-_OF_NODES: Final = ("kill", "pause", "mute", "cut", "replaying", "switch", "switch_kill", "join_kill", "stop")
+_OF_NODES: Final = ("kill", "disk", "pause", "mute", "cut", "replaying", "switch", "switch_kill", "join_kill", "stop")
+
+_OF_DISKS: Final = ("disk", "full")
+
+
+def _no_small_disks() -> str:
+    """Why none can be made here."""
+    with tempfile.TemporaryDirectory() as place:
+        why = mount(Path(place), 1)
+        if not why:
+            unmount(Path(place))
+        return why
 
 
 def _gap_ms(confirms: Sequence[float], since_ms: float) -> float:
@@ -343,10 +408,15 @@ def main() -> int:
     directory = arguments.keep or Path(tempfile.mkdtemp(prefix="homing-fail-over-"))
     directory.mkdir(parents=True, exist_ok=arguments.keep is None)
     print(f"seed {options.seed}, {options.rounds} rounds, {arguments.nodes} nodes, in {directory}", flush=True)
-    standbys = Standbys()
+    faults = [fault for fault in arguments.faults if fault not in _OF_DISKS]
+    if why := _no_small_disks():
+        print(f"not tried: {', '.join(_OF_DISKS)}: {why}", flush=True)
+    else:
+        faults = arguments.faults
+    standbys = Standbys(DISK_MIB if "full" in faults else 0)
     try:
         url = standbys.start().url
-        loop = FailOvers(directory, options, arguments.faults, url, standbys, arguments.nodes, say=lambda line: print(line, flush=True))
+        loop = FailOvers(directory, options, faults, url, standbys, arguments.nodes, say=lambda line: print(line, flush=True))
         result = loop.run()
     finally:
         standbys.stop()

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf, nextafter
 from typing import TypeVar
 
 from tests.faults.kill_loop.events import FAIL, OK, UNKNOWN, VOID, Event, Snapshot
@@ -163,9 +164,7 @@ class History:
             take = getattr(self, f"_{event['e']}", None)
             if take is not None:
                 take(event)
-        # Whoever edits one has read it.
-        read = {life.key for life in self.lives.values()}
-        self._settle_edits({entry.key for snapshot in snapshots for entry in snapshot.entries} | read)
+        self._settle_edits(self._first_seen())
         self._settle_transactions()
         for life in self.lives.values():
             for before, after in pairwise(life.deliveries):
@@ -245,10 +244,23 @@ class History:
             # Whoever was asked may live on, and do it yet.
             retry.end_t = next((snapshot.t for snapshot in self._snapshots if snapshot.t > event["t"]), float("inf"))
 
-    def _settle_edits(self, seen: set[str]) -> None:
+    def _first_seen(self) -> dict[str, float]:
+        """When a message of each key was first known to be there. Whoever edits one has read it."""
+        found: dict[str, float] = {}
+        for life in self.lives.values():
+            times = [each.t for each in life.deliveries] + [each.t for each in life.acks if each.edit]
+            found[life.key] = min([found.get(life.key, inf), *times])
+        for snapshot in self._snapshots:
+            for entry in snapshot.entries:
+                found[entry.key] = min(found.get(entry.key, inf), nextafter(snapshot.t, 0))  # it was there before
+        return found
+
+    def _settle_edits(self, seen: dict[str, float]) -> None:
         for key, send in self.sends.items():
             if send.of is not None and send.tx is not None and (commit := self.commits[send.tx]).outcome == UNKNOWN:
                 commit.outcome = OK if key in seen else UNKNOWN if send.ttl_ms else FAIL
+                # Whoever was asked may live on, and do it long after the client has heard that the connection is gone.
+                commit.t = seen.get(key, commit.t)
 
     def _settle_transactions(self) -> None:
         """What was done within a transaction has the outcome of the transaction."""

@@ -18,6 +18,7 @@ from homing.journal.replication.leader import ask
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from tests import fork_server
 from tests.faults.kill_loop.processes import Broker
+from tests.faults.small_disk import mount, unmount
 from tests.process import ROOT, free_port
 
 _START_S: Final = 60.0
@@ -28,10 +29,17 @@ _MEANT: Final = ("journal-fenced", "log-away", "rebuilding: journal-left-behind"
 
 
 class Node(Broker):
-    """``leads``: it said so last, and has not ended since."""
+    """``leads``: it said so last, and has not ended since. ``mebibytes``: of a disk that it has for itself; 0: it has none."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], port: int, module: str) -> None:
+    def __init__(self, directory: Path, config: dict[str, Any], port: int, module: str, mebibytes: int) -> None:
+        self.disk = directory / "disk" if mebibytes else None
+        if self.disk is not None:
+            if why := mount(self.disk, mebibytes):
+                raise OSError(why)
+            config = {**config, "data-directory": "disk/data"}
         super().__init__(directory, config, port, module)
+        if self.disk is not None:
+            self.data = self.disk / "data"
         self.leads = False
         self._said = b""
 
@@ -60,6 +68,13 @@ class Node(Broker):
         self.leads, self._said = False, b""
         return self._reap()
 
+    def close(self) -> None:
+        super().close()
+        if self.disk is not None:
+            # For who looks into it later.
+            shutil.copytree(self.data, self.directory / "data", ignore=shutil.ignore_patterns("before-*", "*.reserve", "*.lock"))
+            unmount(self.disk)
+
     def complaints(self) -> list[str]:
         return [line for line in super().complaints() if not any(each in line for each in _MEANT)]
 
@@ -67,16 +82,22 @@ class Node(Broker):
 class Nodes:
     """See processes.Broker. ``nodes``: each one's journal.replication."""
 
-    def __init__(self, directory: Path, config: dict[str, Any], module: str, database: str, nodes: dict[str, dict[str, Any]]) -> None:
+    def __init__(
+        self, directory: Path, config: dict[str, Any], module: str, database: str, nodes: dict[str, dict[str, Any]], mebibytes: int = 0
+    ) -> None:
         self._database = database
         amqp_ports = [config["amqp"]["port"], *(free_port() for _ in range(len(nodes) - 1))]
         self._nodes = []
         for (name, replication), amqp_port in zip(nodes.items(), amqp_ports, strict=True):
             replication = {**replication, "node": name}
             own = {**config, "amqp": {"port": amqp_port}, "journal": {**config["journal"], "replication": replication}}
-            self._nodes.append(Node(directory / name, own, free_port(), module))
+            self._nodes.append(Node(directory / name, own, free_port(), module, mebibytes))
+        #: What listens for clients, of each node: native, then AMQP.
+        self.listeners = [(node.directory.name, node.port) for node in self._nodes]
+        self.ports = [node.port for node in self._nodes]
+        self.listeners += [(name, port) for (name, _), port in zip(self.listeners, amqp_ports, strict=True)]
         self._leader, self._begun = self._nodes[0], False
-        self.url = "homing://" + ",".join(f"127.0.0.1:{node.port}" for node in self._nodes)
+        self.url = "homing://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     @property
     def data(self) -> Path:
@@ -130,8 +151,14 @@ class Nodes:
         return self._leader.directory.name
 
     @property
-    def journals(self) -> list[Path]:
-        return [node.data for node in self._nodes]
+    def journals(self) -> dict[str, Path]:
+        return {node.directory.name: node.data for node in self._nodes}
+
+    @property
+    def disk(self) -> Path:
+        """Of who leads, or led last."""
+        assert self._leader.disk is not None
+        return self._leader.disk
 
     def kill(self) -> None:
         self._leader.kill()

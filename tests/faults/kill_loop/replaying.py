@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,11 @@ from tests.faults.kill_loop.events import Snapshot, now_ms
 from tests.faults.kill_loop.snapshots import take_snapshot
 
 #: Of meta each node has these for itself.
-_OWN_META: Final = "('clean_stop', 'commits', 'created_at_ms', 'reserved_up_to')"
+_OWN_META: Final = ("clean_stop", "commits", "created_at_ms", "reserved_up_to")
+#: These are looked at otherwise, or not.
+_APART: Final = ("meta", "gone")
+_HISTORY: Final = ("failure", "outcome")
+_HISTORY_META: Final = ("history_bytes", "history_from_ms")
 Tables = dict[str, list[tuple[object, ...]]]
 
 
@@ -33,11 +37,11 @@ class Replay:
         self.entries = self.first = self.begun = 0
         self._database, self._ours = database, ours
 
-    def go_on(self, name: str, orderly: bool = False, stopping: bool = False) -> list[Snapshot]:
-        """All that is in the log; a snapshot of each leader's journal as the next one found it. ``orderly``, ``stopping``: the first's, as
-        events.Snapshot has them."""
+    def go_on(self, name: str, **of_first: Any) -> list[Snapshot]:
+        """All that is in the log; a snapshot of each leader's journal as the next one found it. ``of_first``: what else is known of the
+        first, as events.Snapshot has it."""
         found = asyncio.run(self._go_on(name))
-        return [replace(each, orderly=orderly and not place, stopping=stopping and not place) for place, each in enumerate(found)]
+        return [replace(each, **of_first) if each is found[0] else each for each in found]
 
     async def _go_on(self, name: str) -> list[Snapshot]:
         found: list[Snapshot] = []
@@ -66,18 +70,19 @@ class Replay:
         options = JournalOptions(disk_reserve_bytes=1 << 20)
         return await Follower.open(directory, options, lambda: round(time.time() * 1000), await log.begin(True))
 
-    def compare(self, copies: Iterable[Path]) -> list[str]:
-        """What differs between this journal and those of the nodes, brought up to the last entry, once all have stopped."""
-        ours = _tables(self.directory)
+    def compare(self, copies: dict[str, Path], full: Collection[str] = ()) -> list[str]:
+        """What differs between this journal and each node's, brought up to the last entry, once all have stopped. ``full``: whose disk was,
+        on which no history is written: those, and who was given another's copy, may lack some."""
         found: list[str] = []
-        for copy in copies:
-            brought = self.directory.with_name(f"{self.directory.name}-{copy.parent.name}")
+        for node, copy in copies.items():
+            brought = self.directory.with_name(f"{self.directory.name}-{node}")
             shutil.copytree(copy, brought, ignore=shutil.ignore_patterns("*.lock", "backups"))
             asyncio.run(self._bring_up(brought))
-            theirs = _tables(brought)
+            history = node not in full and not (full and any(copy.glob("before-rebuild-*")))
+            ours, theirs = _tables(self.directory, history), _tables(brought, history)
             for name in ours.keys() | theirs.keys():
                 if ours.get(name) != theirs.get(name):
-                    found.append(f"table {name} of node {copy.parent.name} {_difference(ours.get(name, []), theirs.get(name, []))}")
+                    found.append(f"table {name} of node {node} {_difference(ours.get(name, []), theirs.get(name, []))}")
         return found
 
     async def _bring_up(self, directory: Path) -> None:
@@ -97,14 +102,15 @@ def _began_ms(opening: Entry) -> float:
     return batch.begun_ms - time.time() * 1000 + now_ms()
 
 
-def _tables(directory: Path) -> Tables:
+def _tables(directory: Path, history: bool) -> Tables:
     """All rows but those that each node has for itself: what left stays until its place in the file is given back."""
+    own, apart = (_OWN_META, _APART) if history else ((*_OWN_META, *_HISTORY_META), (*_APART, *_HISTORY))
     connection: sqlite3.Connection = open_read_only(directory)
     try:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        found = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names if name not in ("meta", "gone")}
+        found = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names if name not in apart}
         found["reference"] = connection.execute(f"SELECT * FROM reference r WHERE {THERE}").fetchall()
-        found["meta"] = connection.execute(f"SELECT * FROM meta WHERE key NOT IN {_OWN_META}").fetchall()
+        found["meta"] = connection.execute(f"SELECT * FROM meta WHERE key NOT IN {own}").fetchall()
         return found
     finally:
         connection.close()

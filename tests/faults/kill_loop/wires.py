@@ -1,11 +1,11 @@
-"""The network between the nodes of a cluster and the servers of its database: each node has wires of its own, and each wire can fail."""
+"""The network between the nodes of a cluster and others, the servers of its database or its clients. Each wire of a node can fail."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from enum import Enum
 from random import Random
 from typing import Any, Final, TypeVar
@@ -32,22 +32,27 @@ class Trouble(Enum):
 
 
 class Wires:
-    """On a thread of its own. ``servers``: their ports."""
+    """On a thread of its own. ``ways``: the nodes, each with a port that a wire of its own leads to."""
 
-    def __init__(self, nodes: Iterable[str], servers: Iterable[int], seed: int) -> None:
+    def __init__(self, ways: Sequence[tuple[str, int]], seed: int) -> None:
         self._rng = Random(seed)
-        self._trouble = dict.fromkeys(nodes, Trouble.NONE)
+        self._trouble = dict.fromkeys((node for node, _ in ways), Trouble.NONE)
         self._gone: set[int] = set()
         self._mended = {node: asyncio.Event() for node in self._trouble}
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._ports = {(node, server): free_port() for node in self._trouble for server in servers}
+        self._ports = {way: free_port() for way in ways}
         self._listeners = [self._do(self._listen(node, server, port)) for (node, server), port in self._ports.items()]
 
     def url(self, node: str) -> str:
+        """Of the database, for that node."""
         return url_of(port for (name, _), port in self._ports.items() if name == node)
+
+    def before(self, port: int) -> int:
+        """The end of the one wire that leads there."""
+        return next(end for (_, there), end in self._ports.items() if there == port)
 
     def set(self, nodes: Iterable[str], trouble: Trouble) -> None:
         async def change() -> None:
