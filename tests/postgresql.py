@@ -7,8 +7,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -221,13 +221,8 @@ def url_of(ports: Iterable[int]) -> str:
     return f"postgresql://homing@{','.join(f'127.0.0.1:{port}' for port in ports)}/postgres"
 
 
-@asynccontextmanager
-async def log_of(postgres: Postgres, cell: str, node: str = "a", process: str = "1") -> AsyncIterator[PostgresLog]:
-    log = PostgresLog(Access(postgres.url, cell), Member(node, process, "{}"))
-    try:
-        yield log
-    finally:
-        log.cut()
+def log_of(postgres: Postgres, cell: str, node: str = "a", process: str = "1") -> PostgresLog:
+    return PostgresLog(Access(postgres.url, cell), Member(node, process))
 
 
 async def begun(log: PostgresLog, broker_id: str = "broker") -> Position:

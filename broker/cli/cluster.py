@@ -219,13 +219,10 @@ def _ask(config: Path | None, question: Callable[[PostgresLog], Awaitable[Any]])
     from ..process.cluster.node import log_of
 
     section = _section(config)
-    log = log_of(section, load_config(config).directory, Member(section.node, "", "{}"))
 
     async def ask() -> Any:
-        try:
+        async with log_of(section, load_config(config).directory, Member(section.node)) as log:
             return await question(log)
-        finally:
-            log.cut()
 
     try:
         return asyncio.run(ask())

@@ -115,12 +115,15 @@ class Access(NamedTuple):
 
 class Member(NamedTuple):
     """``node``: its name; ``process``: what no other process of that name has. ``addresses``: of its listeners, by protocol; ``version``:
-    of Homing."""
+    of Homing. Without a process it only asks."""
 
-    node: str
-    process: str
-    addresses: str
+    node: str = ""
+    process: str = ""
+    addresses: str = "{}"
     version: str = ""
+
+
+_NOBODY: Final = Member()
 
 
 class _Line:
@@ -247,12 +250,13 @@ def _context(access: Access) -> ssl.SSLContext | None:
 
 
 class PostgresLog:
-    """See log.ReplicatedLog. Used on one loop. ``on_away`` is called with why it did not answer, and with "" when it does again.
+    """See log.ReplicatedLog. Used on one loop; ``async with`` cuts it at the end. ``on_away`` is called with why it did not answer, and
+    with "" when it does again.
 
     Raises JournalError ``log-no-driver``.
     """
 
-    def __init__(self, access: Access, member: Member, on_away: Callable[[str], None] = lambda why: None) -> None:
+    def __init__(self, access: Access, member: Member = _NOBODY, on_away: Callable[[str], None] = lambda why: None) -> None:
         if find_spec("asyncpg") is None:
             raise JournalError("log-no-driver", "A replicated log needs asyncpg, which is not installed.", "pip install 'homing[cluster]'")
         self._cell = access.cell
@@ -330,11 +334,9 @@ class PostgresLog:
         return [entry for (entry,) in await self._ask(self._looking, self._read_sql, after)]
 
     async def fence(self, seen: Standing, leader: str, silent_s: float = 0.0) -> bool:
-        ended = {"before": _LEADS, "why": "'died'", "ended": "clock_timestamp() - make_interval(secs => $6)"}
-        ended["fail_overs"] = "fail_overs + 1"
-        unless_told = ", ".join(f"{name} = CASE WHEN leader = '' THEN {name} ELSE {now} END" for name, now in ended.items())
+        told = _unless_told("'died'", "clock_timestamp() - make_interval(secs => $6)", fail_overs="fail_overs + 1")
         sql = (
-            f"UPDATE homing_cell SET epoch = epoch + 1, leader = $1, successor = '', since = NULL, {unless_told}"
+            f"UPDATE homing_cell SET epoch = epoch + 1, leader = $1, successor = '', since = NULL, {told}"
             " WHERE cell = $2 AND epoch = $3 AND last = $4 AND hash = $5 AND NOT lost RETURNING log"
         )
         rows = await self._ask(self._writing, sql, leader, self._cell, seen.epoch, seen.last, seen.hash, silent_s)
@@ -373,10 +375,9 @@ class PostgresLog:
 
     async def depose(self, epoch: int, node: str) -> bool:
         """Whoever leads in that epoch is fenced, and ``node`` is to lead. False: the epoch is another."""
-        told = {"before": _LEADS, "why": "'was deposed'", "ended": "clock_timestamp()"}
-        unless_told = ", ".join(f"{name} = CASE WHEN leader = '' THEN {name} ELSE {now} END" for name, now in told.items())
+        told = _unless_told("'was deposed'", "clock_timestamp()")
         sql = (
-            f"UPDATE homing_cell SET epoch = epoch + 1, leader = '', successor = $3, since = NULL, {unless_told}"
+            f"UPDATE homing_cell SET epoch = epoch + 1, leader = '', successor = $3, since = NULL, {told}"
             " WHERE cell = $1 AND epoch = $2 RETURNING 1"
         )
         return bool(await self._ask(self._writing, sql, self._cell, epoch, node))
@@ -494,11 +495,23 @@ class PostgresLog:
                 raise JournalError("log-cell-exists", f"There is a cell {self._cell} already.", fix) from away
             raise refusal(away) or away from away
 
+    async def __aenter__(self) -> PostgresLog:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.cut()
+
     def cut(self) -> None:
         """Its connections; what is asked next makes others."""
         self._writing.cut()
         self._looking.cut()
         self._copying.cut()
+
+
+def _unless_told(why: str, ended: str, **more: str) -> str:
+    """What the row tells of whoever led; where nobody does any more, it was told."""
+    now = {"before": _LEADS, "why": why, "ended": ended, **more}
+    return ", ".join(f"{name} = CASE WHEN leader = '' THEN {name} ELSE {value} END" for name, value in now.items())
 
 
 def no_cell(cell: str) -> JournalError:

@@ -34,7 +34,7 @@ from homing.journal.journal import Journal, JournalOptions
 from homing.journal.replication.entry import beginning
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.leadership import Watch, follow_until_leading
-from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from homing.journal.replication.postgresql import Access, PostgresLog
 from tests.amqp_wire import Wire
 from tests.certificates import Authority
 from tests.faults.kill_loop.failing_over import PLAIN, FailOvers
@@ -68,17 +68,13 @@ def two_nodes(postgres: Postgres, directory: Path, **more: object) -> Iterator[t
 
 
 async def made(url: str) -> None:
-    log = PostgresLog(Access(url, "main"), Member("", "", "{}"))
-    await log.make("broker", beginning("broker"))
-    log.cut()
+    async with PostgresLog(Access(url, "main")) as log:
+        await log.make("broker", beginning("broker"))
 
 
 async def secret_of(url: str) -> bytes:
-    log = PostgresLog(Access(url, "main"), Member("", "", "{}"))
-    try:
+    async with PostgresLog(Access(url, "main")) as log:
         return await log.secret()
-    finally:
-        log.cut()
 
 
 def connected(place: str, of: str, ca: Path | None = None) -> socket.socket:

@@ -20,7 +20,7 @@ from homing.journal.replication.copies import Part
 from homing.journal.replication.entry import Entry, after, beginning
 from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway, Standing
-from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from homing.journal.replication.postgresql import Access, PostgresLog
 from tests.postgresql import Postgres, begun, log_of, url_of
 from tests.process import ROOT, HomingCommand, Server, free_port
 
@@ -59,11 +59,8 @@ async def test_entries_join_in_their_epoch_behind_the_one_they_name_and_are_read
 async def test_a_host_that_is_gone_does_not_keep_from_one_that_is_there(postgres: Postgres) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql://homing@127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{postgres.port}/postgres"
-        log = PostgresLog(Access(url, "hosts"), Member("a", "1", "{}"))
-        try:
+        async with PostgresLog(Access(url, "hosts")) as log:
             await begun(log)
-        finally:
-            log.cut()
 
 
 async def test_what_is_no_log_of_this_cell_is_refused_in_words(postgres: Postgres) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from homing.broker.process.cluster.view import Lag, clock_off_ms
+from homing.broker.process.cluster.view import View, clock_off_ms
 from homing.journal.replication import postgresql
+from homing.journal.replication.cell import Cell
 from homing.journal.replication.log import LogAway, Standing
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 
@@ -21,18 +22,19 @@ def test_a_clock_is_off_by_what_cannot_be_the_way_to_it(asked_ms: int, there_ms:
 
 def test_a_node_that_keeps_up_is_behind_by_what_came_since_it_looked_and_one_that_does_not_by_all_the_time_since() -> None:
     now_s = 0
-    lag = Lag(lambda: now_s)
-    for now_s in range(1, 5):  # ten entries a second, of which it has all that it saw a second before
-        lag.saw(10 * now_s, 10 * (now_s - 1))
-    assert lag.ms == 1000
-    now_s = 5
-    lag.saw(50, 30)
-    now_s = 9
-    lag.saw(60, 30)
-    assert lag.ms == 6000
-    now_s = 10
-    lag.saw(60, 60)
-    assert lag.ms == 0
+    view = View("main", "b", 1000, lambda: now_s)
+
+    def lacks_for_ms(at_s: int, last: int, applied: int) -> int:
+        nonlocal now_s
+        now_s = at_s
+        view.take(Cell(Standing(1, last, b"", "a 1")), applied)
+        return view.behind_ms
+
+    for second in range(1, 5):  # ten entries a second, of which it has all that it saw a second before
+        assert lacks_for_ms(second, 10 * second, 10 * (second - 1)) == 1000
+    lacks_for_ms(5, 50, 30)
+    assert lacks_for_ms(9, 60, 30) == 6000
+    assert lacks_for_ms(10, 60, 60) == 0
 
 
 async def test_a_database_that_is_read_and_takes_nothing_is_away_all_the_while(monkeypatch: pytest.MonkeyPatch) -> None:

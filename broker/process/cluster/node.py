@@ -96,7 +96,7 @@ class Node:
         """What the database tells, once it knows of this. Raises LogAway, and JournalError as PostgresLog.report."""
         self.consider(far.hindrance)
         try:
-            await self.log.report(far.applied, far.on_disk, self.view.lag.ms, self.view.hindrance)
+            await self.log.report(far.applied, far.on_disk, self.view.behind_ms, self.view.hindrance)
         except JournalError:
             # Whoever had the name before this start was killed a moment ago, or is there still.
             if time.monotonic() > self._began_s + _FREED_S:
@@ -124,7 +124,8 @@ class Node:
         self.view.hindrance = self.watch.hindrance = hindrance
         if hindrance is Hindrance.CLOCK:
             way = "behind" if off < 0 else "ahead of"
-            log.error("clock-off: the clock is %s %s the database's: this node does not lead until it is set", _said(abs(off)), way)
+            by = format_duration_ms(abs(off) // 1000 * 1000)
+            log.error("clock-off: the clock is %s %s the database's: this node does not lead until it is set", by, way)
         elif hindrance is Hindrance.DISK:
             log.warning("disk-short: there is little room on the data directory's file system: this node leads only where no other can")
         elif hindrance is Hindrance.NONE:
@@ -142,7 +143,3 @@ class Node:
         with suppress(LogAway):
             await self.log.leave()
         self.log.cut()
-
-
-def _said(duration_ms: int) -> str:
-    return format_duration_ms(duration_ms // 1000 * 1000)

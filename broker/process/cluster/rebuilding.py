@@ -7,10 +7,11 @@ import logging
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from homing.journal.backup.backup import Backups
 from homing.journal.errors import JournalError
@@ -121,57 +122,44 @@ def _mib(size_bytes: int) -> str:
 
 async def fetch(copies: Copies, path: Path, pause: Pause = asyncio.sleep) -> None:
     """Writes another node's database to ``path``, whatever it takes."""
+    source, place, size, said_s = "", 0, -1, 0.0
     with path.open("wb") as file:
-        await _Fetching(copies, file, pause).run()
-
-
-class _Fetching:
-    def __init__(self, copies: Copies, file: BinaryIO, pause: Pause) -> None:
-        self._copies = copies
-        self._file = file
-        self._pause = pause
-        self._said_s = 0.0
-
-    async def run(self) -> None:
-        source, place, size = "", 0, -1
         while place != size:
-            part = await self._next(place)
+            part = await _next(copies, place, pause)
             if part.source != source and place:
                 # Whoever gave it does so no longer, and this is of another copy.
                 source, place, size = "", 0, -1
-                self._file.seek(0)
-                self._file.truncate()
+                file.seek(0)
+                file.truncate()
                 continue
             source, size = part.source, part.size
-            await asyncio.to_thread(self._file.write, part.content)
+            await asyncio.to_thread(file.write, part.content)
             place += len(part.content)
-            self._say(place, size)
+            if (now_s := time.monotonic()) >= said_s + _SAY_S or place == size:
+                said_s = now_s
+                log.info("rebuilding: %s of %s", _mib(place), _mib(size))
 
-    async def _next(self, place: int) -> Part:
-        while True:
-            with suppress(LogAway):
-                await self._copies.want(place)
-                if (part := await self._wait_for(place)) is not None:
-                    return part
-            await self._pause(AGAIN_S)
 
-    async def _wait_for(self, place: int) -> Part | None:
-        """None: not in time, or there is none to give."""
-        waited_s, pause_s = 0.0, _NEXT_S
-        while waited_s < _ASK_AGAIN_S:
-            part = await self._copies.part(place)
-            if part is not None and not part.why:
+async def _next(copies: Copies, place: int, pause: Pause) -> Part:
+    while True:
+        with suppress(LogAway):
+            await copies.want(place)
+            if (part := await _wait_for(copies, place, pause)) is not None:
                 return part
-            if part is not None:
-                log.warning("no-copy: whoever leads has none to give: %s", part.why)
-                await self._pause(_ASK_AGAIN_S)
-                return None
-            await self._pause(pause_s)
-            waited_s, pause_s = waited_s + pause_s, min(AGAIN_S, 2 * pause_s)
-        return None
+        await pause(AGAIN_S)
 
-    def _say(self, place: int, size: int) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._said_s + _SAY_S or place == size:
-            self._said_s = now_s
-            log.info("rebuilding: %s of %s", _mib(place), _mib(size))
+
+async def _wait_for(copies: Copies, place: int, pause: Pause) -> Part | None:
+    """None: not in time, or there is none to give."""
+    waited_s, pause_s = 0.0, _NEXT_S
+    while waited_s < _ASK_AGAIN_S:
+        part = await copies.part(place)
+        if part is not None and not part.why:
+            return part
+        if part is not None:
+            log.warning("no-copy: whoever leads has none to give: %s", part.why)
+            await pause(_ASK_AGAIN_S)
+            return None
+        await pause(pause_s)
+        waited_s, pause_s = waited_s + pause_s, min(AGAIN_S, 2 * pause_s)
+    return None

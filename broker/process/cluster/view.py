@@ -21,26 +21,6 @@ BEHIND_S: Final = 30.0
 _FULL: Final = 0.9
 
 
-class Lag:
-    """For how long a node has lacked something that it saw. ``now_s``: a clock, in seconds."""
-
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
-        self._last, self._seen_s, self._whole_s = 0, now_s(), now_s()
-
-    def saw(self, last: int, applied: int) -> None:
-        now_s = self._now_s()
-        if applied >= self._last:
-            self._whole_s = self._seen_s
-            self._last, self._seen_s = last, now_s
-        if applied >= last:
-            self._whole_s = now_s
-
-    @property
-    def ms(self) -> int:
-        return round(1000 * (self._now_s() - self._whole_s))
-
-
 class View:
     """Of ``node``. ``log_limit``: in bytes. ``now_s``: a clock, in seconds."""
 
@@ -55,20 +35,31 @@ class View:
         self.hindrance = Hindrance.NONE
         #: How many entries this node lacks.
         self.behind = 0
-        self.lag = Lag(now_s)
+        self._now_s = now_s
+        #: The last entry, as it was seen when this node had all that it had seen before, and when; and since when it lacks something.
+        self._last, self._seen_s, self._whole_s = 0, now_s(), now_s()
         #: How long each took until it was sure, in seconds; of the leader.
         self.appends = Histogram(_APPENDS_S)
         self._behind = set[str]()
 
     def take(self, cell: Cell, applied: int) -> None:
         """``applied``: the last entry that this node has."""
-        self.cell, last = cell, cell.standing.last
+        self.cell, last, now_s = cell, cell.standing.last, self._now_s()
         self.behind = 0 if self.leads else max(0, last - applied)
-        self.lag.saw(last, last - self.behind)
+        if last - self.behind >= self._last:
+            self._whole_s = self._seen_s
+            self._last, self._seen_s = last, now_s
+        if not self.behind:
+            self._whole_s = now_s
+
+    @property
+    def behind_ms(self) -> int:
+        """For how long it has lacked something that it saw."""
+        return round(1000 * (self._now_s() - self._whole_s))
 
     def health(self) -> ClusterHealth:
         leader = self.node if self.leads else self.cell.standing.node or None
-        behind_ms = self.lag.ms if self.behind else 0
+        behind_ms = self.behind_ms if self.behind else 0
         return {"leader": leader, "behind": self.behind, "behind_ms": behind_ms, "hindrance": self.hindrance or None}
 
     @property

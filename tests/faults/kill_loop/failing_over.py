@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any, Final
 
 from homing.journal.replication.entry import beginning
-from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from homing.journal.replication.postgresql import Access, PostgresLog
 from tests.faults.kill_loop.checker import Kind, Violation
 from tests.faults.kill_loop.events import OK, now_ms
 from tests.faults.kill_loop.loop import KillLoop, Options, Result
@@ -379,12 +379,9 @@ def _gap_ms(confirms: Sequence[float], since_ms: float) -> float:
 
 
 async def _make_cell(database: str) -> None:
-    log = PostgresLog(Access(database, "main"), Member("", "", "{}"))
-    try:
-        broker_id = secrets.token_hex(16)
+    broker_id = secrets.token_hex(16)
+    async with PostgresLog(Access(database, "main")) as log:
         await log.make(broker_id, beginning(broker_id))
-    finally:
-        log.cut()
 
 
 def _arguments() -> argparse.Namespace:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from homing.journal.replication.cell import Cell
 from homing.journal.replication.leader import ask
-from homing.journal.replication.postgresql import Access, Member, PostgresLog
+from homing.journal.replication.postgresql import Access, PostgresLog
 from tests import fork_server
 from tests.faults.kill_loop.processes import Broker
 from tests.faults.small_disk import mount, unmount
@@ -239,17 +239,11 @@ class Nodes:
 
 
 async def _described(database: str) -> Cell:
-    log = PostgresLog(Access(database, "main"), Member("", "", "{}"))
-    try:
+    async with PostgresLog(Access(database, "main")) as log:
         return await log.describe()
-    finally:
-        log.cut()
 
 
 async def _led_by(database: str) -> tuple[int, str]:
-    log = PostgresLog(Access(database, "main"), Member("", "", "{}"))
-    try:
+    async with PostgresLog(Access(database, "main")) as log:
         seen = await ask(log.look, asyncio.sleep)
         return seen.epoch, seen.node
-    finally:
-        log.cut()

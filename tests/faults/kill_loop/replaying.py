@@ -45,8 +45,7 @@ class Replay:
 
     async def _go_on(self, name: str) -> list[Snapshot]:
         found: list[Snapshot] = []
-        log = PostgresLog(Access(self._database, "main"), Member("replay", "", "{}"))
-        try:
+        async with PostgresLog(Access(self._database, "main"), Member("replay")) as log:
             follower = await self._open(self.directory, log)
             while entries := await log.read(follower.at.number):
                 for packed in entries:
@@ -61,8 +60,6 @@ class Replay:
             await follower.close()
             await log.report(self.entries, self.entries)
             self.first = Entry.unpack((await log.read(0))[0]).number
-        finally:
-            log.cut()
         self.begun += len(found)
         return found
 
@@ -86,14 +83,11 @@ class Replay:
         return found
 
     async def _bring_up(self, directory: Path) -> None:
-        log = PostgresLog(Access(self._database, "main"), Member("", "", "{}"))
-        try:
+        async with PostgresLog(Access(self._database, "main")) as log:
             follower = await self._open(directory, log)
             while entries := await log.read(follower.at.number):
                 await follower.apply(entries)
             await follower.close()
-        finally:
-            log.cut()
 
 
 def _began_ms(opening: Entry) -> float:
