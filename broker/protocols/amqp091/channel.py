@@ -1,4 +1,4 @@
-"""One AMQP channel: publishing with confirms or in a transaction, delivering, settling. Queues and exchanges are methods.py's.
+"""One AMQP channel: delivering, settling, and its transactions. What it publishes is publisher.py's, queues and exchanges methods.py's.
 
 What comes in one turn of the loop is gathered by the session (``Turn``) and handed to the broker at its end: messages of one queue
 together, acknowledgements of one consumer together, one confirm for all.
@@ -8,57 +8,48 @@ from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
 from ...core.amqp.declared import ConsumerArguments, counts_deliveries
-from ...core.amqp.vhost import REPLY_TO, local_name
+from ...core.amqp.vhost import local_name
 from ...core.consumer import Consumer, Returned, SharedWindow
 from ...core.dead_letter import REJECTED
 from ...core.message import MessageReference
 from ...core.queue import Queue
-from ...core.reserved import FAILURE
-from ...core.transaction import Transaction
 from ...steps import LIGHTER, MOST_ACKNOWLEDGED_AT_ONCE, MOST_AT_ONCE, SETTLE_STEP
-from .batch import Confirming
 from .codec import (
     FRAME_BODY,
     FRAME_OVERHEAD,
     SHORT,
     AckEvent,
     AmqpError,
-    PublishEvent,
-    PublishRun,
     content_frames,
     known_shape,
     method_frame,
     new_shape,
 )
 from .codec_methods import NUMBER, short_string
-from .connection import AmqpConnection, Pattern, Subscriber
-from .errors import not_implemented, precondition_failed, unknown_tag
+from .confirms import Confirms
+from .connection import AmqpConnection, Subscriber
+from .errors import precondition_failed, unknown_tag
 from .in_order import InOrder
-from .message_mapping import wire_of, with_reply_to
-from .publishing import held_bytes, message_of, pattern_again, pattern_of, take_in, take_in_run
+from .message_mapping import wire_of
+from .publisher import Publisher
+from .publishing import message_of, pattern_again
 from .refusals import refused, still_unacked
 from .reports import Reports
 from .settled_reports import ConsumerQueues
+from .transacted import Transacted
 from .unacked import Unacked, UnackedDeliveries
 
-#: A publish of a transaction, and what it comes to.
-Held = tuple[PublishEvent, Pattern]
 #: A window without a limit.
 UNLIMITED: Final = 1 << 30
-#: Messages of a read that are taken in before it is looked whether the turn has been long enough: together, and one by one.
-_AT_ONCE: Final = 500
-_EACH: Final = 100
 _DELIVERY: Final = struct.Struct(">QB")
-_REPLY_TO: Final = REPLY_TO.encode()
 _SIZE: Final = struct.Struct(">Q")
 _FRAME: Final = struct.Struct(">BHI")
 _DELIVER: Final = NUMBER["basic.deliver"].to_bytes(4, "big")
-_RETURN: Final = NUMBER["basic.return"].to_bytes(4, "big")
 _REJECT: Final = NUMBER["basic.reject"]
 
 
@@ -82,7 +73,7 @@ class Subscription(Subscriber):
         self.channel.cancelled(self)
 
 
-class Channel(Confirming):
+class Channel:
     def __init__(self, session: AmqpConnection, number: int) -> None:
         self.session = session
         self.number = number
@@ -94,25 +85,14 @@ class Channel(Confirming):
         self.prefetch = 0
         self.window = SharedWindow()
         self.last_queue = ""
-        #: Where direct replies to this channel's requests come; "" before it consumes them.
-        self.reply_queue = ""
-        #: None: no confirms; else the number of the last publish.
-        self.published: int | None = None
-        self.confirmed = 0
-        #: Numbers of this turn's refused publishes.
-        self.rejected: list[int] = []
-        #: None: what is published and settled takes effect at once.
-        self.transaction: Transaction[Held] | None = None
-        #: Deliveries settled in it, and what is to become of each.
-        self._settled: list[tuple[Unacked, str]] = []
         self.closed = False
         #: Its answers.
         self.answers = InOrder(session.broker.journal.when_safe)
         self._queues = ConsumerQueues(session)
         self._reports = Reports(session.reports, session.introduced, self._queues.failed)
         self._unacked = UnackedDeliveries()
-        self._next_tag = 1
-        self._oldest_tag = 1
+        self._transacted = Transacted(session, number, self._timed_out)
+        self.publisher = Publisher(session, number, self._reports, self._unacked, self._transacted)
 
     def write(self, name: str, *values: object) -> None:
         self.session.write(method_frame(self.number, name, *values))
@@ -124,119 +104,11 @@ class Channel(Confirming):
         """Once everything so far is on disk: what was declared durable is durable when the client hears of it."""
         self.answers.when_safe(partial(self.write, name, *values))
 
-    # -- publishing --------------------------------------------------------------------------------------------------
-
-    def publish(self, event: PublishEvent | PublishRun) -> None:
-        if isinstance(event, PublishRun):
-            self._publish_run(event)
-            return
-        if event.body is None and event.exchange != FAILURE:
-            most = self.session.options.max_message_bytes
-            raise precondition_failed(f"message size {event.size} is larger than configured max size {most}", NUMBER["basic.publish"])
-        if event.immediate:
-            raise not_implemented("immediate=true", NUMBER["basic.publish"])
-        if _REPLY_TO in event.properties:
-            event = event._replace(properties=with_reply_to(event.properties, self.reply_queue))
-        if self.transaction is not None:
-            pattern, producer = pattern_of(self.session, event), self.session.producer
-            if pattern is None:
-                self.session.postpone(event)
-                return
-            producer.lasting, producer.passing = pattern.lasting, pattern.passing
-            if event.exchange == FAILURE:
-                self._reports.take_in(event, self._unacked, self._next_tag)
-                return
-            self.session.broker.transactions.hold(self.transaction, [(event, pattern)], held_bytes(event))
-            _check(self.transaction)
-            return
-        self._take_in(event)
-
-    def _publish_run(self, run: PublishRun) -> None:
-        """All at once where nothing has to be told of any single one of them; else one by one. What is too much for now waits."""
-        special = self.transaction is not None or run.immediate or _REPLY_TO in run.properties
-        first = run if len(run.bodies) <= _AT_ONCE else run.first(_AT_ONCE)
-        number = None if special else take_in_run(self.session, first)
-        if number is None:
-            self._publish_each(run)
-            return
-        if self.published is not None and number:
-            self.published += number
-            self.session.turn.confirming[self] = None
-        if number < len(first.bodies):
-            self.session.postpone(run.after(number))
-        elif number < len(run.bodies):
-            self._go_on(run.after(number))
-
-    def _go_on(self, run: PublishRun) -> None:
-        """With what is left of it, in another turn where this one has been long enough."""
-        if self.session.late():
-            self.session.wait_turn([run])
-        else:
-            self._publish_run(run)
-
-    def _publish_each(self, run: PublishRun) -> None:
-        for number, event in enumerate(run.first(_EACH).each(), 1):
-            self.publish(event)
-            if self.session.postponed:
-                # The event itself is the first of what waits, as it was changed before.
-                if number < len(run.bodies):
-                    self.session.postpone(run.after(number))
-                return
-        if len(run.bodies) > _EACH:
-            self._go_on(run.after(_EACH))
-
-    def _take_in(self, event: PublishEvent) -> None:
-        taken = take_in(self.session, event)
-        if taken is None:
-            self.session.postpone(event)
-            return
-        accepted, routed = taken
-        if not routed and not self._unrouted(event):
-            return
-        if self.published is not None:
-            self.published += 1
-            self.session.turn.confirming[self] = None
-        if not accepted and self.published is not None:
-            self.rejected.append(self.published)
-
-    def _unrouted(self, event: PublishEvent) -> bool:
-        """Whether it is to be confirmed."""
-        if event.exchange == FAILURE:
-            return self._reports.take_in(event, self._unacked, self._next_tag)
-        if event.mandatory:
-            self._return(event)
-        return True
-
-    def _return(self, event: PublishEvent) -> None:
-        payload = b"".join(
-            [_RETURN, (312).to_bytes(2, "big"), short_string("NO_ROUTE"), short_string(event.exchange), short_string(event.routing_key)]
-        )
-        self.session.write(b"".join(content_frames(self.number, payload, event.properties, event.body or b"", self.session.frame_max)))
-
-    def confirm(self) -> None:
-        last, rejected = self.published or 0, self.rejected
-        self.rejected = []
-        self.session.broker.journal.when_stored(lambda: self._confirm(last, rejected))
-
-    def _confirm(self, last: int, rejected: list[int]) -> None:
-        if self.closed:
-            return
-        for number in rejected:
-            self._acknowledge_up_to(number - 1)
-            self.write("basic.nack", number, False, False)
-            self.confirmed = number
-        self._acknowledge_up_to(last)
-
-    def _acknowledge_up_to(self, number: int) -> None:
-        if number > self.confirmed:
-            self.write("basic.ack", number, number > self.confirmed + 1)
-            self.confirmed = number
-
     def select_confirms(self) -> None:
-        if self.transaction is not None:
+        if self._transacted.open is not None:
             raise precondition_failed("cannot switch from tx to confirm mode", NUMBER["confirm.select"])
-        if self.published is None:
-            self.published = 0
+        if self.publisher.confirms is None:
+            self.publisher.confirms = Confirms(self.session, self.write)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -269,9 +141,9 @@ class Channel(Confirming):
         session, consumer = self.session, subscription.consumer
         session.subscribers.pop(consumer.number, None)
         session.broker.unsubscribe(session.connection, consumer, keep_delivered=True)
-        if local_name(consumer.queue.name) == self.reply_queue:
+        if local_name(consumer.queue.name) == self.publisher.reply_queue:
             # The queue ends with its consumer; another one may be asked for.
-            self.reply_queue = ""
+            self.publisher.reply_queue = ""
         if consumer.unsettled:
             self.holders[consumer.number] = consumer
         else:
@@ -290,7 +162,7 @@ class Channel(Confirming):
 
     def deliver(self, subscription: Subscription, references: list[MessageReference]) -> None:
         session, consumer = self.session, subscription.consumer
-        first = self._next_tag
+        first = self._unacked.next_tag
         parts: list[bytes] = []
         room, number, prefix, delivery = session.frame_max - FRAME_OVERHEAD, self.number, subscription.prefix, _DELIVERY.pack
         like: tuple[bytes, bytes] | None = None
@@ -309,7 +181,7 @@ class Channel(Confirming):
             else:
                 payload = b"".join((subscription.prefix, delivery(tag, redelivered), wire[0]))
                 parts += content_frames(number, payload, wire[1], body, session.frame_max)
-        self._next_tag = first + len(references)
+        self._unacked.next_tag = first + len(references)
         no_ack = subscription.no_ack
         if not no_ack:
             self._unacked.add(consumer, first, references)
@@ -329,8 +201,8 @@ class Channel(Confirming):
 
     def deliver_one(self, consumer: Consumer, reference: MessageReference, no_ack: bool) -> int:
         """A single get has brought this; the channel's tag of it. ``no_ack``: it is acknowledged by the caller."""
-        tag = self._next_tag
-        self._next_tag += 1
+        tag = self._unacked.next_tag
+        self._unacked.next_tag += 1
         if not no_ack:
             self.holders[consumer.number] = self._getting[consumer.queue] = consumer
             self._unacked.add(consumer, tag, [reference])
@@ -346,14 +218,14 @@ class Channel(Confirming):
     # -- settling ----------------------------------------------------------------------------------------------------
 
     def acknowledge(self, event: AckEvent) -> None:
-        if self._reports and self.transaction is None:
+        if self._reports and self._transacted.open is None:
             self._reports.acknowledged(event)
-        if event.multiple or self.transaction is not None:
+        if event.multiple or self._transacted.open is not None:
             for tag in event.tags:
                 if event.multiple and self._in_steps(tag, "ack", MOST_ACKNOWLEDGED_AT_ONCE):
                     self.session.settle_first()
                 else:
-                    self._settle(self._take(tag, event.multiple), "ack")
+                    self._settle(self._unacked.take_named(tag, event.multiple), "ack")
             return
         pop, acknowledged = self._unacked.holders.pop, self.session.turn.acknowledged
         for tag in event.tags:
@@ -372,7 +244,7 @@ class Channel(Confirming):
         if multiple and self._in_steps(tag, how, MOST_AT_ONCE):
             self.session.settle_first()
         else:
-            self._settle(self._take(tag, multiple), how)
+            self._settle(self._unacked.take_named(tag, multiple), how)
 
     def refuse_each(self, tags: list[int], requeue: bool, method: int) -> None:
         """One after the other, each by itself, all with ``basic.nack`` or all with ``basic.reject``."""
@@ -391,15 +263,15 @@ class Channel(Confirming):
     def recover(self) -> None:
         if self._in_steps(0, "recover", MOST_AT_ONCE):
             return
-        self._oldest_tag = self._next_tag
+        self._unacked.oldest_tag = self._unacked.next_tag
         self._end(self._unacked.take(list(self._unacked)), "recover")
 
     def _in_steps(self, tag: int, how: str, most: int) -> bool:
         """Whether there may be more up to this tag than is ended at once: then it has begun (``settle_first``)."""
-        last, unacked = tag or self._next_tag - 1, self._unacked
-        if self.transaction is not None or min(len(unacked), last - self._oldest_tag) <= most or (tag and tag not in unacked):
+        last, unacked = tag or self._unacked.next_tag - 1, self._unacked
+        if self._transacted.open is not None or min(len(unacked), last - self._unacked.oldest_tag) <= most or (tag and tag not in unacked):
             return False
-        self._oldest_tag = last + 1
+        self._unacked.oldest_tag = last + 1
         self.session.turn.finish()
         self.session.broker.settling.begin(self.session.connection.name, self._parts(last, how))
         return True
@@ -424,28 +296,10 @@ class Channel(Confirming):
                 self.settled(failed[0])
         return back
 
-    def _take(self, tag: int, multiple: bool) -> list[Unacked]:
-        """The deliveries an acknowledgement names; tag 0 with ``multiple`` is all of them."""
-        unacked = self._unacked
-        if not multiple:
-            entry = unacked.pop(tag)
-            if entry is None:
-                raise unknown_tag(tag)
-            return [entry]
-        last = tag or self._next_tag - 1
-        if tag and tag not in unacked:
-            raise unknown_tag(tag)
-        span = range(self._oldest_tag, last + 1)
-        tags: Iterable[int] = span if len(span) <= 2 * len(unacked) else sorted(each for each in unacked if each <= last)
-        taken = unacked.take(tags)
-        self._oldest_tag = max(self._oldest_tag, last + 1)
-        return taken
-
     def _settle(self, taken: list[Unacked], how: str) -> None:
-        if self.transaction is not None:
-            self._settled += [(entry, how) for entry in taken]
-            self.session.broker.transactions.hold(self.transaction, [], 0, len(taken))
-            _check(self.transaction)
+        transaction = self._transacted.open
+        if transaction is not None:
+            self._transacted.settle(transaction, taken, how)
         else:
             self._end(taken, how)
 
@@ -463,8 +317,10 @@ class Channel(Confirming):
     def end(self, how: str) -> None:
         """What was reported of, and not settled, has failed as reported. The rest was held beside it."""
         self.closed = True
+        if self.publisher.confirms is not None:
+            self.publisher.confirms.closed = True
         told = self._unacked.take(self._reports.tags)
-        if not told or self.transaction is not None:
+        if not told or self._transacted.open is not None:
             return
         for consumer in self._unacked.consumers():
             consumer.accompanied_to = consumer.next_tag - 1
@@ -487,14 +343,10 @@ class Channel(Confirming):
     # -- transactions ------------------------------------------------------------------------------------------------
 
     def select_transactions(self) -> None:
-        if self.published is not None:
+        if self.publisher.confirms is not None:
             raise precondition_failed("cannot switch from confirm to tx mode", NUMBER["tx.select"])
-        if self.transaction is None:
-            self._begin()
-
-    def _begin(self) -> None:
-        self.transaction = self.session.broker.transactions.begin(self.session.connection, self.number, self._timed_out)
-        self._settled = []
+        if self._transacted.open is None:
+            self._transacted.begin()
 
     def _timed_out(self) -> None:
         why = "the transaction was open for longer than limits.transaction-timeout allows: commit sooner"
@@ -502,8 +354,8 @@ class Channel(Confirming):
 
     def commit(self) -> None:
         """Everything that was held, in one step of the loop and so in one batch of the journal."""
-        session, transaction, fates = self.session, self._in_transaction("tx.commit"), dict[str, list[Unacked]]()
-        for entry, how in self._settled:
+        session, transaction, fates = self.session, self._transacted.asked_for("tx.commit"), dict[str, list[Unacked]]()
+        for entry, how in self._transacted.settled:
             fates.setdefault(how, []).append(entry)
         acks = fates.pop("ack", [])
         acknowledged, no_longer_held = (
@@ -519,28 +371,23 @@ class Channel(Confirming):
             if queues:
                 session.turn.charge(1, message.size, len(queues))
             elif event.mandatory:
-                self._return(event)
+                self.publisher.give_back(event)
         for consumer in acknowledged:
             session.settled(consumer)
         for how, ended in fates.items():
             self._end(ended, how)
         session.turn.finish()
-        self._begin()
+        self._transacted.begin()
 
     def roll_back(self) -> None:
         """Publishes are forgotten, reports too; what was acknowledged is unacknowledged again, and not delivered again by itself."""
-        self._in_transaction("tx.rollback")
+        self._transacted.asked_for("tx.rollback")
         self._reports.clear()
-        for entry, _ in self._settled:
-            self._oldest_tag = min(self._oldest_tag, entry[2])
-        self._unacked.put_back([entry for entry, _ in self._settled])
-        self.session.broker.transactions.end(self.session.connection, self.number)
-        self._begin()
-
-    def _in_transaction(self, method: str) -> Transaction[Held]:
-        if self.transaction is None:
-            raise precondition_failed("channel is not transactional", NUMBER[method])
-        return self.transaction
+        for entry, _ in self._transacted.settled:
+            self._unacked.oldest_tag = min(self._unacked.oldest_tag, entry[2])
+        self._unacked.put_back([entry for entry, _ in self._transacted.settled])
+        self._transacted.end()
+        self._transacted.begin()
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -559,14 +406,7 @@ class Channel(Confirming):
         self.holders.clear()
         self._unacked.clear()
         self._reports.clear()
-        if self.transaction is not None:
-            session.broker.transactions.end(session.connection, self.number)
+        if self._transacted.open is not None:
+            self._transacted.end()
         queues = [consumer.queue for consumer in open_ones]
         session.broker.settling.when_over(session.connection.name, partial(session.broker.consumers_gone, queues))
-
-
-def _check(transaction: Transaction[Held]) -> None:
-    """A transaction may not grow without end."""
-    if transaction.broken is not None:
-        _, message, fix = transaction.broken
-        raise precondition_failed(f"{message}: {fix}")

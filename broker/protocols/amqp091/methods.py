@@ -213,10 +213,10 @@ def _consume(channel: Channel, values: _Values) -> None:
 def _reply_queue(channel: Channel, no_ack: bool) -> Queue:
     if not no_ack:
         raise precondition_failed("reply consumer cannot acknowledge", NUMBER["basic.consume"])
-    if channel.reply_queue:
+    if channel.publisher.reply_queue:
         raise precondition_failed("reply consumer already set", NUMBER["basic.consume"])
     queue = channel.session.broker.make_reply_queue(channel.session.connection)
-    channel.reply_queue = local_name(queue.name)
+    channel.publisher.reply_queue = local_name(queue.name)
     return queue
 
 

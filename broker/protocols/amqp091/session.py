@@ -253,7 +253,7 @@ class AmqpSession(AmqpConnection):
             if self._may_read_on:
                 self._waits_for_credit(event)
             else:
-                channels.at(event.channel).publish(event)
+                channels.at(event.channel).publisher.publish(event)
         elif type(event) is AckEvent:
             channels.at(event.channel).acknowledge(event)
         elif type(event) is NackEvent:
