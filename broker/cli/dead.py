@@ -160,18 +160,20 @@ def delete(
     queue: Queue,
     wanted: of.Filter,
     after: of.After = None,
+    living: Annotated[bool, typer.Option("--living", help="Also messages that are no dead letters.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
 ) -> None:
-    """Delete the messages of a queue that the filter takes and no consumer holds."""
+    """Delete the dead letters of a queue that the filter takes and no consumer holds. What never died, or was sent back, stays."""
     if dry_run:
-        show_removal(url, as_json, [queue], wanted)
+        show_removal(url, as_json, [queue], wanted, living)
         return
-    if not yes and (number := of.how_many(url, queue, wanted)):
+    if not yes and (number := of.how_many(url, queue, wanted, living)):
         confirm(f"This removes {number} of queue {queue} for good", yes)
-    _done(url, as_json, f"removed from [bold]{escape(queue)}[/]", "delete-dead-letters", after, queue=queue, filter=wanted)
+    said = f"removed from [bold]{escape(queue)}[/]"
+    _done(url, as_json, said, "delete-dead-letters", after, queue=queue, filter=wanted, living=living)
 
 
 @app.command()
@@ -198,12 +200,12 @@ def move(
     _done(url, as_json, f"moved to [bold]{escape(to)}[/]", "move-dead-letters", after, queue=queue, to=to, filter=wanted)
 
 
-def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter) -> None:
+def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter, living: bool = False) -> None:
     """What a deletion would remove of each queue, and the first of them."""
     from .client import talk
 
     async def conversation(connection: homing.Connection) -> list[Properties]:
-        return [await _removal(connection, queue, wanted) for queue in queues]
+        return [await _removal(connection, queue, wanted, living) for queue in queues]
 
     found = talk(url, conversation)
     if as_json:
@@ -218,13 +220,14 @@ def show_removal(url: str, as_json: bool, queues: list[str], wanted: of.Filter) 
             stdout.print(f"  [dim]such as[/] {sample['message_id']}{escape(death)}{transient}")
 
 
-async def _removal(connection: homing.Connection, queue: str, wanted: of.Filter) -> Properties:
-    number, exact = await of.reckoned(connection, queue, wanted)
+async def _removal(connection: homing.Connection, queue: str, wanted: of.Filter, living: bool) -> Properties:
+    number, exact, dead = await of.reckoned(connection, queue, wanted, living)
     page = await connection.call("peek-dead-letters", queue=queue, filter=wanted, limit=_SAMPLES)
     deaths = await deaths_in(connection, page)
     samples = [
         {"message_id": each["message_id"], "death": death and death.sentence(), "transient": each["transient"]}
         for each, death in zip(page["messages"], deaths, strict=True)
+        if living or each["message_id"] in dead
     ]
     return {"queue": queue, "messages": number, "exact": exact, "samples": samples}
 
@@ -233,7 +236,8 @@ def _done(url: str, as_json: bool, sentence: str, verb: str, after: str | None, 
     from .client import talk
 
     done = talk(url, lambda connection: of.done(connection, verb, after, **arguments))
-    of.check_found(done["messages"], arguments["queue"], arguments["filter"])
+    besides = "" if arguments.get("living", True) else of.LIVING
+    of.check_found(done["messages"], arguments["queue"], arguments["filter"], besides)
     if as_json:
         print_json(done)
     else:

@@ -99,7 +99,7 @@ def edit(
         else:
             show_full(call(url, "reckon-redrive", queue=queue, filter=wanted, to=to))
         return
-    if not yes and (what := f"message {message_id}" if message_id is not None else of.how_many(url, queue, wanted)):
+    if not yes and (what := f"message {message_id}" if message_id is not None else of.how_many(url, queue, wanted, living=True)):
         ends = "" if keep_original else ", in the place of what is there"
         confirm(f"{what} of queue {queue} will be edited and sent again{ends}", yes)
     arguments = {"queue": queue, "to": to, "keep_original": keep_original, "signed": yes}

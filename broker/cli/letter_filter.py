@@ -104,32 +104,36 @@ After = Annotated[
 ]
 
 
-def how_many(url: str, queue: str, wanted: Filter) -> str | None:
-    """How many messages of a queue fit, for who is asked whether it may be; None: there is nothing to ask."""
+def how_many(url: str, queue: str, wanted: Filter, living: bool) -> str | None:
+    """How many messages of a queue fit, for who is asked whether it may be; None: there is nothing to ask. ``living``: as ``reckoned``."""
     from .client import talk
 
-    number, exact = talk(url, lambda connection: reckoned(connection, queue, wanted))
-    check_found(number, queue, wanted)
+    number, exact, _ = talk(url, lambda connection: reckoned(connection, queue, wanted, living))
+    check_found(number, queue, wanted, LIVING if not living else "")
     return f"{'' if exact else 'at most '}{counted(number, 'message')}" if number else None
 
 
-def none_fits(queue: str, wanted: Filter) -> CommandError:
-    fix = "homing peek shows what is there; what a consumer holds stays with it"
+#: What else to say where only dead letters are meant.
+LIVING: Final = "; what is no dead letter goes with --living alone"
+
+
+def none_fits(queue: str, wanted: Filter, besides: str = "") -> CommandError:
+    fix = f"homing peek shows what is there; what a consumer holds stays with it{besides}"
     return CommandError(ExitCode.NOT_FOUND, f"no message of {queue} fits {' '.join(options_of(wanted))}", fix, code="no-such-message")
 
 
-def check_found(number: int, queue: str, wanted: Filter) -> None:
+def check_found(number: int, queue: str, wanted: Filter, besides: str = "") -> None:
     """Raises CommandError where messages were meant by their numbers, and none of these was there."""
     if not number and "message_ids" in wanted:
-        raise none_fits(queue, wanted)
+        raise none_fits(queue, wanted, besides)
 
 
-async def reckoned(connection: homing.Connection, queue: str, wanted: Filter) -> tuple[int, bool]:
-    """How many messages of a queue fit; whether it is not only how many would have to be looked at."""
+async def reckoned(connection: homing.Connection, queue: str, wanted: Filter, living: bool) -> tuple[int, bool, set[int]]:
+    """How many dead letters of a queue fit, ``living``: how many messages; whether it is not only how many would have to be looked at; and
+    the numbers of some dead ones."""
     found = await connection.call("reckon-redrive", queue=queue, filter=wanted)
-    # What a redrive would leave there is meant, too.
-    stays = sum(each["messages"] for each in found["would_bounce"] if each["code"] == "not-dead")
-    return found["messages"] + stays, found["exact"]
+    alive = sum(each["messages"] for each in found["would_bounce"] if each["code"] == "not-dead") if living else 0
+    return found["messages"] + alive, found["exact"], {each["message_id"] for each in found["samples"]}
 
 
 class Scan:

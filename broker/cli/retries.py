@@ -224,7 +224,7 @@ def _draw_repeated(queue: str, found: list[RepeatedSend]) -> RenderableType:
         job, message = f"[bold]{escape(each['job'])}[/]", f"[bold cyan]{each['message_id']}[/]"
         rows.append((job, f"{each['messages']:,}", span(each["period_ms"]), goes, message))
     quoted = escape(shlex.quote(queue))
-    cancels = f"[dim]homing dead delete {quoted} --property {JOB}=JOB cancels what is left, homing delete NUMBER one of it[/]"
+    cancels = f"[dim]homing dead delete {quoted} --living --property {JOB}=JOB cancels what is left, homing delete NUMBER one of it[/]"
     return Group(Listing(columns, rows), cancels)
 
 

@@ -112,9 +112,9 @@ class Removal(NamedTuple):
 
 async def removal(connection: homing.Connection, queue: str, wanted: Properties, samples: int) -> Removal:
     plan = await connection.call("reckon-redrive", queue=queue, filter=wanted, to=None)
-    # What a redrive would leave there goes, too.
-    number = plan["messages"] + sum(each["messages"] for each in plan["would_bounce"] if each["code"] == "not-dead")
-    return Removal(number, plan["exact"], await letters(connection, queue, wanted, limit=samples))
+    found = await letters(connection, queue, wanted, limit=samples)
+    dead = {each["message_id"] for each in plan["samples"]}
+    return Removal(plan["messages"], plan["exact"], found._replace(rows=[row for row in found.rows if row[0]["message_id"] in dead]))
 
 
 class Life(NamedTuple):

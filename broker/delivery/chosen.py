@@ -14,7 +14,7 @@ from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.rights import Right
 from ..entries.browsing import as_it_is
-from ..entries.choosing import choose, in_place
+from ..entries.choosing import choose, in_place, is_dead
 from ..entries.state import BrokerState
 from ..steps import Steps
 from ..topology import places
@@ -70,10 +70,15 @@ class Chosen:
         looked_at, go_on = yield from choose(self._state, queue, wanted, after, take, pages, newest_first)
         return found, looked_at, go_on
 
-    @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen, counts=first_of)
-    def delete(self, who: Who, queue: Queue, wanted: Filter, after: int) -> Steps[Done]:
+    @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen_to_go, counts=first_of)
+    def delete(self, who: Who, queue: Queue, wanted: Filter, after: int, living: bool) -> Steps[Done]:
+        """``living``: also what is no dead letter, and none that found no place."""
         state = self._state
-        return self._each(queue, wanted, after, lambda reference: state.references.leave(reference, "purged", state.now_ms(), DELETED))
+
+        def act(reference: MessageReference) -> None:
+            state.references.leave(reference, "purged", state.now_ms(), DELETED)
+
+        return self._each(queue, wanted, after, act, lambda record: living or is_dead(record) or record.sequence in queue.parked)
 
     @needs(
         (Right.CONSUME, at_queue),
@@ -110,12 +115,19 @@ class Chosen:
         yield from choose(state, queue, wanted, 0, take)
         return number
 
-    def _each(self, queue: Queue, wanted: Filter, after: int, act: Callable[[MessageReference], None]) -> Steps[Done]:
+    def _each(
+        self,
+        queue: Queue,
+        wanted: Filter,
+        after: int,
+        act: Callable[[MessageReference], None],
+        meant: Callable[[ReferenceRecord], bool] = lambda _: True,
+    ) -> Steps[Done]:
         number = 0
 
         def take(record: ReferenceRecord) -> bool:
             nonlocal number
-            reference = in_place(self._state, queue, record)
+            reference = in_place(self._state, queue, record) if meant(record) else None
             if reference is not None:
                 try:
                     act(reference)

@@ -64,6 +64,11 @@ def died_in(reference: MessageReference) -> str | None:
     return reference.hops[-1].detail["queue"] if reference.hops else None
 
 
+def is_dead(record: ReferenceRecord) -> bool:
+    """As MessageReference.is_dead."""
+    return bool(record.hops) and record.cause & DEATH_BITS > 0
+
+
 class Selection:
     """What a filter takes of a queue, a page at a time: of what is there before the sequence ``up_to``, wherever it is."""
 

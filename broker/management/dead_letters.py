@@ -129,10 +129,12 @@ def peek(
 
 
 @asks(Chosen.delete)
-def delete(broker: Broker, who: Who, *, queue: read.Queue, filter_: Wanted = ALL, after: read.Number = 0) -> Steps[Done]:
-    """Removes what the filter takes and nobody holds."""
+def delete(
+    broker: Broker, who: Who, *, queue: read.Queue, filter_: Wanted = ALL, after: read.Number = 0, living: read.Flag = False
+) -> Steps[Done]:
+    """Removes what is dead, or ``living``, of what the filter takes and nobody holds."""
     _check_filter(filter_, "homing queue purge removes all of a queue")
-    messages, looked_at, end = yield from broker.chosen.delete(who, queue, filter_, after)
+    messages, looked_at, end = yield from broker.chosen.delete(who, queue, filter_, after, living)
     return {"messages": messages, "looked_at": looked_at, "next": end}
 
 

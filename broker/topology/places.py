@@ -162,6 +162,10 @@ def chosen(_: object, __: object, ___: Queue, wanted: Filter, *____: object) -> 
     return {"filter": wanted.said()}
 
 
+def chosen_to_go(_: object, __: object, ___: Queue, wanted: Filter, ____: int, living: bool) -> Told:
+    return {"filter": wanted.said(), **({"living": True} if living else {})}
+
+
 def chosen_moved(_: object, __: object, ___: Queue, target: Queue, wanted: Filter, *____: object) -> Told:
     return {"filter": wanted.said(), "to": target.name}
 

@@ -169,9 +169,10 @@ async def test_what_was_stopped_goes_on_where_it_was(connection: Connection, ser
     assert command("dead", "export", queue, "--out", tmp_path / "no" / "such").returncode == 1
     page = command("peek", queue, "--where", "n >= 0", "-n", "250")
     assert page.stderr == f"there may be more: {told[1]}\n"
-    asked = command("dead", "delete", queue, "--where", "n >= 0")
+    assert command.json("dead", "delete", queue, "--where", "n >= 0", "--yes") == {"messages": 0, "looked_at": many}, "nothing died"
+    asked = command("dead", "delete", queue, "--where", "n >= 0", "--living")
     assert (asked.returncode, f"at most {many} messages of queue {queue} for good" in asked.stderr) == (2, True)
-    assert command.json("dead", "delete", queue, "--where", "n >= 0", told[1], "--yes") == {"messages": 50, "looked_at": 50}
+    assert command.json("dead", "delete", queue, "--where", "n >= 0", told[1], "--living", "--yes") == {"messages": 50, "looked_at": 50}
     assert len(command.json_lines("peek", queue, "--where", "n < 250", "-n", "300")) == 250
     assert command("peek", queue, "--after", "here").returncode == 2
 
@@ -268,6 +269,13 @@ async def test_the_command_line(connection: Connection, server: Server, tmp_path
     assert command("dead", "delete", dead, "--yes", url=server.url).returncode == 2
     await connection.call("redrive", queue=dead)
     await holds(connection, queue, pending=27)
+    # What was sent back is no dead letter any more, though it failed of that.
+    ids = [str(each["message_id"]) for each in command.json_lines("peek", queue, "-n", "2", url=server.url)]
+    refused = command("dead", "delete", queue, "--id", ids[0], "--yes", url=server.url)
+    assert (refused.returncode, "what is no dead letter goes with --living alone" in refused.stderr) == (4, True)
+    told = command.json("dead", "delete", queue, "--id", ids[0], "--dry-run", url=server.url)
+    assert [(each["messages"], each["samples"]) for each in told] == [(0, [])]
+    assert command.json("dead", "delete", queue, "--error-type", "KeyError", "--yes", url=server.url)["messages"] == 0
     async with connection.session(AckMode.INDIVIDUAL) as session:
         await (await receive(session.consumer(queue, prefetch=1))).nack(error=KeyError("a"))
     await holds(connection, dead, messages=1)

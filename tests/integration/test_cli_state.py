@@ -165,5 +165,5 @@ def test_the_ids_by_which_programs_know_a_message_are_shown_and_found(shell: Hom
     assert "=m-1" in told
     assert "=shop" in told
     for message_id in ("--amqp-message-id", "m-0"), ("--app-id", "nobody"):
-        shell("dead", "delete", "ids", *message_id, "--yes")
+        shell("dead", "delete", "ids", *message_id, "--living", "--yes")
     assert [each["amqp_message_id"] for each in shell.json_lines("peek", "ids")] == ["m-1", "m-2", None]

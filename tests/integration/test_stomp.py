@@ -105,7 +105,7 @@ def test_a_program_looks_into_a_queue_and_what_it_has_repeated_is_listed_and_can
     assert [(each["messages"], each["period_ms"]) for each in (first, second)] == [(3, 3_600_000)] * 2
     assert 3_500_000 < second["due_at_ms"] - first["due_at_ms"] < 3_700_000
     homing("delete", str(first["message_id"]), "--yes", url=broker.url)
-    homing("dead", "delete", "shown", "--property", f"scheduledJobId={second['job']}", "--yes", url=broker.url)
+    homing("dead", "delete", "shown", "--living", "--property", f"scheduledJobId={second['job']}", "--yes", url=broker.url)
     (left,) = homing.json("retrying", "shown", "--repeated", url=broker.url)
     assert (left["job"], left["messages"], left["due_at_ms"]) == (first["job"], 2, first["due_at_ms"] + 3_600_000)
     assert first["job"] in homing("retrying", "shown", "--repeated", url=broker.url).stdout

@@ -149,6 +149,10 @@ class SomeMessages(Asked):
     after: Annotated[Number | None, Field(description="`next` of the answer before.")] = None
 
 
+class DeleteMessages(SomeMessages):
+    living: Annotated[bool, Field(description="Also messages that are no dead letters.")] = False
+
+
 class MoveMessages(SomeMessages):
     to: Name
 

@@ -179,8 +179,8 @@ async def messages(asker: Asker, said: asked.Messages) -> object:
 _post(
     "delete_messages",
     "/messages/delete",
-    "Delete those of a queue that a filter takes, a step of them; `next` goes on",
-    asked.SomeMessages,
+    "Delete the dead letters of a queue that a filter takes, a step of them; `next` goes on",
+    asked.DeleteMessages,
     Done,
     call="delete-dead-letters",
 )
