@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypedDict
 
-from homing.journal.replication.cell import Cell
+from homing.journal.replication.cell import Cell, Seen
 from homing.journal.replication.leadership import Hindrance
 from homing.journal.replication.postgresql import PostgresLog
 
@@ -86,24 +86,26 @@ async def remove(log: PostgresLog, node: str) -> list[str]:
     """The nodes that are left. Raises Refused, LogAway."""
     if not await log.remove(node):
         cell = await log.describe()
-        member = cell.member(node)
-        if member is None:
-            raise Refused("no-such-node", f"the cell has no node {node}", "`homing cluster status` lists them")
-        raise Refused(
-            "node-runs", f"node {node} runs: it is {cell.state(member)}", "stop it, and wait 5 s; a node that comes back is a member again"
-        )
+        runs = f"node {node} runs: it is {cell.state(member_of(cell, node))}"
+        raise Refused("node-runs", runs, "stop it, and wait 5 s; a node that comes back is a member again")
     return [each.node for each in (await log.describe()).members]
 
 
+def member_of(cell: Cell, node: str) -> Seen:
+    """Raises Refused."""
+    member = cell.member(node)
+    if member is None:
+        raise Refused("no-such-node", f"the cell has no node {node}", "`homing cluster status` lists them")
+    return member
+
+
 def _not_able(cell: Cell, node: str) -> Refused:
+    """Raises it, where there is no such node."""
     if not node:
         return Refused(
             "no-standby", "no other node is there that can lead", "start one, and let it read what it lacks: `homing cluster status`"
         )
-    member = cell.member(node)
-    if member is None:
-        return Refused("no-such-node", f"the cell has no node {node}", "`homing cluster status` lists them")
-    state = cell.state(member)
+    state = cell.state(member := member_of(cell, node))
     if state in ("stopped", "away"):
         return Refused("no-standby", f"node {node} does not run", "start it: homing serve")
     if state == "leading":

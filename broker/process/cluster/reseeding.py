@@ -9,6 +9,7 @@ from homing.journal.replication.log import Standing
 from homing.journal.replication.postgresql import PostgresLog
 
 from ...errors import Refused
+from .handing_over import member_of
 
 
 class Seed(NamedTuple):
@@ -33,8 +34,7 @@ async def look(log: PostgresLog, node: str) -> Seed:
     """Raises Refused, LogAway, and JournalError as PostgresLog.describe."""
     cell = await log.describe()
     seen = cell.standing
-    if cell.member(node) is None:
-        raise Refused("no-such-node", f"the cell has no node {node}", "`homing cluster status` lists them")
+    member_of(cell, node)
     if any(cell.state(each) == "leading" for each in cell.members):
         raise Refused("log-not-lost", f"node {seen.node} leads", "stop all nodes that do not tell of a lost log first")
     lost = {each.node: Position.unpack(each.lost) for each in cell.members if each.lost is not None}

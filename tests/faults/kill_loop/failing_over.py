@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from random import Random
@@ -175,9 +176,11 @@ class FailOvers(KillLoop):
         if code := self._nodes.stop_leader():
             self._stuck(f"a leader stopped with exit code {code}: {self._nodes.log_tail()}")
 
-    def pause(self) -> None:
+    def pause(self, least_s: float = 0.0) -> None:
+        """No longer than another takes to lead: clients read yet what it has sent; or so long that they left it before."""
         led = self._nodes.led_by()
         paused = self._nodes.pause()
+        time.sleep(least_s)
         self._until_led_by_another(led)
         if (code := paused.go_on()) != DEPOSED:
             self._stuck(f"a leader that was paused ended with exit code {code}: {self._nodes.log_tail()}")
@@ -341,6 +344,7 @@ PLAIN: Final = ("kill", "pause", "stop")
 FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
     "kill": FailOvers.kill,
     "pause": FailOvers.pause,
+    "pause_long": partial(FailOvers.pause, least_s=_AWAY_S),
     "primary": FailOvers.primary,
     "both": FailOvers.both,
     "mute": FailOvers.mute,
@@ -359,7 +363,7 @@ FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
     "stop": FailOvers.stop,
 }
 #: Those that another node is to lead after, PostgreSQL being there.
-_OF_NODES: Final = ("kill", "disk", "pause", "mute", "cut", "replaying", "switch", "switch_kill", "join_kill", "stop")
+_OF_NODES: Final = ("kill", "disk", "pause", "pause_long", "mute", "cut", "replaying", "switch", "switch_kill", "join_kill", "stop")
 
 _OF_DISKS: Final = ("disk", "full")
 
