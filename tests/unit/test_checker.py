@@ -331,6 +331,10 @@ def test_where_counts_are_on_disk_before_the_delivery_each_one_is_higher() -> No
     rules = Rules(max_attempts=3, counted_before=(QUEUE,))
     same = Story().sent().delivered().killed(here(1)).delivered().acked().killed()
     assert same.kinds(rules) == [Kind.COUNT_FELL]
+    # Its client had it, and the connection was lost before the broker heard of that.
+    cut = Story().sent().delivered().delivered().acked().killed()
+    assert cut.kinds(rules) == [Kind.COUNT_FELL]
+    assert list(check(History(cut.events, cut.snapshots, [(3.5, 3.7)]), cut.snapshots, rules)) == []
     # Killed while it stopped, which is no failure: it came back as at a stop, and what is not durable need not be there.
     halfway = Story().sent().sent("other", durable=False).delivered().killed(here(1), stopping=True).delivered().acked().killed()
     assert halfway.kinds(rules) == []

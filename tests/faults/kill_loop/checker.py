@@ -214,7 +214,8 @@ def _counts(history: History, snapshots: Sequence[Snapshot], rules: Rules) -> It
     for life in history.lives.values():
         highest = 0
         for delivery in life.deliveries:
-            if delivery.count < highest or (delivery.count == highest and life.queue in rules.counted_before and not delivery.after_stop):
+            strict = life.queue in rules.counted_before and not (delivery.after_stop or delivery.after_cut)
+            if delivery.count < highest or (delivery.count == highest and strict):
                 yield Violation(Kind.COUNT_FELL, f"{_named(life)} was delivered with count {delivery.count} after {highest}")
             highest = max(highest, delivery.count)
         for failure in life.failures:

@@ -137,6 +137,8 @@ class FailOvers(KillLoop):
             told |= {"orderly": False, "full_t": at_ms}
         found = self._replay.go_on(f"{fault} {number}", **told)
         self._snapshots += found
+        if fault in _LIVES_ON:
+            self._cuts.append((at_ms, now_ms()))
         self.gaps_ms[fault].append(gap_ms)
         self.begun[fault] += len(found)
         self._say(f"round {number}: {fault} of {led}, {nodes.leader} leads; no confirm for {gap_ms:.0f} ms, of one client {waited_ms:.0f}")
@@ -215,15 +217,22 @@ class FailOvers(KillLoop):
 
     def join(self) -> None:
         """A standby begins anew with an empty disk."""
-        self._until_joined(self._nodes.begin_anew())
+        self._until_joined(self._begin_anew())
 
     def join_kill(self) -> None:
         """The leader dies while it does."""
-        name = self._nodes.begin_anew()
+        name = self._begin_anew()
         time.sleep(self._chance.uniform(*_WITHIN_JOIN_S))
         self._nodes.kill()
         self._wait_until_ready()
         self._until_joined(name)
+
+    def _begin_anew(self) -> str:
+        """A standby; returns its name. Whoever came to the leader by it is cut off."""
+        since_ms = now_ms()
+        name = self._nodes.begin_anew()
+        self._cuts.append((since_ms, now_ms()))
+        return name
 
     def _until_joined(self, name: str) -> None:
         end = time.monotonic() + _LED_S
@@ -366,6 +375,8 @@ FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
 _OF_NODES: Final = ("kill", "disk", "pause", "pause_long", "mute", "cut", "replaying", "switch", "switch_kill", "join_kill", "stop")
 
 _OF_DISKS: Final = ("disk", "full")
+#: Those in which connections are lost to a leader that lives on: it hangs up, or wires fail.
+_LIVES_ON: Final = ("primary", "mute", "cut", "unseen", "full", "lossy", "cut_all", "waits")
 
 
 def _no_small_disks() -> str:

@@ -47,6 +47,9 @@ class Delivery:
     mode: str
     #: Since the one before, the broker began to stop: that counts as a delivery what it knows to have been read, without a failure.
     after_stop: bool = False
+    #: Since the one before, connections to a broker that lived on were lost, with what clients reported of this as read: so it counts it as
+    #: unread (docs/semantics.md, section 5).
+    after_cut: bool = False
 
 
 @dataclass(slots=True)
@@ -151,7 +154,8 @@ class History:
     Where the copy may have expired unseen, nobody knows.
     """
 
-    def __init__(self, events: Iterable[Event], snapshots: Sequence[Snapshot] = ()) -> None:
+    def __init__(self, events: Iterable[Event], snapshots: Sequence[Snapshot] = (), cuts: Sequence[tuple[float, float]] = ()) -> None:
+        """``cuts``: from when until when connections were lost to a broker that lived on."""
         self.sends: dict[str, Send] = {}
         self.lives: dict[QueueEntry, Life] = {}
         self.ids: dict[str, set[int]] = {}
@@ -169,6 +173,7 @@ class History:
         for life in self.lives.values():
             for before, after in pairwise(life.deliveries):
                 after.after_stop = any(before.t < snapshot.t < after.t for snapshot in snapshots if snapshot.orderly or snapshot.stopping)
+                after.after_cut = any(before.t < until and since < after.t for since, until in cuts)
             if life.edited:
                 self.ids.setdefault(life.key, set()).add(life.id)
 

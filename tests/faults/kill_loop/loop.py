@@ -135,6 +135,8 @@ class KillLoop:
         self._peak_mib = 0.0
         self._crews: list[Clients] = []
         self._snapshots: list[Snapshot] = []
+        #: See History.
+        self._cuts: list[tuple[float, float]] = []
         self._violations: list[Violation] = []
         self._kills_at_start = 0
         self._settled_s = 0.0
@@ -330,7 +332,7 @@ class KillLoop:
         return out
 
     def _history(self) -> History:
-        return History(read_logs(sorted(self._directory.glob("clients*.jsonl"))), self._snapshots)
+        return History(read_logs(sorted(self._directory.glob("clients*.jsonl"))), self._snapshots, self._cuts)
 
     def _result(self, account_: Account | None) -> Result:
         self._progress("checking", self.options.rounds)
