@@ -10,6 +10,7 @@ from typing import Any
 
 from .commit.batch import WriteBatch
 from .commit.writer_state import WriterState
+from .commit.writer_thread import Standing
 from .errors import JournalError
 from .opening import Opened, open_directory
 from .options import JournalOptions
@@ -63,11 +64,12 @@ class Follower:
         return standing is not None and standing.upkeep_due
 
     async def look(self) -> None:
-        """How things stand, and what is to be done about it, where no entry brings that along."""
-        standing = await self._store.run(self._writer_thread.standing, True)
-        if standing.upkeep_due:
-            standing = await self._store.run(self._writer_thread.upkeep, True)
-        self.space_low = standing.space_low
+        """How things stand, and what is to be done about it, where no entry brings that along. What was begun is done before ``close``."""
+        self.space_low = (await self._store.run(self._look)).space_low
+
+    def _look(self, connection: sqlite3.Connection) -> Standing:
+        standing = self._writer_thread.standing(connection, True)
+        return self._writer_thread.upkeep(connection, True) if standing.upkeep_due else standing
 
     def opening(self) -> bytes:
         """See replication.leadership.Copy: what was not durable went with the leader before."""

@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -439,3 +440,14 @@ async def test_a_node_is_backed_up_from_its_directory_while_it_follows(tmp_path:
     async with opened(tmp_path / "alone"):
         with pytest.raises(JournalError, match="journal-locked"):
             await asyncio.to_thread(make_of_directory, tmp_path / "alone", tmp_path / "backups", "tuesday")
+
+
+async def test_a_look_that_was_begun_is_done_before_the_copy_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A standby looks each second, also in the one in which it begins to lead."""
+    standing = WriterThread.standing
+    monkeypatch.setattr(WriterThread, "standing", lambda *arguments: replace(standing(*arguments), upkeep_due=True))
+    follower = await Follower.open(tmp_path, JournalOptions(**OPTIONS), lambda: NOW_MS, "cell")
+    looking = asyncio.create_task(follower.look())
+    await asyncio.sleep(0)
+    await follower.close()
+    await looking
