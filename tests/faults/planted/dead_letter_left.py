@@ -12,16 +12,16 @@ from homing.broker.cli.main import main
 from homing.broker.core.message import MessageReference
 from homing.broker.core.queue import Queue
 from homing.broker.recording.recorder import Recorder
+from homing.journal.commit.batch import Leaving
 from homing.journal.contract import Outcome
 
-_left = Recorder.left
+_leaving = Recorder._leaving
 
 
-def _left_unless_dead(recorder: Recorder, queue: Queue, references: Iterable[MessageReference], outcome: Outcome, *more: Any) -> None:
-    if outcome != "dead-lettered":
-        _left(recorder, queue, references, outcome, *more)
+def _leaving_unless_dead(recorder: Recorder, queue: Queue, references: Iterable[MessageReference], outcome: Outcome, *more: Any) -> Leaving:
+    return _leaving(recorder, queue, () if outcome == "dead-lettered" else references, outcome, *more)
 
 
 if __name__ == "__main__":
-    with patch.object(Recorder, "left", _left_unless_dead):
+    with patch.object(Recorder, "_leaving", _leaving_unless_dead):
         main()
