@@ -69,8 +69,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             return
         if plain:
             self._above.data_received(plain)
-        if ended:
-            self._above.eof_received()
+        if ended and not self._above.eof_received():
             self.close()
 
     def _decrypt(self, data: bytes) -> tuple[bytes, bool]:
@@ -121,9 +120,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._socket.write(self._out.read())
         self._socket.close()
 
-    def eof_received(self) -> None:
-        if not self._over:
-            self._above.eof_received()
+    def eof_received(self) -> bool | None:
+        return None if self._over else self._above.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is None and self._early is not None and not self._over:

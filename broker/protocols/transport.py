@@ -412,6 +412,8 @@ class SocketTransport(asyncio.Protocol):
         if transport is None or transport.is_closing() or self._ending or self._leaving:
             return
         self._leaving = True
+        if self._hurried:
+            transport.close()
         self.resume_reading()
         self._cut_in(_TO_HANG_UP_S if self._logged_in else self._limits.login_timeout_ms / 1000)
 

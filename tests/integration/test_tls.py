@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import re
 import shutil
 import signal
 import socket
 import ssl
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,49 @@ def test_a_program_of_stomp_py_speaks_it(server: Server, authority: Authority) -
     program.send("/queue/secured", "x" * 100_000)
     assert told.get(timeout=20) == "x" * 100_000
     program.disconnect()
+
+
+def said_and_heard(plain: socket.socket, context: ssl.SSLContext | None, data: bytes) -> bytes:
+    """All that comes back to who says this, and says that he says no more. Python's own sockets end TLS on both sides at once."""
+    if context is None:
+        plain.sendall(data)
+        plain.shutdown(socket.SHUT_WR)
+        return plain.makefile("rb").read()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
+
+    def whole(step: Callable[[], Any]) -> Any:
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                plain.sendall(outgoing.read())
+                if more := plain.recv(65_536):
+                    incoming.write(more)
+                else:
+                    incoming.write_eof()
+
+    whole(tls.do_handshake)
+    tls.write(data)
+    with pytest.raises(ssl.SSLWantReadError):
+        tls.unwrap()
+    plain.sendall(outgoing.read())
+    heard = b""
+    try:
+        while True:
+            heard += whole(lambda: tls.read(65_536))
+    except ssl.SSLZeroReturnError:  # the end, as TLS says it
+        return heard
+
+
+@pytest.mark.parametrize("secured", [False, True])
+@pytest.mark.parametrize("goodbye", [b"", b"DISCONNECT\nreceipt:bye\n\n\0"])
+def test_who_says_no_more_in_stomp_is_answered_yet(server: Server, authority: Authority, secured: bool, goodbye: bytes) -> None:
+    said = [b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"]
+    said += [b"SEND\ndestination:/queue/answered\npersistent:true\nreceipt:%d\n\nx\0" % number for number in range(3)]
+    with socket.create_connection(place(server, "stomp-tls" if secured else "stomp"), 20) as plain:
+        heard = said_and_heard(plain, trusting(authority) if secured else None, b"".join(said) + goodbye)
+    assert re.findall(rb"receipt-id:(\w+)", heard) == [b"0", b"1", b"2", *([b"bye"] if goodbye else [])]
 
 
 async def refused(url: str, why: str) -> None:

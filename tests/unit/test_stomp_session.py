@@ -265,6 +265,25 @@ def test_what_is_held_goes_back_with_the_connection_and_a_goodbye_is_answered_la
     assert peer.send(b"SEND\ndestination:b\n\nx\0") == []
 
 
+def test_who_says_no_more_is_hung_up_on_when_all_that_he_said_is_done(world: World) -> None:
+    """What he held counts as lost with him."""
+    peer, other = Peer(world).log_in(), Peer(world).log_in()
+    assert not Peer(world).session.heard_all(), "there is nothing to answer"
+    peer.call("SUBSCRIBE", id="s", destination="/queue/held", ack="client")
+    peer.call("SEND", b"x", destination="/queue/held")
+    peer.is_late = True
+    peer.session.receive(b"".join(frame("SEND", [("destination", f"/queue/{number % 2}"), ("receipt", "r")]) for number in range(100)))
+    assert peer.session.heard_all()
+    assert (peer.ended, peer.waits) == (False, 1)
+    peer.is_late = False
+    peer.session.have_turn()
+    assert len(peer.receipts(peer.frames())) == 100
+    assert (peer.ended, counts(world, "0"), counts(world, "1")) == (True, (50, 0), (50, 0))
+    told = other.call("SUBSCRIBE", id="s", destination="/queue/held", ack="client")
+    assert [headers["redelivered"] for _, headers, _ in told] == ["true"]
+    assert not peer.session.heard_all()
+
+
 def test_a_send_waits_for_credit_and_what_comes_before_it_does_not() -> None:
     world = World({"#": {"max-length": 2, "overflow": "block"}})
     peer = Peer(world).log_in()

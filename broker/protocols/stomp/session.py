@@ -76,8 +76,12 @@ class _Rest(NamedTuple):
     receipts: list[bytes]
 
 
+class _End:
+    """Nothing comes behind it."""
+
+
 #: What comes, or waits.
-_Waits = Came | _Rest
+_Waits = Came | _Rest | _End
 
 
 class StompSession:
@@ -138,6 +142,19 @@ class StompSession:
             self._deferred += frames
         else:
             self._act_on(frames)
+
+    def heard_all(self) -> bool:
+        """The client says no more, and may listen still. False: there is nothing to answer. Else it is hung up on behind the answers."""
+        if self._ended or (self._connection is None and self._deferred is None):
+            return False
+        if self._closing:
+            return True
+        end: list[_Waits] = [_End()]
+        if self._deferred is None:
+            self._act_on(end)
+        else:
+            self._deferred += end
+        return True
 
     def drop_input(self) -> None:
         """What was half sent is let go."""
@@ -224,6 +241,12 @@ class StompSession:
         try:
             if isinstance(each, StompError):
                 raise each
+            if isinstance(each, _End):
+                if self._finish():
+                    self._leave(b"", lost=True)
+                elif not self._over:
+                    self._defer([each])
+                return
             if isinstance(each, _Rest):
                 receipt = b"".join(each.receipts[:1])
                 self._send(*each)
@@ -354,10 +377,10 @@ class StompSession:
         said.append(("heart-beat", f"{min(goes_ms, ours_ms)},{min(comes_ms, ours_ms)}"))
         self._say(frame("CONNECTED", said, version=self._version))
 
-    def _leave(self, receipt: bytes) -> None:
-        """The client says goodbye; the receipt is its sign that everything before was taken in."""
+    def _leave(self, receipt: bytes, lost: bool = False) -> None:
+        """The client says goodbye; the receipt is its sign that everything before was taken in. ``lost``: it hung up, or half of it."""
         connection = self._open()
-        self._let_go(lost=False, counts=True)
+        self._let_go(lost, counts=True)
         self._closing = True
 
         def closed() -> None:

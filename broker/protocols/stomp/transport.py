@@ -27,6 +27,17 @@ class StompTransport(SocketTransport):
         if partial or self._partial:
             self._note_partial(partial, reader.wanted, whole=partial < len(data))
 
+    def eof_received(self) -> bool:
+        """The peer says no more, and may listen still: what it said is answered before the socket is closed."""
+        self._hurried = True
+        if self._leaving or self._ending:
+            return False
+        try:
+            return self._session.heard_all()
+        except Exception as error:
+            self._session.broken(error)
+            return False
+
     def _drop_input(self) -> None:
         self._session.drop_input()
 
