@@ -444,8 +444,14 @@ async def test_a_node_is_backed_up_from_its_directory_while_it_follows(tmp_path:
 
 async def test_a_look_that_was_begun_is_done_before_the_copy_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A standby looks each second, also in the one in which it begins to lead."""
-    standing = WriterThread.standing
+    standing, upkeep = WriterThread.standing, WriterThread.upkeep
+
+    def of_something(writer: WriterThread, connection: sqlite3.Connection, idle: bool) -> Standing:
+        connection.execute("SELECT 1")
+        return upkeep(writer, connection, idle)
+
     monkeypatch.setattr(WriterThread, "standing", lambda *arguments: replace(standing(*arguments), upkeep_due=True))
+    monkeypatch.setattr(WriterThread, "upkeep", of_something)
     follower = await Follower.open(tmp_path, JournalOptions(**OPTIONS), lambda: NOW_MS, "cell")
     looking = asyncio.create_task(follower.look())
     await asyncio.sleep(0)
