@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from math import inf
@@ -48,7 +49,8 @@ class ClientLog:
     def __init__(self, path: Path, client: str) -> None:
         self._path = path
         self._client = client
-        self._lines: list[str] = []
+        #: One thread may add while another writes.
+        self._lines = deque[str]()
         #: Since when there has been the connection that it speaks of.
         self.since_ms: float | None = None
 
@@ -63,8 +65,8 @@ class ClientLog:
 
     def flush(self) -> None:
         with self._path.open("a") as out:
-            out.writelines(f"{line}\n" for line in self._lines)
-        self._lines.clear()
+            while self._lines:
+                out.write(f"{self._lines.popleft()}\n")
 
 
 def read_logs(paths: Iterable[Path]) -> list[Event]:
