@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from ..process.cluster.handing_over import Change
 
-app = typer.Typer(help="A journal that several machines have.", no_args_is_help=True)
+app = typer.Typer(
+    help="A journal that several machines have. Commands ask the database that the configuration of any node names (journal.replication).",
+    no_args_is_help=True,
+)
 
 _AGAIN: Final = "see to it, and to journal.replication.url"
 
@@ -56,7 +59,11 @@ def init(
 
 @app.command()
 def status(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Who leads, and how far each node is: from the database, also where no node runs."""
+    """Who leads, who led before and why no longer, and how far each node is: also where no node runs.
+
+    A node is leading, standby, rebuilding (made anew from another's copy), stopped, away (not seen for 5 s), or log-lost (it has more than
+    the log: [bold]homing cluster reseed[/]).
+    """
     from ..process.cluster.handing_over import HINDRANCES
 
     found = _described(_ask(config, lambda log: log.describe()))
@@ -83,7 +90,7 @@ def switch_over(
     as_json: Json = False,
 ) -> None:
     """Have another node lead. The leader answers what it was asked for, keeps what an orderly stop keeps, and stands by. Nothing is lost;
-    programs connect again. Returns when both nodes are there.
+    programs connect again. Returns when both nodes are there. Refused where no standby is there that has nearly all.
     """
     from ..process.cluster import handing_over
 
@@ -98,7 +105,11 @@ def take_over(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Have a node take the lead from one that cannot be asked for it, or where nobody leads. Nothing confirmed is lost."""
+    """Have a node take the lead from one that cannot be asked for it, or where nobody leads.
+
+    Whoever leads confirms nothing more, and ends with exit code 72; started again, it stands by. Nothing confirmed is lost. What is not
+    durable goes with it.
+    """
     from ..process.cluster import handing_over
 
     if not force:
@@ -115,7 +126,10 @@ def remove(
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Forget a node that will not come back: what it had on disk counts no longer. One that runs is not removed."""
+    """Forget a node that will not come back: what it had on disk counts no longer among journal.replication.copies.
+
+    One that runs is not removed. One that comes back is a node again.
+    """
     from ..process.cluster import handing_over
 
     left, copies = _ask(config, lambda log: handing_over.remove(log, node)), _section(config).copies
