@@ -1,4 +1,4 @@
-"""Exports in an object store, and the report on them, by Hadoop's S3 connector against a local server that speaks S3 (moto)."""
+"""Exports in an object store, the report on them and its store there, by Hadoop's S3 connector against a local server that speaks S3."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from deltalake import DeltaTable
+
 import homing
 from homing import AckMode
 from tests.process import Server
@@ -25,6 +27,8 @@ from tests.system.check import HERE, MOST_S, Failed, Place, Unavailable, check, 
 _BUCKET: Final = "homing"
 _KEY: Final = "local"
 _SENT: Final = 200
+#: Attempts: every tenth message's three, and one of every fifth of the others.
+_FAILED: Final = 3 * 20 + 40
 _SETTINGS: Final = {"address-settings": {"#": {"redelivery-delay": 0, "max-delivery-attempts": 3}}}
 _UPLOAD: Final = """
 import boto3, pathlib, sys
@@ -54,10 +58,21 @@ def object_store_report(place: Place) -> str:
         subprocess.run([python, "-c", _UPLOAD, endpoint, _BUCKET, export], env={**os.environ, **keys}, timeout=MOST_S, check=True)
         spark = {"SPARK_CONF_DIR": str(_spark_conf(directory, jars, endpoint)), **keys}
         there = _report(directory, [f"s3a://{_BUCKET}/exports", "--out", f"s3a://{_BUCKET}/report"], spark)
-    expect(_reported(there), _reported(here))
+        words = [f"s3a://{_BUCKET}/exports", "--store", f"s3a://{_BUCKET}/store", "--out", f"s3a://{_BUCKET}/report"]
+        stored, again = (_report(directory, words, spark) for _ in range(2))
+        attempts = _by_others(f"s3://{_BUCKET}/store/attempts", endpoint, keys)
+    for each in (there, stored, again):
+        expect(_reported(each), _reported(here))
+    expect(attempts, _FAILED)
     if left := [path.name for path in directory.iterdir() if path.name.startswith("s3a")]:
         raise Failed(f"{left} stands among the files of this machine")
-    return f"the report on {_SENT} messages was read from and written to s3a://, with the figures that it has from files"
+    return f"the report on {_SENT} messages was read from and written to s3a://, with a store, too: its figures are those from files"
+
+
+def _by_others(table: str, endpoint: str, keys: dict[str, str]) -> int:
+    """How many rows Delta Lake's own reader counts."""
+    options = {"AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": "true", **keys}
+    return DeltaTable(table, storage_options=options).count()
 
 
 def _connector(directory: Path) -> str:
