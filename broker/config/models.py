@@ -220,6 +220,16 @@ def without_password(url: str) -> str:
     return url
 
 
+def advertised(places: dict[str, str]) -> dict[str, str]:
+    """Other nodes connect there."""
+    for name, place in places.items():
+        if name.removesuffix("-tls") not in ("native", "amqp", "stomp"):
+            raise ValueError(f"{name!r} is no listener that is passed on to: native, amqp, stomp, and each with -tls")
+        if re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):\d{1,5}", place) is None:
+            raise ValueError(f"expected host and port of {name}, such as a.example:7173, got {place!r}")
+    return places
+
+
 File = Annotated[str | None, Field(min_length=1, max_length=4096)]
 
 
@@ -238,7 +248,7 @@ class ReplicationSection(Section):
     #: This node's name within its cell.
     node: str = Field(default_factory=gethostname, pattern=r"^[^\s/]{1,128}$")
     #: Where other nodes reach its listeners, by protocol, where they say something else: ``{native-tls: a.example:7173}``.
-    advertise: dict[str, str] = Field(default_factory=dict)
+    advertise: Annotated[dict[str, str], AfterValidator(advertised)] = Field(default_factory=dict)
     #: A leader of whom nothing was seen for so long is taken for gone.
     fail_over_after_ms: Duration = Field(default=3_000, ge=2_000)
     #: What so many nodes have on disk may leave the log.

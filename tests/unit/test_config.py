@@ -178,6 +178,9 @@ def test_declared_queues_and_addresses() -> None:
 # -- errors --------------------------------------------------------------------------------------------------------------
 
 
+NODE = "journal: {{replication: {{url: 'postgresql://db/homing', {}}}}}"
+
+
 @pytest.mark.parametrize(
     ("text", "line", "path", "says"),
     [
@@ -197,6 +200,16 @@ def test_declared_queues_and_addresses() -> None:
         ("broker: {memory-limit: -5}", 1, "broker.memory-limit", "negative"),
         ("broker: {max-hops: 3.5}", 1, "broker.max-hops", "whole number"),
         ("journal: {elide: yes please}", 1, "journal.elide", "true or false"),
+        ("journal: {replication: {url: 'mysql://db/homing'}}", 1, "journal.replication.url", "expected a URL such as postgresql:"),
+        (
+            "journal: {replication: {url: 'postgresql://homing:word@db/homing'}}",
+            1,
+            "journal.replication.url",
+            "a password is not to stand in the URL",
+        ),
+        (NODE.format("cell: Main-1"), 1, "journal.replication.cell", "up to 40 small letters"),
+        (NODE.format("advertise: {native: a.example}"), 1, "journal.replication.advertise", "host and port of native, .* got 'a.example'"),
+        (NODE.format("advertise: {amqps: 'a.example:5671'}"), 1, "journal.replication.advertise", "'amqps' is no listener"),
         ("data-directory: [a]", 1, "data-directory", "expected a directory"),
         ("address-settings: [1]", 1, "address-settings", "mapping from pattern"),
         ('address-settings:\n  "a..b": {}', 2, 'address-settings."a..b"', "empty word"),
