@@ -215,7 +215,7 @@ def _changed(change: dict[str, Any]) -> str:
 
 
 def _age(age_ms: int) -> str:
-    return format_duration_ms(age_ms // 1000 * 1000)
+    return format_duration_ms(age_ms // 1000 * 1000) if age_ms >= 1000 else "0s"
 
 
 def _section(config: Path | None) -> Any:
