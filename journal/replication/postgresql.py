@@ -351,7 +351,8 @@ class PostgresLog:
 
     async def release(self, epoch: int, ended_s: float = 0.0) -> None:
         sql = (
-            f"UPDATE homing_cell SET leader = '', before = {_LEADS}, why = CASE WHEN successor = '' THEN 'stopped' ELSE 'handed over' END,"
+            f"UPDATE homing_cell SET leader = '', since = NULL, before = {_LEADS},"
+            " why = CASE WHEN successor = '' THEN 'stopped' ELSE 'handed over' END,"
             " ended = clock_timestamp() - make_interval(secs => $3) WHERE cell = $1 AND epoch = $2 AND leader <> ''"
         )
         await self._ask(self._writing, sql, self._cell, epoch, ended_s)

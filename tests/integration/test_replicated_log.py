@@ -211,7 +211,10 @@ async def test_who_is_named_next_is_there_has_most_and_can_lead(postgres: Postgr
         assert await a.name_successor(0) == "", "of another epoch"
         assert await a.name_successor(1) == "b"
         assert (await a.look()).successor == "b"
+        await a.serves(1)
         await a.release(1, 0.5)
+        told = await a.describe()
+        assert (told.led_s, told.gap_s) == (None, None), "nobody has served since"
         assert await d.fence(await d.look(), "d 1", 3.0)
         await d.serves(2)
         told = await d.describe()
