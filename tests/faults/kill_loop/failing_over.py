@@ -334,6 +334,13 @@ class FailOvers(KillLoop):
         self._nodes.kill()
         self.primary()
 
+    def _whole(self) -> Path:
+        if not self._full:
+            return super()._whole()
+        # On a full disk no history is written.
+        self._replay.go_on("the end")
+        return self._replay.directory
+
     def _result(self, account_: Any) -> Result:
         if account_ is not None:
             self._replay.go_on("the end")

@@ -264,7 +264,7 @@ class KillLoop:
         with self._others():
             time.sleep(_AT_WORK_S)
             began_ms = now_ms()
-            self._taken = Taken(self._export("export_under_load"), began_ms, now_ms())
+            self._taken = Taken(self._export("export_under_load", self._broker.data), began_ms, now_ms())
             time.sleep(_AT_WORK_S)
             self._broker.check_alive()
 
@@ -322,12 +322,17 @@ class KillLoop:
                     self._stuck(f"a redrive does not know what became of what it sent: {job}")
 
     def _account(self) -> Account:
-        return account(self._export("export"), self._history(), self._snapshots, self.rules)
+        return account(self._export("export", self._whole()), self._history(), self._snapshots, self.rules)
 
-    def _export(self, name: str) -> Path:
+    def _whole(self) -> Path:
+        """The journal that has all that was, once all have stopped."""
+        data: Path = self._broker.data
+        return data
+
+    def _export(self, name: str, data: Path) -> Path:
         out = self._directory / name
         shutil.rmtree(out, ignore_errors=True)
-        words = ["journal", "export", "--data", str(self._broker.data), "--out", str(out), "--json"]
+        words = ["journal", "export", "--data", str(data), "--out", str(out), "--json"]
         fork_server.run(words, ROOT, {**os.environ}, None, 120, self._directory).check_returncode()
         return out
 
