@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -26,6 +27,10 @@ _USER = "nobody" if os.getuid() == 0 else None
 _QUICK = ("fsync=off", "full_page_writes=off", "max_connections=60", "shared_buffers=16MB", "wal_level=replica", "max_wal_senders=6")
 #: What its standbys lack is kept, however much there is of it.
 _ON_SMALL_DISK = ("max_wal_size=128MB", "wal_keep_size=384MB")
+#: How far a standby is: since it was started it may have received nothing.
+_HAS = "SELECT pg_wal_lsn_diff(greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn()), '0/0')"
+#: Until a server that crashed has begun anew, and clients have looked.
+_SEEN_S = 3.0
 
 
 def programs() -> Path:
@@ -197,13 +202,30 @@ class Standbys:
     def kill_primary(self) -> None:
         self.primary.kill()
 
+    async def lose_what_waits(self) -> None:
+        """The primary alone has what waits for a standby; it begins anew, so all see that; then it is lost with it."""
+        others, primary = self.others, self.primary
+        for each in others:
+            each.kill()
+        waiting: list[Any] = []
+        while not waiting:
+            waiting = await primary.ask("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%INSERT INTO%'")
+        # Where a session dies all of them do, as what they share may be damaged.
+        os.kill(waiting[0][0], signal.SIGKILL)
+        await asyncio.sleep(_SEEN_S)
+        self.kill_primary()
+        for each in others:
+            each.start()
+        await asyncio.sleep(1)  # until each has replayed all that it has
+        await self.promote()
+
     async def promote(self) -> None:
         """Whoever has most; the other follows it, and who was killed comes back as a standby."""
         killed = self._primary
         received = {}
         for name, server in self.servers.items():
             if name != killed:
-                ((received[name],),) = await server.ask("SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')")
+                ((received[name],),) = await server.ask(_HAS)
         self._primary = max(received, key=lambda name: received[name])
         await self.primary.ask("SELECT pg_promote()")
         for name in received.keys() - {self._primary}:

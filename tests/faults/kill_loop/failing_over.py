@@ -330,6 +330,11 @@ class FailOvers(KillLoop):
         if (leads := self._nodes.led_by()) != led:
             self._stuck(f"{leads} leads in the place of {led}, though PostgreSQL's standbys alone were away")
 
+    def unproved(self) -> None:
+        """An entry that was on the primary alone, and is seen there, is lost with it."""
+        assert self._standbys is not None
+        asyncio.run(self._standbys.lose_what_waits())
+
     def both(self) -> None:
         self._nodes.kill()
         self.primary()
@@ -372,6 +377,7 @@ FAULTS: Final[dict[str, Callable[[FailOvers], None]]] = {
     "lossy": FailOvers.lossy,
     "cut_all": FailOvers.cut_all,
     "waits": FailOvers.waits,
+    "unproved": FailOvers.unproved,
     "switch": FailOvers.switch,
     "switch_kill": FailOvers.switch_kill,
     "join": FailOvers.join,
@@ -383,7 +389,7 @@ _OF_NODES: Final = ("kill", "disk", "pause", "pause_long", "mute", "cut", "repla
 
 _OF_DISKS: Final = ("disk", "full")
 #: Those in which connections are lost to a leader that lives on: it hangs up, or wires fail.
-_LIVES_ON: Final = ("primary", "mute", "cut", "unseen", "full", "lossy", "cut_all", "waits")
+_LIVES_ON: Final = ("primary", "mute", "cut", "unseen", "full", "lossy", "cut_all", "waits", "unproved")
 
 
 def _no_small_disks() -> str:

@@ -96,6 +96,8 @@ class Nodes:
         self.listeners = [(node.directory.name, node.port) for node in self._nodes]
         self.ports = [node.port for node in self._nodes]
         self.listeners += [(name, port) for (name, _), port in zip(self.listeners, amqp_ports, strict=True)]
+        #: Of those that began anew, the process before.
+        self._before: dict[str, str] = {}
         self._leader, self._begun = self._nodes[0], False
         self.url = "homing://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
@@ -187,10 +189,13 @@ class Nodes:
     def begin_anew(self) -> str:
         """A standby, which loses its disk; returns its name."""
         node = next(each for each in self._nodes if each is not self._leader)
+        name = node.directory.name
+        member = asyncio.run(_described(self._database)).member(name)
+        self._before[name] = "" if member is None else member.process
         node.kill()
         shutil.rmtree(node.data)
         node.spawn()
-        return node.directory.name
+        return name
 
     def stop_leader(self) -> int:
         """In order; returns its exit code."""
@@ -228,10 +233,10 @@ class Nodes:
         return [line for node in self._nodes for line in node.complaints()]
 
     def behind(self, name: str) -> int:
-        """How many entries that node lacks, as it last said."""
+        """How many entries that node lacks, as it has said since it began anew."""
         cell = asyncio.run(_described(self._database))
         member = cell.member(name)
-        return cell.standing.last if member is None else cell.behind(member)
+        return cell.standing.last if member is None or member.process == self._before[name] else cell.behind(member)
 
     def led_by(self) -> tuple[int, str]:
         """The epoch and the node that leads in it, "" where nobody does, as the database says, which is waited for."""
