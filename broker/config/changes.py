@@ -69,9 +69,11 @@ def _of_another_node(running: Config, read: Config) -> list[ConfigProblem]:
         message, fix = _NODE_BEGINS if before is None else _NODE_ENDS
         return [ConfigProblem(show_path(path), read.line_of(*path), message, fix)]
     return [
-        ConfigProblem(show_path((*path, name)), read.line_of(*path, name), f"it is {was} as long as the node runs, got {now}", fix)
+        ConfigProblem(
+            show_path((*path, name)), read.line_of(*path, name), f"it is {shown(was)} as long as the node runs, got {shown(now)}", fix
+        )
         for name, fix in _OF_A_NODE.items()
-        for was, now in ((shown(getattr(before, name)), shown(getattr(after, name))),)
+        for was, now in ((getattr(before, name), getattr(after, name)),)
         if was != now
     ]
 

@@ -161,7 +161,9 @@ class Redriving:
     # -- at work -----------------------------------------------------------------------------------------------------
 
     def go_on(self) -> None:
-        """Once a turn: the next page of each job that may send something."""
+        """Once a turn: the next page of each job that may send something. Where the broker stops, jobs go on after its next start."""
+        if self._state.to_disk.stopped:
+            return
         self.look_at_ms = NEVER
         for job in list(self._tally.active.values()):
             self._go_on_with(job)

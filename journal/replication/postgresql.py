@@ -403,7 +403,8 @@ class PostgresLog:
         self._bytes = 0
 
     async def report(self, applied: int, durable: int, behind_ms: int = 0, hindrance: str = "") -> None:
-        """This node's row. ``behind_ms``: for how long it has lacked something. ``hindrance``: see leadership.Hindrance.
+        """This node's row; whether the log lacks what it has is told anew. ``behind_ms``: for how long it has lacked something.
+        ``hindrance``: see leadership.Hindrance.
 
         Raises JournalError ``log-node-taken``: another process has the name, and was there a moment ago.
         """
@@ -412,7 +413,7 @@ class PostgresLog:
         changed = ", ".join(f"{name} = excluded.{name}" for name in [*_SAID[1:], "seen"])
         sql = (
             f"INSERT INTO homing_member ({columns}, seen) VALUES ({places}, clock_timestamp()) ON CONFLICT (cell, node) DO UPDATE SET"
-            f" {changed} WHERE homing_member.process = excluded.process"
+            f" {changed}, lost = NULL WHERE homing_member.process = excluded.process"
             f" OR homing_member.process = '' OR homing_member.seen < clock_timestamp() - interval '{HEARD_S} seconds' RETURNING 1"
         )
         if not await self._ask(self._looking, sql, *row):

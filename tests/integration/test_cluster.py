@@ -275,7 +275,10 @@ async def test_a_log_that_was_restored_to_an_older_state_goes_on_from_the_node_t
             await asyncio.wait_for(leads(log_c, "c"), 1)
         with pytest.raises(JournalError, match=r"journal-log-lost: .* `homing cluster reseed`"):
             await leads(log, "b")
-        # As its process does at its end.
+        # As its process does at its end; at a start that finds the database brought back; and at its end.
+        await bs.tell_lost(standby.at)
+        await bs.report(standby.at.number, standby.at.number)
+        assert [each.lost for each in (await bs.describe()).members] == [None]
         await bs.tell_lost(standby.at)
         assert "b  log-lost, has entry" in said("cluster", "status")
         for node, why in (("a", "no-such-node"), ("b", "nobody is there to be asked")):

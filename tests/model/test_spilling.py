@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ import pytest
 
 from homing.broker.auth.access import BROKER
 from homing.broker.core.redelivery import Failure
+from homing.broker.core.redrive_job import RedriveJob
 from homing.broker.process.keeping import keep_at_stop
 from homing.journal.contract import QueueStat
 from tests import inside
@@ -28,18 +30,18 @@ def spilled(life: LongLife) -> int:
     return sum(number for number, _ in inside.references(life.world.broker).spilled.values())
 
 
-def stop(life: LongLife) -> None:
-    """In order; and the next start."""
+def stop(life: LongLife, flush: Callable[[], Awaitable[None]] | None = None) -> None:
+    """In order; and the next start. ``flush``: in place of the journal's."""
     life.world.broker.record_senders()
     for connection in list(inside.connections(life.world.broker).values()):
         life.world.broker.disconnect(connection, lost=False)
     life.world.commit()
 
-    async def flush() -> None:
+    async def commit() -> None:
         life.world.journal.commit()
 
     async def keep() -> None:
-        journal = cast(Any, SimpleNamespace(space_low=False, flush=flush))
+        journal = cast(Any, SimpleNamespace(space_low=False, flush=flush or commit))
         await keep_at_stop(life.world.broker, journal, asyncio.get_running_loop().time() + 60)
 
     asyncio.run(keep())
@@ -182,3 +184,25 @@ def test_both_kinds_in_random_lives(seed: int) -> None:
     came = in_order(life.acknowledge_all(last))
     assert sorted(came) == sorted(there)
     assert spilled(life) == 0
+
+
+def test_a_redrive_that_a_stop_finds_at_work_has_not_ended() -> None:
+    """What it sends is written by the stop, in commits between which turns come."""
+    life = LongLife(window_messages=20)
+    life.send(life.client(), "a", *bodies(0, 40), durable=False)
+    life.world.commit()
+    inside.resources(life.world.broker).declare(BROKER, {"queue": "b"})
+    wanted = RedriveJob(0, "a", "", target="b", rate=20)
+    job = life.world.broker.redriving.start(BROKER, life.queue("a"), life.queue("b"), wanted)
+    for _ in range(3):
+        life.world.commit()
+    assert 0 < job.sent < 40
+
+    async def flush() -> None:
+        life.world.time_ms += 1000
+        for _ in range(3):
+            life.world.turn()
+            life.world.commit()
+
+    stop(life, flush)
+    assert (job.state, job.ended_ms) == ("running", None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import pytest
 
+from homing.broker.process.cluster import leading
 from homing.broker.process.cluster.view import View, clock_off_ms
 from homing.journal.replication import postgresql
 from homing.journal.replication.cell import Cell
@@ -69,3 +71,34 @@ async def test_a_database_that_is_read_and_takes_nothing_is_away_all_the_while(m
     now_s += 10
     await log.look()
     assert told[2:] == [""]
+
+
+async def test_a_leader_says_that_it_serves_as_soon_as_the_log_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever switched over waits for that."""
+    monkeypatch.setattr(leading, "REPORT_S", 0)
+    asked, events = list[int](), list[str]()
+
+    async def report(far: object) -> Cell:
+        return Cell(Standing(3, 1, b"", "a 1"), led_s=1.0 if len(asked) > 1 else None)
+
+    async def serves(epoch: int) -> None:
+        asked.append(epoch)
+        if len(asked) == 1:
+            raise LogAway("not yet")
+
+    async def describe() -> Cell:
+        return Cell(Standing(3, 1, b"", "a 1"), why="died", before="b")
+
+    async def trim(*_: object) -> None:
+        if len(asked) > 1:
+            raise asyncio.CancelledError
+
+    view = View("main", "a", 1000, lambda: 0.0)
+    log = SimpleNamespace(serves=serves, describe=describe, trim=trim)
+    node = SimpleNamespace(view=view, log=log, report=report, name="a", event=lambda name, *_, **__: events.append(name))
+    leader = SimpleNamespace(epoch=3, at=SimpleNamespace(number=1), read_by=lambda versions: None)
+    leads = leading.Leading(cast(Any, node), cast(Any, leader), 2)
+    await leads.serves()
+    with pytest.raises(asyncio.CancelledError):
+        await leads._attend(cast(Any, SimpleNamespace(durable=b"", space_low=False)))
+    assert (asked, events) == ([3, 3], ["cluster.failed-over"])

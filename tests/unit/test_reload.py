@@ -104,6 +104,9 @@ def test_a_node_does_not_become_another_while_it_runs(before: str, after: str, s
         check_reload(parse(NODE), parse(NODE.replace(before, after)))
     assert "put it back" in refused.value.fix
     check_reload(parse(NODE), parse(NODE.replace("copies: 2", "copies: 3")))
+    long = NODE.replace("db1", "db" * 40)
+    with pytest.raises(ConfigError, match=r"journal\.replication\.url"):
+        check_reload(parse(long), parse(long.replace("/homing", "/staging")))
     with pytest.raises(ConfigError, match="a broker becomes a node at a start"):
         check_reload(parse("journal: {}\n"), parse(NODE))
 

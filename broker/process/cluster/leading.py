@@ -32,6 +32,7 @@ class Leading:
         leader.on_append = node.view.appends.add
         node.view.leads = True
         self._attending: asyncio.Task[None] | None = None
+        self._serves = False
 
     def attend(self, journal: Journal, directory: Path) -> None:
         """``directory``: of the journal."""
@@ -47,19 +48,25 @@ class Leading:
         self._attending = asyncio.create_task(attend())
 
     async def serves(self) -> None:
-        """From here on this node serves, and so says."""
-        node = self.node
+        """From here on this node serves, and so says, as soon as the log answers."""
+        self._serves = True
         with suppress(LogAway):
-            await node.log.serves(self.leader.epoch)
-            cell = await node.log.describe()
-            if cell.why == "died":
-                node.event(FAILED_OVER, node.name, before=cell.before, gap_s=round(cell.gap_s or 0.0, 1))
+            await self._say_so()
+
+    async def _say_so(self) -> None:
+        node = self.node
+        await node.log.serves(self.leader.epoch)
+        cell = await node.log.describe()
+        if cell.why == "died":
+            node.event(FAILED_OVER, node.name, before=cell.before, gap_s=round(cell.gap_s or 0.0, 1))
 
     async def _attend(self, journal: Journal) -> None:
         node, leader = self.node, self.leader
         while True:
             with suppress(LogAway):
                 cell = await node.report(Far.of(leader.at.number, journal.durable, journal.space_low))
+                if self._serves and cell.led_s is None:
+                    await self._say_so()
                 await self._look_for_successor(cell.standing)
                 self._look_at_standbys()
                 leader.read_by(node.view.read_by())
