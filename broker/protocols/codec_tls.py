@@ -42,6 +42,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         #: What was written before the handshake was done; None from then on.
         self._early: list[bytes] | None = []
         self._void = 0
+        #: The peer says that nothing follows, and above nobody knows yet.
+        self._ended = False
         #: The end is said: whatever comes is thrown away.
         self._over = False
         self._error: Exception | None = None
@@ -63,30 +65,36 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._socket.close()
             return
         try:
-            plain, ended = self._decrypt(data)
+            plain = self._decrypt(data)
         except ssl.SSLError as error:
             self._fail(error)
             return
         if plain:
             self._above.data_received(plain)
-        if ended and not self._above.eof_received():
-            self.close()
+        self._tell_the_end()
 
-    def _decrypt(self, data: bytes) -> tuple[bytes, bool]:
-        """What it carries, and whether the peer says that nothing follows. Raises ssl.SSLError."""
-        view, chunks, ended = memoryview(data), [], False
+    def _tell_the_end(self) -> None:
+        """Where reading is paused it is read later, as a socket's is: whoever paused it is not done with what came before."""
+        if self._ended and not self._over and self._socket.is_reading():
+            self._ended = False
+            if not self._above.eof_received():
+                self.close()
+
+    def _decrypt(self, data: bytes) -> bytes:
+        """What it carries; notes where the peer says that nothing follows. Raises ssl.SSLError."""
+        view, chunks = memoryview(data), []
         for start in range(0, len(data), _STEP):
             self._in.write(view[start : start + _STEP])
             if self._early is not None and not self._shake_hands():
                 continue
-            while not ended and (self._in.pending or self._tls.pending()):
+            while not self._ended and (self._in.pending or self._tls.pending()):
                 try:
                     chunk = self._tls.read(_RECORD)
                 except ssl.SSLWantReadError:
                     break
                 except ssl.SSLZeroReturnError:
                     chunk = b""
-                ended = not chunk
+                self._ended = not chunk
                 chunks.append(chunk)
         if self._out.pending:
             self._socket.write(self._out.read())
@@ -94,7 +102,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._void = max(0, self._void + len(data) - len(plain) - _RECORD_OVERHEAD * len(chunks))
         if self._void > _MOST_VOID:
             raise ssl.SSLError(f"more than {_MOST_VOID} bytes of TLS carried nothing")
-        return plain, ended
+        return plain
 
     def _shake_hands(self) -> bool:
         """As far as it goes with what has come; whether that was all of it. Raises ssl.SSLError."""
@@ -195,6 +203,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def resume_reading(self) -> None:
         self._socket.resume_reading()
+        if self._ended:
+            asyncio.get_running_loop().call_soon(self._tell_the_end)
 
     def is_reading(self) -> bool:
         return self._socket.is_reading()

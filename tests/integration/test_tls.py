@@ -23,6 +23,7 @@ from cryptography import x509
 
 import homing
 from homing.broker.auth.passwords import hash_password
+from homing.broker.protocols.codec_tls import TlsTransport
 from homing.client import AckMode
 from tests.certificates import Authority
 from tests.key_updates import flood
@@ -153,6 +154,40 @@ def test_who_says_no_more_in_stomp_is_answered_yet(server: Server, authority: Au
     with socket.create_connection(place(server, "stomp-tls" if secured else "stomp"), 20) as plain:
         heard = said_and_heard(plain, trusting(authority) if secured else None, b"".join(said) + goodbye)
     assert re.findall(rb"receipt-id:(\w+)", heard) == [b"0", b"1", b"2", *([b"bye"] if goodbye else [])]
+
+
+async def test_the_end_of_what_is_said_comes_behind_what_waits_for_its_turn(authority: Authority) -> None:
+    """As of a socket that is not read meanwhile."""
+    told: list[object] = []
+    loop = asyncio.get_running_loop()
+
+    class Above(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            told.append(data)
+            self.transport.pause_reading()
+            loop.call_later(0.02, self.go_on, "done")
+
+        def go_on(self, what: str) -> None:
+            told.append(what)
+            self.transport.resume_reading()
+            if what == "done":  # and waits again, within the same turn
+                self.transport.pause_reading()
+                loop.call_later(0.02, self.go_on, "answered")
+
+        def eof_received(self) -> None:
+            told.append("end")
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority.issue("turns"))
+    server = await loop.create_server(lambda: TlsTransport(Above(), context), "127.0.0.1", 0)
+    with socket.create_connection(server.sockets[0].getsockname(), 20) as plain:
+        assert await asyncio.to_thread(said_and_heard, plain, trusting(authority), b"x") == b""
+    server.close()
+    assert told == [b"x", "done", "answered", "end"]
 
 
 async def refused(url: str, why: str) -> None:

@@ -76,12 +76,8 @@ class _Rest(NamedTuple):
     receipts: list[bytes]
 
 
-class _End:
-    """Nothing comes behind it."""
-
-
 #: What comes, or waits.
-_Waits = Came | _Rest | _End
+_Waits = Came | _Rest
 
 
 class StompSession:
@@ -144,16 +140,13 @@ class StompSession:
             self._act_on(frames)
 
     def heard_all(self) -> bool:
-        """The client says no more, and may listen still. False: there is nothing to answer. Else it is hung up on behind the answers."""
-        if self._ended or (self._connection is None and self._deferred is None):
+        """The client says no more, and may listen still. False: there is nothing to answer. Else it is hung up on behind the answers.
+
+        Nothing is deferred: while something is, nothing is read, nor is the end."""
+        if self._ended or self._connection is None:
             return False
-        if self._closing:
-            return True
-        end: list[_Waits] = [_End()]
-        if self._deferred is None:
-            self._act_on(end)
-        else:
-            self._deferred += end
+        if not self._closing:
+            self._leave(b"", lost=True)
         return True
 
     def drop_input(self) -> None:
@@ -241,12 +234,6 @@ class StompSession:
         try:
             if isinstance(each, StompError):
                 raise each
-            if isinstance(each, _End):
-                if self._finish():
-                    self._leave(b"", lost=True)
-                elif not self._over:
-                    self._defer([each])
-                return
             if isinstance(each, _Rest):
                 receipt = b"".join(each.receipts[:1])
                 self._send(*each)
