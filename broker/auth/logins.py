@@ -86,10 +86,11 @@ class Logins:
             answer(Refused("login-refused", f"the certificate is {visible(user, 64)}'s, and there is no such user", "make the user"))
 
     def close(self) -> None:
+        """Waits for what is being checked, one hash: a signal that such a thread gets is lost to a process that begins anew."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.shutdown(cancel_futures=True)
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

@@ -111,10 +111,12 @@ class Checks:
     """What stands in for argon2: each check waits until it is let go. Right is the password ``right``."""
 
     def __init__(self) -> None:
+        self.begun = 0
         self.done: list[tuple[str, str]] = []
         self.gate = threading.Semaphore(0)
 
     def __call__(self, users: dict[str, str], user: str, password: str) -> bool:
+        self.begun += 1
         assert self.gate.acquire(timeout=20)
         self.done.append((user, password))
         return password == "right"
@@ -149,8 +151,20 @@ async def test_while_somebody_guesses_a_login_from_elsewhere_waits_for_one_check
     logins.check("ann", "right", "127.0.0.2", answers["home"].append)
     assert answers["home"] == ["ann", "ann"]
     assert checks.done == [("ann", "guess 0"), ("ann", "right")]
-    logins.close()
     checks.gate.release(300)
+    logins.close()
+
+
+@pytest.mark.plain
+async def test_a_stop_waits_for_the_check_that_is_under_way_and_for_no_other(checks: Checks) -> None:
+    logins, answers = Logins(lambda: {"ann": "hash"}, 1, 60_000), list[str | Refused]()
+    for password in ("right", "waits"):
+        logins.check("ann", password, "p", answers.append)
+    await until(lambda: checks.begun)
+    threading.Timer(0.1, checks.gate.release).start()
+    logins.close()
+    assert checks.done == [("ann", "right")]
+    assert not [each for each in threading.enumerate() if each.name.startswith("login")]
 
 
 @pytest.mark.plain
