@@ -24,6 +24,8 @@ from .topology.resources import is_subscription
 FREE: Final[Mapping[str, str]] = {
     "of a consumer that was let in": "unsubscribe release pull delivered touch offer_room check_get when_read serve report_settled",
 }
+#: Of one connection.
+_MOST_CONSUMERS: Final = 10_000
 
 
 class Consuming(Administration):
@@ -64,7 +66,7 @@ class Consuming(Administration):
         if number in connection.consumers or number in connection.retired:
             raise Refused("consumer-exists", f"consumer {number} was used already", "number consumers upwards")
         self.state.declared.check("consumers")
-        if len(connection.consumers) >= self.limits.consumers_per_connection:
+        if len(connection.consumers) >= _MOST_CONSUMERS:
             raise Refused("too-many-consumers", "this connection has as many consumers as it may", "open another connection")
         queue = self.resources.queue_for_consumer(name)
         self._check_admission(connection, queue)

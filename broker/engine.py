@@ -15,6 +15,7 @@ from homing.journal.declarations import DeclarationRecord, UserContent
 
 from .auth.access import Who, WriteLine, no_audit
 from .auth.users import USER, Users
+from .config.config import Config
 from .connection import Connection
 from .core import slow_consumer
 from .core.amqp.account import NO_AMQP, AmqpAccount
@@ -23,7 +24,7 @@ from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
 from .core.high_watermarks import HighWatermarks
 from .core.memory import Memory
-from .core.message import MessageReference, Where
+from .core.message import MessageReference, Where, largest_message
 from .core.queue import Queue
 from .core.rights import Place
 from .core.settings.address_settings import AddressSettingsRepository
@@ -48,7 +49,6 @@ from .entries.counting import Counting
 from .entries.disk_room import DiskRoom
 from .entries.room import Windows
 from .entries.state import BrokerState
-from .limits import BrokerLimits
 from .long_work import WITHOUT_A_LOOP, Long, LongWork, LoopTurns, OnItsWay, Work
 from .open_logins import OpenLogins
 from .recording.journal_port import JournalPort
@@ -67,40 +67,38 @@ from .topology.resources import Resources
 #: Due or expired references looked at in one turn.
 SWEEP_BUDGET: Final = 5000
 _SECOND_MS: Final = 1000
+_NO_LIMIT: Final = DiskRoom()
 
 
 class Engine:
     def __init__(
         self,
         journal: JournalPort,
-        settings: AddressSettingsRepository,
+        config: Config,
         now_ms: Callable[[], int],
         rng: Random,
         wake: Callable[[], None],
-        limits: BrokerLimits | None = None,
-        keep_all_history: bool = False,
-        disk_low: Callable[[], bool] = lambda: False,
-        name: str = "homing",
+        disk: DiskRoom = _NO_LIMIT,
         turns: LoopTurns = WITHOUT_A_LOOP,
         amqp: AmqpAccount = NO_AMQP,
         audit: WriteLine = no_audit,
     ) -> None:
         """``wake``: there is to be a turn. ``audit``: see Access."""
-        self.limits = limits or BrokerLimits()
+        self.limits, self._parked_retry_ms = config.limits, config.broker.parked_retry_ms
+        self._journal_section = config.journal
         self.now_ms = now_ms
         self.step_times = StepTimes()
-        self.memory = Memory(self.limits.memory_bytes, lambda: journal.unwritten_bytes)
+        self.memory = Memory(config.broker.memory_limit_bytes, lambda: journal.unwritten_bytes)
         self.journal = journal
-        self.recorder = Recorder(journal, keep_all_history)
+        self.recorder = Recorder(journal, config.broker.history == "full")
         self.users = Users(self._keep_user, now_ms, self._check_room, audit)
         self.access = self.users.access
-        disk = DiskRoom(disk_low, self.limits.store_bytes, self.limits.temp_bytes, self.limits.log)
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
         #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
-        self.configured = settings
+        self.configured = settings = config.settings_repository()
         self.commanded = CommandedSettings(journal)
         self.state = BrokerState(
-            journal, self.recorder, settings, now_ms, rng, wake, self.limits.max_hops, windows, self.memory, disk, name
+            journal, self.recorder, settings, now_ms, rng, wake, config.broker.max_hops, windows, self.memory, disk, config.broker.name
         )
         self.throttle, self.post_office, self.fault_groups = self.state.throttle, self.state.post_office, self.state.faults
         journal.on_commit = self.throttle.written
@@ -111,9 +109,9 @@ class Engine:
         self.settlement = Settlement(self.state, self.office, self.settling)
         self.settled_reports = SettledReports(self.state, self.settlement)
         self._make_what_goes_by_hand(amqp)
-        self.intake = Intake(self.state, self.resources, self.office, self.limits.duplicate_ids)
+        self.intake = Intake(self.state, self.resources, self.office, config.journal.duplicate_ids_per_address)
         self.flow = FlowControl(self.state, disk)
-        self._disk_low = disk_low
+        self._disk_low = disk.low
         self.events = self.state.events
         self._event_messages = EventMessages(self.events, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, now_ms)
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.settling, self.limits)
@@ -140,9 +138,7 @@ class Engine:
     def _make_what_is_declared(self, amqp: AmqpAccount) -> None:
         self.policies = Policies(self.state)
         self.in_force = InForce(self.state)
-        self.resources = Resources(
-            self.access, self.state, self.policies, self.limits.selector_characters, self.limits.selector_depth, self.limits.max_queues
-        )
+        self.resources = Resources(self.access, self.state, self.policies, self.limits)
         ignored = IgnoredArguments()
         self.virtual_hosts = VirtualHosts(self.access, self.state, self.resources, self.policies, ignored)
         self.declared_queues = DeclaredQueues(self.access, self.state, self.resources, ignored)
@@ -153,7 +149,8 @@ class Engine:
         self.by_number = ByNumber(self.state)
         self.hand = ByHand(self.access, self.state, self.resources, self.by_number)
         self.redriving = Redriving(self.access, self.state, self.resources, self.hand)
-        self.editing = Editing(self.access, self.state, self.hand, self.limits.properties_bytes, self.limits.message_bytes, amqp)
+        largest = min(self.limits.max_message_bytes, largest_message(self.limits.max_frame_bytes))
+        self.editing = Editing(self.access, self.state, self.hand, self.limits.max_properties_bytes, largest, amqp)
         self.chosen = Chosen(self.access, self.state, self.hand, self.limits.answer_bytes)
         self.retrying, self.counting = Retrying(self.access, self.state), Counting(self.state)
         self.faults = Faults(self.access, self.state)
@@ -303,12 +300,12 @@ class Engine:
         self.recorder.write_rounds()
         self.recorder.transient.look(now_ms)
         if now_ms >= self._next_parked_ms:
-            self._next_parked_ms = now_ms + self.limits.parked_retry_ms
+            self._next_parked_ms = now_ms + self._parked_retry_ms
             self.office.parking.try_all()
             still_open = {(producer.client, producer.number) for producer in self.flow.producers}
-            for client, number in self.high_watermarks.forget(now_ms - self.limits.marks_retention_ms, still_open):
+            for client, number in self.high_watermarks.forget(now_ms - self._journal_section.marks_retention_ms, still_open):
                 self.journal.batch.forget_producer(f"{client}/{number}")
-            self.state.faults.forget(now_ms - self.limits.history_retention_ms, self.state.post_office.queues)
+            self.state.faults.forget(now_ms - self._journal_section.history_retention_ms, self.state.post_office.queues)
         if self.flow.waiting:
             self.flow.relieve()
         self.flow.look(now_ms)

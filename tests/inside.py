@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable
 from importlib import import_module
 from pkgutil import walk_packages
-from typing import Final
+from typing import Any, Final
 
 import homing.broker
 from homing.broker.auth.access import Needs, declared
 from homing.broker.broker import Broker
+from homing.broker.config.config import Config
+from homing.broker.config.models import BrokerSection, JournalSection, LimitsSection, Section
 from homing.broker.connection import Connection
 from homing.broker.core.amqp.policy import Policy
 from homing.broker.core.high_watermarks import HighWatermarks
@@ -50,6 +52,16 @@ def asking() -> dict[str, Needs]:
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
     found = [declared(getattr(each, name)) for each in classes for name in dir(each)]
     return {needs.action: needs for needs in found if needs is not None}
+
+
+def configured(layers: dict[str, dict[str, Any]], **limits: Any) -> Config:
+    """With these address settings, and limits of whichever sections have a field of that name."""
+    limits = {"memory_limit_bytes": 512 << 20, **limits}
+    sections: dict[str, Section] = {"broker": BrokerSection(), "journal": JournalSection(), "limits": LimitsSection()}
+    taken = {name: {key: limits.pop(key) for key in list(limits) if key in type(each).model_fields} for name, each in sections.items()}
+    assert not limits, f"no section has {sorted(limits)}"
+    found = {name: each.model_copy(update=taken[name]) for name, each in sections.items()}
+    return Config().model_copy(update={"address_settings": AddressSettingsRepository(layers), **found})
 
 
 def addresses(broker: Broker) -> dict[str, Address]:

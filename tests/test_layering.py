@@ -47,7 +47,6 @@ ALLOWED: dict[str, set[str]] = {
     "broker/core": set(_CONTRACT),
     "broker/errors": set(),
     "broker/clock": set(),
-    "broker/limits": set(),
     "broker/steps": set(),
     "broker/step_times": {"broker/core", "broker/steps"},
     "broker/long_work": {"broker/steps"},
@@ -69,6 +68,7 @@ ALLOWED: dict[str, set[str]] = {
     "broker/topology": {
         *(
             "broker/auth",
+            "broker/config",
             "broker/connection",
             "broker/core",
             "broker/entries",
@@ -80,12 +80,12 @@ ALLOWED: dict[str, set[str]] = {
         *_CONTRACT,
     },
     "broker/delivery": {
-        *("broker/auth", "broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/limits", "broker/properties"),
+        *("broker/auth", "broker/config", "broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/properties"),
         *("broker/recording", "broker/steps", "broker/topology", *_CONTRACT),
     },
     "broker/open_logins": {"broker/auth", "broker/connection", "broker/core", "broker/long_work", "broker/recording", "broker/steps"},
     "broker/engine": {
-        *("broker/auth", "broker/connection", "broker/core", "broker/delivery", "broker/entries", "broker/limits", "broker/long_work"),
+        *("broker/auth", "broker/connection", "broker/core", "broker/config", "broker/delivery", "broker/entries", "broker/long_work"),
         *("broker/open_logins", "broker/recording", "broker/step_times", "broker/steps", "broker/topology", *_CONTRACT),
     },
     "broker/administration": {
@@ -141,7 +141,7 @@ ALLOWED: dict[str, set[str]] = {
             "broker/core",
             "broker/engine",
         ),
-        *("broker/entries", "broker/errors", "broker/http", "broker/limits", "broker/logs", "broker/long_work", "broker/management"),
+        *("broker/entries", "broker/errors", "broker/http", "broker/logs", "broker/long_work", "broker/management"),
         *(
             "broker/protocols",
             "broker/recording",

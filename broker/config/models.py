@@ -27,6 +27,8 @@ from ..shares import EVERYBODY, Allowance
 from .machine import default_limit, parse_limit
 
 _DAY_MS: Final = 86_400_000
+#: A page of an answer, where frames are not smaller.
+_ANSWER_BYTES: Final = 512 << 10
 
 
 def _optional(parse: Callable[[object], int]) -> Callable[[object], int | None]:
@@ -346,6 +348,11 @@ class LimitsSection(Section):
     window_messages: int = Field(default=32_000, ge=1, le=10_000_000)
     window_bytes: Size = Field(default=32 << 20, alias="window-bytes", ge=1)
     window_scheduled: int = Field(default=10_000, ge=1, le=10_000_000)
+
+    @property
+    def answer_bytes(self) -> int:
+        """Of a page of an answer, beyond its first entry."""
+        return min(_ANSWER_BYTES, self.max_frame_bytes // 2)
 
     @model_validator(mode="after")
     def _fit_into_a_frame(self) -> LimitsSection:

@@ -38,6 +38,13 @@ SHARED_QUEUE: Final = "_HOMING_SHARED_QUEUE"
 REFERENCE_BYTES: Final = 650
 #: And each of its hops.
 HOP_BYTES: Final = 600
+#: What a delivery may need beyond the frame its message came in: address, numbers, and where a dead letter has been.
+_DELIVERY_BYTES: Final = 64 * 1024
+
+
+def largest_message(max_frame_bytes: int) -> int:
+    """Of body and properties, in bytes, what can be delivered in a frame."""
+    return max_frame_bytes - min(_DELIVERY_BYTES, max_frame_bytes // 16)
 
 
 class Trouble(NamedTuple):

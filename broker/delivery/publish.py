@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final
 
 from ..core.dead_letter import MAX_LENGTH
 from ..core.message import Message, MessageReference, Where, lookup
@@ -19,12 +18,11 @@ from ..topology.resources import Resources, makes_room, no_such_address, over_le
 from .dead_lettering import DeadLetterOffice
 from .fan_out import fan_out
 
-#: Ids given by hand that are remembered for each address.
-DUPLICATE_IDS: Final = 20_000
-
 
 class Intake:
-    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, duplicate_ids: int = DUPLICATE_IDS) -> None:
+    """``duplicate_ids``: how many that were given by hand are remembered for each address."""
+
+    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, duplicate_ids: int) -> None:
         self._state = state
         self._resources = resources
         self._office = office

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
+from ..config.models import LimitsSection
 from ..connection import Connection
 from ..core.consumer import Consumer
 from ..core.memory import Kind
@@ -15,7 +16,6 @@ from ..core.queue import Queue
 from ..core.transaction import Send, Transaction
 from ..entries.state import BrokerState
 from ..errors import Refused
-from ..limits import BrokerLimits
 from .publish import Intake
 from .settlement import Settlement
 from .settling import Settling
@@ -26,7 +26,7 @@ SETTLED_BYTES: Final = 100
 
 
 class Transactions:
-    def __init__(self, state: BrokerState, intake: Intake, settlement: Settlement, settling: Settling, limits: BrokerLimits) -> None:
+    def __init__(self, state: BrokerState, intake: Intake, settlement: Settlement, settling: Settling, limits: LimitsSection) -> None:
         self._state = state
         self._intake = intake
         self._settlement = settlement
@@ -77,7 +77,7 @@ class Transactions:
         transaction.operations += operations
         self._count(transaction, size)
         memory = self._state.memory
-        excess = transaction.excess(self._limits.transaction_operations, min(self._limits.transaction_bytes, memory.limit // 4))
+        excess = transaction.excess(self._limits.max_transaction_operations, min(self._limits.max_transaction_bytes, memory.limit // 4))
         if excess is None and memory.room() < 0:
             excess = (
                 "memory-limit",
@@ -195,7 +195,7 @@ class Transactions:
 
     def _check_sends(self, sends: list[tuple[Message, list[Queue]]]) -> None:
         """A commit is one step and one batch of the journal. Raises Refused where that is too much or a queue refuses."""
-        references, most = sum([len(queues) for _, queues in sends]), self._limits.transaction_references
+        references, most = sum([len(queues) for _, queues in sends]), self._limits.max_transaction_references
         if references > most:
             raise Refused(
                 "transaction-too-large",

@@ -11,9 +11,9 @@ class DiskRoom(NamedTuple):
     durable (asked each time, for it may follow the disk); None: no limit. ``log``: what the replicated log takes, and may take; None: there
     is none."""
 
-    low: Callable[[], bool]
-    store_limit: int | None
-    temp_limit: Callable[[], int] | None
+    low: Callable[[], bool] = lambda: False
+    store_limit: int | None = None
+    temp_limit: Callable[[], int] | None = None
     log: Callable[[], tuple[int, int]] | None = None
 
     def may_keep(self, stored_bytes: int) -> bool:

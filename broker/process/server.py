@@ -33,8 +33,8 @@ from ..config.config import Config
 from ..core.amqp.account import AmqpAccount
 from ..core.counts import Histogram
 from ..core.memory import Kind, Owner
+from ..entries.disk_room import DiskRoom
 from ..errors import Refused
-from ..limits import BrokerLimits
 from ..logs import audit
 from ..logs.files import log_bytes, log_options, open_log
 from ..logs.writer import LogWriter
@@ -43,7 +43,6 @@ from ..management.host import Past, in_turns
 from ..protocols.amqp091.codec_cache import SHARED
 from ..protocols.amqp091.message_mapping import headers_seen, rewritten
 from ..protocols.amqp091.options import counts_sent_deaths
-from ..protocols.native.fields import largest_message
 from ..protocols.transport import SocketTransport
 from ..protocols.turns import Turns
 from ..tls.certificate import Certificate
@@ -77,8 +76,6 @@ _HELD_S: Final = 0.05
 #: A leader that the log does not answer hangs up after so many times fail-over-after: others lead by then, where they can.
 _LEFT_AFTER: Final = 2
 _EXPORT_CHILD: Final = "homing.broker.process.export_child"
-#: A page of an answer, where frames are not smaller.
-_ANSWER_BYTES: Final = 512 * 1024
 _LAGS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -127,14 +124,16 @@ class Server:
         self._turns = BrokerTurns(turns, self._wake, self._fail)
         self.broker = Broker(
             journal,
-            config.settings_repository(),
+            config,
             clock.now_ms,
             rng or Random(secrets.randbits(64)),
             self._wake,
-            _limits(config, journal, None if leading is None else leading.node.view.log_room),
-            keep_all_history=config.broker.history == "full",
-            disk_low=lambda: journal.space_low,
-            name=config.broker.name,
+            DiskRoom(
+                lambda: journal.space_low,
+                config.broker.store_limit_bytes,
+                keeping.temp_limit(config, journal),
+                None if leading is None else leading.node.view.log_room,
+            ),
             turns=self._turns,
             amqp=AmqpAccount(rewritten, partial(headers_seen, config.amqp is None or counts_sent_deaths(config.amqp.version))),
             audit=audit.write,
@@ -437,31 +436,3 @@ async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rn
         await server.sweep.close_archiver()
         await server.files.discard_export()
         await journal.close()
-
-
-def _limits(config: Config, journal: Journal, log_room: Callable[[], tuple[int, int]] | None) -> BrokerLimits:
-    limits = config.limits
-    return BrokerLimits(
-        memory_bytes=config.broker.memory_limit_bytes,
-        store_bytes=config.broker.store_limit_bytes,
-        temp_bytes=keeping.temp_limit(config, journal),
-        log=log_room,
-        transaction_operations=limits.max_transaction_operations,
-        transaction_bytes=limits.max_transaction_bytes,
-        transaction_references=limits.max_transaction_references,
-        transaction_timeout_ms=limits.transaction_timeout_ms,
-        max_hops=config.broker.max_hops,
-        duplicate_ids=config.journal.duplicate_ids_per_address,
-        marks_retention_ms=config.journal.marks_retention_ms,
-        history_retention_ms=config.journal.history_retention_ms,
-        parked_retry_ms=config.broker.parked_retry_ms,
-        selector_characters=limits.max_selector_characters,
-        selector_depth=limits.max_selector_depth,
-        max_queues=limits.max_queues,
-        properties_bytes=limits.max_properties_bytes,
-        message_bytes=min(limits.max_message_bytes, largest_message(limits.max_frame_bytes)),
-        window_messages=limits.window_messages,
-        window_bytes=limits.window_bytes,
-        window_scheduled=limits.window_scheduled,
-        answer_bytes=min(_ANSWER_BYTES, limits.max_frame_bytes // 2),
-    )

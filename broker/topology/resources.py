@@ -10,6 +10,7 @@ from homing.journal.contract import Outcome, ReferenceRecord
 from homing.journal.declarations import QueueOptions
 
 from ..auth.access import Access, Who, at_queue, needs
+from ..config.models import LimitsSection
 from ..core import dead_letter
 from ..core.amqp.declared import AMQP
 from ..core.amqp.policy import Policy
@@ -46,10 +47,6 @@ _SWEPT: Final = 1_000
 _PURGED_ROWS: Final = 500
 
 
-#: Every second looks at every queue, and a call lists them all.
-MAX_QUEUES: Final = 20_000
-
-
 class Declaration(NamedTuple):
     """A queue made by hand, as it was read."""
 
@@ -62,20 +59,13 @@ class Declaration(NamedTuple):
 
 
 class Resources:
-    def __init__(
-        self,
-        access: Access,
-        state: BrokerState,
-        policies: Policies,
-        selector_characters: int = 4096,
-        selector_depth: int = 64,
-        max_queues: int = MAX_QUEUES,
-    ) -> None:
+    def __init__(self, access: Access, state: BrokerState, policies: Policies, limits: LimitsSection) -> None:
         self.access = access
         self._state = state
         self._policies = policies
-        self._max_queues = max_queues
-        self._selector_limits = (selector_characters, selector_depth)
+        #: Every second looks at every queue, and a call lists them all.
+        self._max_queues = limits.max_queues
+        self._selector_limits = (limits.max_selector_characters, limits.max_selector_depth)
         #: Names that something open speaks of (producers, transactions), with how often.
         self.named: dict[str, int] = {}
         #: What the names of each virtual host begin with.

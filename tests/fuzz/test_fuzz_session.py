@@ -12,7 +12,6 @@ import random
 import time
 
 from homing.broker.broker import Broker
-from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.management.calls import Calls
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
@@ -35,8 +34,8 @@ class House:
         self.frames = Frames(self.chance, self.next_sequence)
         self.journal = DictJournal()
         self.now_ms = 1_800_000_000_000
-        layers = {"#": {"redelivery-delay": 5}}
-        self.broker = Broker(self.journal, AddressSettingsRepository(layers), lambda: self.now_ms, random.Random(seed), lambda: None)
+        config = inside.configured({"#": {"redelivery-delay": 5}})
+        self.broker = Broker(self.journal, config, lambda: self.now_ms, random.Random(seed), lambda: None)
         self.calls = Calls(self.broker, NoHost())
         good, socket = self.session()
         good.receive([[Op.PRODUCER, 1, 1, "good"]])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from homing.broker.limits import BrokerLimits
 from homing.broker.steps import Steps
 from tests import inside
 from tests.model.life import AT_ONCE, Life
@@ -17,9 +16,8 @@ WINDOW = 3
 class LongLife(Life):
     def __init__(self, settings: dict[str, Any] | None = None, **limits: Any) -> None:
         super().__init__()
-        self.world = World(
-            {"#": {**AT_ONCE, **(settings or {})}}, limits=BrokerLimits(**{"window_messages": WINDOW, "window_scheduled": 2, **limits})
-        )
+        limits = {"window_messages": WINDOW, "window_scheduled": 2, **limits}
+        self.world = World({"#": {**AT_ONCE, **(settings or {})}}, **limits)
 
     def run(self, steps: Steps[Any]) -> Any:
         """Long work to its end, with the disk in between."""

@@ -6,7 +6,7 @@ Commits, crashes, lost connections and the clock are steps like any other. A fai
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -21,7 +21,6 @@ from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.retrying import NOW
 from homing.broker.entries.waiting import FIRST
 from homing.broker.errors import Refused
-from homing.broker.limits import BrokerLimits
 from tests import inside
 from tests.model.world import ANYBODY, Client, Delivery, World
 
@@ -45,12 +44,12 @@ ADDRESSES = [*sorted(LAYERS.keys() - {"#"} | {"a"}), "f"]
 
 
 class BrokerModel(RuleBasedStateMachine):
-    limits = BrokerLimits()
+    limits: ClassVar[dict[str, Any]] = {}
     load_limit = 1 << 30
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(LAYERS, limits=self.limits)
+        self.world = World(LAYERS, **self.limits)
         self.world.journal.load_limit = self.load_limit
         self.clients: list[Client] = []
         self.number = 0
@@ -457,14 +456,14 @@ class BrokerModel(RuleBasedStateMachine):
 class PagedModel(BrokerModel):
     """The same lives where hardly anything fits into memory, and a start reads nothing."""
 
-    limits = BrokerLimits(window_messages=1, window_scheduled=1)
+    limits: ClassVar = {"window_messages": 1, "window_scheduled": 1}
     load_limit = 0
 
 
 class ShortModel(PagedModel):
     """The same where five messages take all the memory there is."""
 
-    limits = BrokerLimits(window_messages=4, window_scheduled=2, memory_bytes=5 * (REFERENCE_BYTES + 10))
+    limits: ClassVar = {"window_messages": 4, "window_scheduled": 2, "memory_limit_bytes": 5 * (REFERENCE_BYTES + 10)}
 
 
 _SETTINGS = settings(

@@ -13,7 +13,6 @@ from homing.broker.core.queue import Queue
 from homing.broker.delivery import publish as broker_sending
 from homing.broker.delivery.fan_out import fan_out
 from homing.broker.entries.state import BrokerState
-from homing.broker.limits import BrokerLimits
 from tests import inside
 from tests.model.life import Life
 from tests.model.world import World
@@ -122,7 +121,7 @@ def test_what_finds_no_room_in_memory_goes_to_disk() -> None:
 
 
 def test_priorities_that_queues_do_not_tell_apart_count_as_the_nearest_on_disk_too() -> None:
-    world = World({}, limits=BrokerLimits(window_messages=3))
+    world = World({}, window_messages=3)
     peer = opened(world)
     for name in QUEUES:
         declared(peer, name, {"x-max-priority": 5})

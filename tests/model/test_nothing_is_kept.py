@@ -10,7 +10,6 @@ from secrets import token_hex
 from homing.broker.core.consumer import ConsumerOptions
 from homing.broker.core.message import Message
 from homing.broker.core.redelivery import Failure
-from homing.broker.limits import BrokerLimits
 from tests import inside
 from tests.model.world import DictJournal, World
 from tests.unit.test_amqp_methods import published
@@ -60,7 +59,7 @@ def amqp(world: World, name: str) -> None:
 
 def what_is_held(mark: str) -> tuple[set[str], set[str]]:
     """While queues of names that begin with ``mark`` come and go, and once they are gone."""
-    world = World({"#": {"redelivery-delay": 0}}, limits=BrokerLimits(history_retention_ms=HOUR_MS, marks_retention_ms=HOUR_MS))
+    world = World({"#": {"redelivery-delay": 0}}, history_retention_ms=HOUR_MS, marks_retention_ms=HOUR_MS)
     for number in range(3):
         native(world, f"{mark}n{number}")
         amqp(world, f"{mark}a{number}")

@@ -13,7 +13,7 @@ from tests.model.world import Client
 
 
 def test_memory_at_its_limit_sends_everything_to_disk_and_nobody_waits() -> None:
-    life = LongLife(window_messages=1_000, memory_bytes=20_000)
+    life = LongLife(window_messages=1_000, memory_limit_bytes=20_000)
     sender = life.client()
     for start in range(0, 200, 10):
         life.send(sender, "a", *numbers(10, start))
@@ -25,7 +25,7 @@ def test_memory_at_its_limit_sends_everything_to_disk_and_nobody_waits() -> None
 
 
 def test_who_holds_much_of_a_short_memory_gets_no_more_until_it_settles_some() -> None:
-    life = LongLife(window_messages=100, memory_bytes=40_000)
+    life = LongLife(window_messages=100, memory_limit_bytes=40_000)
     life.world.journal.page_rows = 10
     sender, hog, modest = life.client(), life.client(), life.client()
     consumer = life.subscribe(hog, "a", prefetch=1000)
@@ -66,7 +66,7 @@ def get_until_refused(life: LongLife, client: Client) -> list[Consumer]:
 
 
 def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_consumer() -> None:
-    life = LongLife(window_messages=100, memory_bytes=40_000)
+    life = LongLife(window_messages=100, memory_limit_bytes=40_000)
     life.world.journal.page_rows = 10
     sender, hog, modest = life.client(), life.client(), life.client()
     for start in range(0, 200, 10):
@@ -94,7 +94,7 @@ def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_con
 
 
 def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_than_one() -> None:
-    life = LongLife(window_messages=100, memory_bytes=40_000)
+    life = LongLife(window_messages=100, memory_limit_bytes=40_000)
     life.world.journal.page_rows = 10
     sender, hog = life.client(), life.client()
     for start in range(0, 400, 10):
@@ -113,7 +113,7 @@ def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_t
 
 def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> None:
     limit, body = 4_000_000, "x" * 10_000
-    life = LongLife(window_messages=1_000, memory_bytes=limit)
+    life = LongLife(window_messages=1_000, memory_limit_bytes=limit)
     life.world.journal.page_rows = 20
     sender, most = life.client(), 0
     for number in range(30):
@@ -138,7 +138,7 @@ def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> N
 
 def test_what_is_due_comes_into_memory_as_there_is_room_for_it() -> None:
     limit, body = 1_000_000, "x" * 10_000
-    life = LongLife(window_messages=1_000, window_scheduled=1_000, memory_bytes=limit)
+    life = LongLife(window_messages=1_000, window_scheduled=1_000, memory_limit_bytes=limit)
     sender = life.client()
     for _ in range(20):
         life.send(sender, "a", *[body] * 10, delay_ms=60_000)
@@ -160,7 +160,7 @@ def _at_most(life: LongLife, size: int) -> None:
 
 
 def _backlog_that_nobody_reads(limit: int) -> LongLife:
-    life = LongLife(window_messages=1_000, memory_bytes=limit)
+    life = LongLife(window_messages=1_000, memory_limit_bytes=limit)
     life.world.journal.page_rows = 20
     life.send(life.client(), "unread", *["x" * (limit // 100)] * 45, durable=False)
     life.world.commit()
@@ -193,7 +193,7 @@ def test_what_is_in_memory_is_handed_out_however_short_memory_is() -> None:
 
 
 def test_a_consumer_that_was_held_back_is_served_when_somebody_else_makes_room() -> None:
-    life = LongLife(window_messages=1_000, memory_bytes=400_000)
+    life = LongLife(window_messages=1_000, memory_limit_bytes=400_000)
     life.world.journal.page_rows = 20
     sender, hogs = life.client(), [life.client(), life.client()]
     life.subscribe(hogs[0], "a", prefetch=10_000)

@@ -55,7 +55,7 @@ def in_order(keys: list[str]) -> list[int]:
 
 def test_they_keep_their_places_and_bound_memory_and_nobody_waits_for_the_disk() -> None:
     limit = 100_000
-    life = LongLife(window_messages=20, memory_bytes=limit)
+    life = LongLife(window_messages=20, memory_limit_bytes=limit)
     life.world.journal.page_rows = 10
     sender, receiver = life.client(), life.client()
     for start in range(0, 400, 10):
@@ -73,7 +73,7 @@ def test_they_keep_their_places_and_bound_memory_and_nobody_waits_for_the_disk()
 
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_crash_takes_what_is_not_durable_and_an_orderly_stop_nothing(orderly: bool) -> None:
-    life = LongLife(window_messages=20, memory_bytes=100_000)
+    life = LongLife(window_messages=20, memory_limit_bytes=100_000)
     sender = life.client()
     inside.resources(life.world.broker).declare(BROKER, {"queue": "passing", "durable": False})
     for start in range(0, 200, 10):
@@ -117,7 +117,7 @@ def test_what_comes_to_disk_after_what_came_later_is_read_all_the_same() -> None
 
 
 def test_a_queue_that_goes_takes_its_own_along_and_no_other() -> None:
-    life = LongLife(window_messages=20, memory_bytes=100_000)
+    life = LongLife(window_messages=20, memory_limit_bytes=100_000)
     sender = life.client()
     for start in range(0, 100, 10):
         for name in "ab":
@@ -135,7 +135,7 @@ def test_a_queue_that_goes_takes_its_own_along_and_no_other() -> None:
 def test_both_kinds_in_random_lives(seed: int) -> None:
     """Sent and neither acknowledged nor taken by a crash: there, once, and in its order."""
     rng = Random(seed)
-    life = LongLife(window_messages=5, memory_bytes=40_000)
+    life = LongLife(window_messages=5, memory_limit_bytes=40_000)
     life.world.journal.page_rows = 4
     there: dict[int, bool] = {}
     clients: list[Client] = []

@@ -11,7 +11,6 @@ from homing.broker.core.message import REFERENCE_BYTES
 from homing.broker.core.redelivery import Failure
 from homing.broker.entries.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN, Throttle
 from homing.broker.errors import Refused
-from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import method_frame
 from homing.broker.protocols.native.codec import Op
 from tests import inside
@@ -150,7 +149,7 @@ def test_nothing_more_is_made_than_the_disk_takes() -> None:
 
 
 def test_what_is_not_durable_goes_to_disk_where_there_is_no_room_in_memory() -> None:
-    world = World({}, limits=BrokerLimits(memory_bytes=2_000_000))
+    world = World({}, memory_limit_bytes=2_000_000)
     names = crowd(world)
     client = sender(world, "one")
     client.say([Op.SEND, 1, 1, [[b"x", None, 4, False]] * MESSAGES])
@@ -167,7 +166,7 @@ def test_what_is_not_durable_goes_to_disk_where_there_is_no_room_in_memory() -> 
 
 
 def test_what_finds_no_room_in_memory_goes_to_disk_in_the_same_steps() -> None:
-    world = World({}, limits=BrokerLimits(window_messages=10))
+    world = World({}, window_messages=10)
     names = crowd(world)
     client = sender(world, "one")
     client.say([Op.SEND, 1, 1, some(1)])
@@ -233,7 +232,7 @@ def test_a_kill_while_dead_letters_move_leaves_each_in_one_place() -> None:
 def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing() -> None:
     life = Life({"max-delivery-attempts": 1})
     world = life.world
-    world.limits = BrokerLimits(max_queues=3, window_messages=10)
+    world.config = inside.configured(world.config.address_settings.layers, max_queues=3, window_messages=10)
     world.crash()
     client = life.client()
     life.send(client, "home", *[str(number) for number in range(50)])
@@ -283,7 +282,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
 
 
 def test_a_commit_is_one_step_and_bounded() -> None:
-    world = World({}, limits=BrokerLimits(transaction_references=10 * QUEUES))
+    world = World({}, max_transaction_references=10 * QUEUES)
     names = crowd(world)
     client = sender(world, "one")
     client.say([Op.SEND, 1, 0, some(1, 11), 5], [Op.COMMIT, 9, 5, "t1", 11])
@@ -359,7 +358,7 @@ def test_publishes_for_many_queues_are_taken_in_steps_and_the_connection_waits(l
 
 
 def test_an_amqp_transaction_is_one_step_and_bounded() -> None:
-    world = World({}, limits=BrokerLimits(transaction_references=10 * QUEUES))
+    world = World({}, max_transaction_references=10 * QUEUES)
     peer = amqp_crowd(world)
     peer.call(1, "tx.select")
     peer.send(publishes(10))

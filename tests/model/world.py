@@ -20,9 +20,8 @@ from homing.broker.core.memory import Kind
 from homing.broker.core.message import HOP_BYTES, REFERENCE_BYTES, Message, MessageReference, Where
 from homing.broker.core.producer import Producer
 from homing.broker.core.queue import Queue
-from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.entries.disk_room import DiskRoom
 from homing.broker.errors import Refused
-from homing.broker.limits import BrokerLimits
 from homing.broker.management.arguments import taken
 from homing.broker.process.recovery import recover
 from homing.broker.protocols.amqp091.message_mapping import headers_seen, rewritten
@@ -325,20 +324,27 @@ class Client:
 class World:
     """Broker, journal, clock and clients; ``turn`` is one turn of the loop."""
 
-    def __init__(self, layers: dict[str, dict[str, Any]], seed: int = 0, limits: BrokerLimits | None = None) -> None:
-        self.layers = layers
+    def __init__(
+        self,
+        layers: dict[str, dict[str, Any]],
+        seed: int = 0,
+        temp_limit: Callable[[], int] | None = None,
+        log_room: Callable[[], tuple[int, int]] | None = None,
+        **limits: Any,
+    ) -> None:
+        self.config = inside.configured(layers, **limits)
         self.time_ms = 1_000_000_000_000
         self.rng = Random(seed)
-        self.limits = limits or BrokerLimits()
         self.journal = DictJournal()
         self.disk_low = False
+        self._disk = DiskRoom(lambda: self.disk_low, self.config.broker.store_limit_bytes, temp_limit, log_room)
         #: The broker wants another turn.
         self.woken = False
         self.broker = self._broker()
 
     def _broker(self) -> Broker:
-        settings, amqp = AddressSettingsRepository(self.layers), AmqpAccount(rewritten, partial(headers_seen, True))
-        return Broker(self.journal, settings, self.now_ms, self.rng, self._wake, self.limits, disk_low=lambda: self.disk_low, amqp=amqp)
+        amqp = AmqpAccount(rewritten, partial(headers_seen, True))
+        return Broker(self.journal, self.config, self.now_ms, self.rng, self._wake, self._disk, amqp=amqp)
 
     def _wake(self) -> None:
         self.woken = True

@@ -6,7 +6,6 @@ import pytest
 
 from homing.broker.core.memory import Kind
 from homing.broker.delivery.transactions import SENT_BYTES
-from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.amqp091.codec import content_frames
 from homing.broker.protocols.amqp091.codec_methods import METHODS, NUMBER, write_arguments
 from tests import inside
@@ -20,7 +19,7 @@ def world() -> World:
 
 
 def test_a_transaction_may_not_grow_without_end() -> None:
-    world = World({}, limits=BrokerLimits(transaction_operations=3))
+    world = World({}, max_transaction_operations=3)
     peer = Peer(world)
     peer.log_in()
     peer.call(1, "channel.open", "")
@@ -34,7 +33,7 @@ def test_a_transaction_may_not_grow_without_end() -> None:
 
 
 def test_a_transaction_that_is_open_for_too_long_closes_its_channel_and_holds_nothing() -> None:
-    world = World({}, limits=BrokerLimits(transaction_timeout_ms=5_000))
+    world = World({}, transaction_timeout_ms=5_000)
     peer = Peer(world)
     peer.log_in()
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))

@@ -8,7 +8,6 @@ from homing.broker.auth.access import BROKER
 from homing.broker.core.counts import Level
 from homing.broker.core.message import Message
 from homing.broker.core.producer import Producer, limit_in
-from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.native.codec import Op
 from homing.broker.steps import at_once
 from tests import inside
@@ -52,7 +51,7 @@ def test_producers_wait_while_too_much_is_on_its_way_to_the_disk(monkeypatch: py
 
 def test_a_replicated_log_that_takes_all_it_may_holds_back_who_sends_what_is_written_to_it() -> None:
     taken = 1000
-    world, sinks = World({}, limits=BrokerLimits(log=lambda: (taken, 1000))), (Sink(), Sink())
+    world, sinks = World({}, log_room=lambda: (taken, 1000)), (Sink(), Sink())
     flow = inside.flow(world.broker)
     for durable, sink in enumerate(sinks):
         producer = Producer("c", durable, "orders", 0, sink)
@@ -72,7 +71,7 @@ def test_a_replicated_log_that_takes_all_it_may_holds_back_who_sends_what_is_wri
 
 def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "homing")
-    world, sink = World({}, limits=BrokerLimits(memory_bytes=10_000)), Sink()
+    world, sink = World({}, memory_limit_bytes=10_000), Sink()
     producer = Producer("c", 1, "orders", 0, sink)
     flow = inside.flow(world.broker)
     flow.open(producer)
@@ -94,7 +93,7 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
 
 
 def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings_say() -> None:
-    world = World({}, limits=BrokerLimits(marks_retention_ms=60_000, parked_retry_ms=1_000))
+    world = World({}, marks_retention_ms=60_000, parked_retry_ms=1_000)
     gone, here = (world.broker.connect(name, "", Client(world.now_ms, lambda delivery: None)) for name in ("gone", "here"))
     for connection in (gone, here):
         producer = world.broker.open_producer(connection, 1, "orders")
@@ -115,7 +114,7 @@ def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings
 
 
 def test_a_limit_of_one_kind_holds_back_who_sent_that_kind_last_in_a_transaction_too() -> None:
-    world = World({}, limits=BrokerLimits(memory_bytes=1_000_000, window_messages=2, store_bytes=1_000, temp_bytes=lambda: 1_000))
+    world = World({}, memory_limit_bytes=1_000_000, window_messages=2, store_limit_bytes=1_000, temp_limit=lambda: 1_000)
     native, peer = sender(world, "one", "q"), Peer(world)
     peer.log_in()
     peer.call(1, "channel.open", "")

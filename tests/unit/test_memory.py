@@ -22,7 +22,6 @@ from homing.broker.core.routing import RoutingTypes
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.entries.fault_groups import FaultGroups
 from homing.broker.errors import Refused
-from homing.broker.limits import BrokerLimits
 from homing.broker.properties import measured
 from homing.broker.protocols.amqp091 import codec, message_mapping
 from homing.broker.protocols.amqp091.codec import FrameReader, PublishEvent, content_frames
@@ -116,7 +115,7 @@ def test_hops_are_charged_what_they_take() -> None:
 
 
 def test_transactions_are_charged_what_they_take() -> None:
-    world = World({}, limits=BrokerLimits(transaction_operations=10 * MANY))
+    world = World({}, max_transaction_operations=10 * MANY)
     broker, connection = world.broker, world.broker.connect("", "", Anybody())
     channel = inside.transactions(broker).begin(connection, 2, lambda: None)
 

@@ -12,7 +12,6 @@ from homing.broker.core.memory import Kind
 from homing.broker.core.message import REFERENCE_BYTES, Message
 from homing.broker.core.producer import Producer
 from homing.broker.delivery.flow_control import FIRST_WINDOW_BYTES
-from homing.broker.limits import BrokerLimits
 from homing.broker.protocols.gathering import Gathering
 from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 from homing.broker.protocols.native.codec import Op
@@ -35,7 +34,7 @@ class Silent:
 
 
 def test_windows_of_producers_that_open_before_they_send_come_to_little() -> None:
-    flow = inside.flow(World({}, limits=BrokerLimits(memory_bytes=64 * MIB)).broker)
+    flow = inside.flow(World({}, memory_limit_bytes=64 * MIB).broker)
     producers = [Producer("c", number, "orders", 0, Silent()) for number in range(200)]
     for producer in producers:
         flow.open(producer)
@@ -60,7 +59,7 @@ def test_credit_is_granted_by_half_windows_however_many_share_what_there_is() ->
 
 
 def test_a_frame_far_beyond_its_credit_is_taken_only_as_far_as_that_goes_where_memory_is_full() -> None:
-    world = World({}, limits=BrokerLimits(memory_bytes=2 * MIB))
+    world = World({}, memory_limit_bytes=2 * MIB)
     clients = [sender(world, f"client {number}", "q") for number in range(200)]
     message = [b"x" * 4096, None, 4, False]
     for client in clients:
@@ -162,7 +161,7 @@ class Socket:
 
 
 async def test_who_does_not_read_gets_nothing_more_where_only_messages_have_room() -> None:
-    world, socket = World({}, limits=BrokerLimits(memory_bytes=MIB)), Socket()
+    world, socket = World({}, memory_limit_bytes=MIB), Socket()
     memory = inside.memory(world.broker)
 
     def make(output: Any) -> NativeSession:

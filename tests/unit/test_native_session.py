@@ -9,11 +9,9 @@ import pytest
 
 from homing.broker.broker import Broker
 from homing.broker.core.memory import Kind
-from homing.broker.core.settings.address_settings import AddressSettingsRepository
-from homing.broker.limits import BrokerLimits
+from homing.broker.core.message import largest_message
 from homing.broker.management.calls import Calls
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
-from homing.broker.protocols.native.fields import largest_message
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests import inside
 from tests.model.world import DictJournal
@@ -23,10 +21,11 @@ MAX_FRAME = 1024 * 1024
 
 
 class House:
-    def __init__(self, limits: BrokerLimits | None = None, **settings: Any) -> None:
+    def __init__(self, limits: dict[str, int] | None = None, **settings: Any) -> None:
         self.journal = DictJournal()
         self.now_ms = 1_800_000_000_000
-        self.broker = Broker(self.journal, AddressSettingsRepository({"#": settings}), lambda: self.now_ms, Random(1), lambda: None, limits)
+        config = inside.configured({"#": settings}, **(limits or {}))
+        self.broker = Broker(self.journal, config, lambda: self.now_ms, Random(1), lambda: None)
         self.calls = Calls(self.broker, NoHost())
 
     def session(self, client_id: str, limit: int = MAX_FRAME, **more: Any) -> tuple[NativeSession, FrameTransport]:
@@ -179,7 +178,7 @@ def test_a_page_of_peek_fits_into_a_frame() -> None:
 
 
 def test_what_is_sent_without_credit_while_memory_is_at_its_limit_is_refused_and_may_be_sent_again() -> None:
-    house = House(BrokerLimits(memory_bytes=1024 * 1024))
+    house = House({"memory_limit_bytes": 1024 * 1024})
     session, socket = house.session("one")
     for number in range(1, 5):
         _say(session, [Op.PRODUCER, number, number, "a"])

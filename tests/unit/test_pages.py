@@ -12,7 +12,6 @@ from homing.broker.auth.access import BROKER
 from homing.broker.broker import Broker
 from homing.broker.core.amqp.policy import read_policy
 from homing.broker.errors import Refused
-from homing.broker.limits import BrokerLimits
 from homing.broker.management import policies, queues, virtual_hosts
 from homing.broker.management.arguments import taken
 from homing.broker.management.pages import MAX_PAGE, MAX_WHOLE
@@ -53,7 +52,7 @@ def names(found: list[dict[str, Any]], key: str = "name") -> list[str]:
 
 @pytest.fixture(scope="module")
 def full() -> Broker:
-    broker = World({}, limits=BrokerLimits(max_queues=20_000)).broker
+    broker = World({}, max_queues=20_000).broker
     for number in range(12_000):
         inside.resources(broker).declare(BROKER, {"queue": f"queue.{number * 7919 % 12_000}"})
     return broker
@@ -83,7 +82,7 @@ def test_who_asks_for_all_of_a_few_gets_them_in_one_list() -> None:
 
 
 def test_a_page_is_bounded_in_bytes_too() -> None:
-    broker = World({}, limits=BrokerLimits(answer_bytes=4096)).broker
+    broker = World({}, max_frame_bytes=8192).broker
     for number in range(50):
         inside.resources(broker).declare(BROKER, {"queue": f"{number}.{'x' * 400}"})
     found = pages(broker, list_queues)

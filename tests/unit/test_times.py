@@ -97,9 +97,8 @@ class Life:
 
     def __init__(self, journal: Journal) -> None:
         self.time_ms = NOW_MS
-        layers = {"#": {"max-nack-delay": MAX_DURATION_MS}}
-        repository = AddressSettingsRepository(layers)
-        self.broker = Broker(journal, repository, lambda: self.time_ms, Random(0), lambda: None)
+        config = inside.configured({"#": {"max-nack-delay": MAX_DURATION_MS}})
+        self.broker = Broker(journal, config, lambda: self.time_ms, Random(0), lambda: None)
 
     def standing(self) -> dict[int, tuple[str, int | None, int | None, list[int | None]]]:
         """What is kept of each message's times, hops included."""

@@ -26,8 +26,6 @@ MAX_CLIENT_ID: Final = 256
 #: The last number a message may have: leaves room for any frame below what the journal can hold.
 MAX_SEQUENCE: Final = 1 << 62
 MAX_SESSION: Final = 1 << 31
-#: What a delivery may need beyond the frame its message came in: address, numbers, and where a dead letter has been.
-_DELIVERY_BYTES: Final = 64 * 1024
 _MAX_WORDS: Final = 1000
 
 
@@ -191,11 +189,6 @@ def up_to_oversize(messages: list[Message], most: int) -> tuple[list[Message], R
             fix = "send less at once, or raise limits.max-frame-bytes and limits.max-message-bytes"
             return messages[:number], Refused("message-too-large", why, fix)
     return messages, None
-
-
-def largest_message(max_frame_bytes: int) -> int:
-    """Body and properties in bytes: a delivery adds address, numbers, and where a dead letter has been."""
-    return max_frame_bytes - min(_DELIVERY_BYTES, max_frame_bytes // 16)
 
 
 #: Ways in which a failed delivery comes back.

@@ -15,7 +15,7 @@ from ...broker import Broker
 from ...connection import Connection
 from ...core.consumer import Consumer
 from ...core.fault import FailureReport
-from ...core.message import MessageReference
+from ...core.message import MessageReference, largest_message
 from ...core.producer import Producer
 from ...core.redelivery import PolicyMap, RedeliveryPolicyError
 from ...errors import Refused
@@ -85,7 +85,7 @@ class NativeSession:
         #: The client understands DELIVER_BODIES.
         self._joins_bodies = False
         #: What a frame of this connection holds, body and properties, and what may be sent of that.
-        self._largest = fields.largest_message(options.max_frame_bytes)
+        self._largest = largest_message(options.max_frame_bytes)
         self._largest_sent = min(self._largest, options.max_message_bytes)
         self._shares: Sequence[Share] = ()
         self._sends = Sends(broker, output, self._write, self.broken, options.max_properties_bytes, self._largest_sent)
