@@ -187,8 +187,7 @@ class ByHand:
         state.to_disk.let_go(queue, [there[record.sequence] for record in records if record.sequence in there])
         arrived, sizes = move_back(state.journal, state.faults, queue, records, target, job_id, now_ms)
         state.to_disk.moved(queue, records, target, arrived, sizes)
-        if state.awaited.waiting:
-            state.awaited.made(queue)
+        state.awaited.made(queue)
         state.mark_ready(target)
         return len(records), True
 

@@ -19,7 +19,7 @@ class AwaitedRoom:
         self.found: dict[Queue, None] = {}
 
     def made(self, queue: Queue) -> None:
-        """Something that was ready in it is no more. It need not be called where nothing is ``waiting`` at all."""
+        """Something that was ready in it is no more. Hot paths save the call where nothing is ``waiting`` at all."""
         if queue in self.waiting:
             self.found[queue] = None
             self._wake()

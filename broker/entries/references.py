@@ -415,8 +415,7 @@ class References:
             reference.consumer = None
             if reference.cause or reference.redrive:
                 self._troubled_ended(reference, outcome, now_ms)
-        if self._awaited.waiting:
-            self._awaited.made(queue)
+        self._awaited.made(queue)
 
     def _troubled_ended(self, reference: MessageReference, outcome: Outcome, now_ms: int) -> None:
         """What is counted of one that failed, or was dead-lettered or sent back before, when it leaves its queue."""

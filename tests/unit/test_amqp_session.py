@@ -283,9 +283,12 @@ def test_a_closed_channel_ignores_everything_until_its_close_is_answered(world: 
     peer = Peer(world)
     peer.log_in()
     peer.call(1, "channel.open", "")
-    assert codes(peer.call(1, "queue.purge", 0, "missing", False)) == [("channel.close", 404)]
+    peer.call(1, "queue.declare", 0, "q", False, True, False, False, False, {})
+    peer.call(1, "confirm.select", False)
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
-    published = b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192))
+    published = b"".join(content_frames(1, payload, b"\x10\x00\x02", b"body", 8192))
+    answers = peer.send(published + method_frame(1, "queue.purge", 0, "missing", False))
+    assert [(name, values[0]) for name, values in answers] == [("channel.close", 404)], "and what comes to disk later is not confirmed"
     assert peer.send(published + method_frame(1, "basic.ack", 1, False) + method_frame(1, "queue.purge", 0, "missing", False)) == []
     assert peer.call(1, "channel.close-ok") == []
     assert peer.call(1, "channel.open", "") == [("channel.open-ok", [b""])]

@@ -108,7 +108,11 @@ class Channel:
         if self._transacted.open is not None:
             raise precondition_failed("cannot switch from tx to confirm mode", NUMBER["confirm.select"])
         if self.publisher.confirms is None:
-            self.publisher.confirms = Confirms(self.session, self.write)
+            self.publisher.confirms = Confirms(self.session, self._confirm)
+
+    def _confirm(self, name: str, *values: object) -> None:
+        if not self.closed:
+            self.write(name, *values)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 
@@ -317,8 +321,6 @@ class Channel:
     def end(self, how: str) -> None:
         """What was reported of, and not settled, has failed as reported. The rest was held beside it."""
         self.closed = True
-        if self.publisher.confirms is not None:
-            self.publisher.confirms.closed = True
         told = self._unacked.take(self._reports.tags)
         if not told or self._transacted.open is not None:
             return

@@ -9,7 +9,7 @@ from .connection import AmqpConnection
 
 
 class Confirms(Confirming):
-    """``write``: a method to the channel, with its arguments."""
+    """``write``: a method to the channel, with its arguments, unless that is closed."""
 
     def __init__(self, session: AmqpConnection, write: Callable[..., None]) -> None:
         self._session = session
@@ -18,8 +18,6 @@ class Confirms(Confirming):
         self.published = self._confirmed = 0
         #: Numbers of this turn's refused publishes.
         self._refused: list[int] = []
-        #: Its channel is closed.
-        self.closed = False
 
     def took(self, number: int) -> None:
         """So many publishes more."""
@@ -36,8 +34,6 @@ class Confirms(Confirming):
         self._session.broker.journal.when_stored(lambda: self._confirm(last, refused))
 
     def _confirm(self, last: int, refused: list[int]) -> None:
-        if self.closed:
-            return
         for number in refused:
             self._acknowledge_up_to(number - 1)
             self._write("basic.nack", number, False, False)
