@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.analytics.sample import START_US, World, write_world
-from homing.broker.core.redelivery import Action, Failure, decide
+from homing.broker.core.redelivery import Failure, decide
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from homing.broker.core.settings.rules import Action
 
 #: What was in force when the export was made.
 RECORDED: tuple[dict[str, Any], ...] = (

@@ -10,7 +10,7 @@ import typer
 from ..answers.administration import Explained as Answer
 from ..answers.parts import Properties
 from ..core.dead_letter import is_shortened
-from ..core.settings.rules import REDELIVER, ReportedFailure, Rule, key_of, with_bases
+from ..core.settings.rules import Action, ReportedFailure, Rule, key_of, with_bases
 from ..words.attempts import MOST_ATTEMPTS, SHOWN_ATTEMPTS, Attempts, Explained, answered, attempts_of, ending, span_between
 from ..words.settings import origin_text, value_text
 from .output import DEFAULT_URL, Json, Url, escape, print_json, stderr, stdout
@@ -124,7 +124,7 @@ def _print_rules(rules: tuple[Rule, ...], wide: bool) -> None:
         asks = {name: list(getattr(rule, name)) for name in ("error_type", "reason", "exit_status")}
         fits = [f"{key_of(name)} {' or '.join(map(str, value))}" for name, value in asks.items() if value]
         fits += [f"header {name}={value_text(name, value)}" for name, value in rule.header]
-        then = [] if rule.action == REDELIVER else [rule.action]
+        then = [] if rule.action is Action.REDELIVER else [rule.action.value]
         then += [f"{key_of(name)} {value_text(name, value)}" for name, value in rule.settings]
         rows.append([escape(rule.name), escape(", ".join(fits) or "everything"), escape(", ".join(then))])
     stdout.print()

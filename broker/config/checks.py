@@ -8,7 +8,7 @@ from typing import Final
 
 from ..core.redelivery import lifetime_warning, under
 from ..core.settings.address_settings import KEY_OF_FIELD, AddressSettings, AddressSettingsRepository, Values, removing
-from ..core.settings.rules import DROP, REDELIVER, Rule, with_bases
+from ..core.settings.rules import Action, Rule, with_bases
 from ..core.settings.units import counted
 from ..core.time_to_live import expiry_warning
 from .models import QueueDeclaration
@@ -211,10 +211,10 @@ def _rules(layer: _Layer) -> list[ConfigProblem]:
             message = f"rule {rule.name} never holds: whatever it fits, {before.name} fits before it"
             found.append(layer.problem("rules", message, "put it before that one"))
             continue
-        if rule.action == DROP:
+        if rule.action is Action.DROP:
             message = f"rule {rule.name} removes messages that fail so; homing queues counts them as dropped"
             found.append(layer.problem("rules", message, "dead-letter them where they are to be looked at"))
-        patience = rule.action == REDELIVER and any(name != "dead_letter_address" for name, _ in rule.settings)
+        patience = rule.action is Action.REDELIVER and any(name != "dead_letter_address" for name, _ in rule.settings)
         terms = under(rule, layer.settings, None).settings if patience else None
         warning = lifetime_warning(terms, None) if terms is not None else None
         if terms is not None and not expiry_warning(layer.settings, 2):

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from homing.journal.contract import Death
 
 from .settings.address_settings import DEFAULTS, PLAIN_SCHEDULE, SCHEDULE_FIELDS, AddressSettings
-from .settings.rules import DELAY_FIELDS, DROP, REDELIVER, Rule
+from .settings.rules import DELAY_FIELDS, Action, Rule
 from .settings.units import MAX_DURATION_MS, format_duration_ms
 from .settings.wildcard import pattern_matches, pattern_problem, specificity
 
@@ -150,15 +149,6 @@ class Failure(NamedTuple):
     returned: bool = False
 
 
-class Action(Enum):
-    """What is to be done with a returned message."""
-
-    REDELIVER = "redeliver"
-    DEAD_LETTER = "dead-letter"
-    #: Only a rule says so.
-    DROP = "drop"
-
-
 class Decision(NamedTuple):
     """The verdict. ``due_at_ms`` None: at once. ``reason`` is set when the message is dead-lettered."""
 
@@ -228,9 +218,9 @@ class Terms(NamedTuple):
     def decide(self, failed: int, failure: Failure, now_ms: int, rng: Rng, apply_limit: bool = True) -> Decision:
         """As the function of that name; a rule may end it at once, as far as a limit may."""
         rule = self.rule
-        if rule is None or rule.action == REDELIVER or not apply_limit:
+        if rule is None or rule.action is Action.REDELIVER or not apply_limit:
             return decide(self.settings, self.policy, failed, failure, now_ms, rng, apply_limit)
-        if rule.action == DROP:
+        if rule.action is Action.DROP:
             return Decision(Action.DROP, dropped_by=rule.name)
         return Decision(Action.DEAD_LETTER, reason="poison" if failure.poison and failure.retryable else "not-retryable")
 
@@ -242,7 +232,7 @@ def under(rule: Rule, settings: AddressSettings, policy: ConsumerPolicy | None) 
     A rule that names a part of a schedule has one of its own, as a pattern has. One that ends things at once is a limit of 1.
     """
     named = dict(rule.settings)
-    limit = named.pop("max_delivery_attempts", None) if rule.action == REDELIVER else 1
+    limit = named.pop("max_delivery_attempts", None) if rule.action is Action.REDELIVER else 1
     allowed = attempts_allowed(settings, policy) if limit is None else limit if limit >= 0 else None
     if any(name in named for name in DELAY_FIELDS):
         if any(name in named for name in SCHEDULE_FIELDS):
@@ -406,8 +396,8 @@ def _grown_ms(base_ms: int, multiplier: float, times: int, cap_ms: int) -> float
 
 def foreseen(terms: Terms, failed: int) -> tuple[Action, int, int]:
     """What follows after so many failed attempts, and the least and the most ms that it waits then."""
-    if terms.rule is not None and terms.rule.action != REDELIVER:
-        return Action(terms.rule.action), 0, 0
+    if terms.rule is not None and terms.rule.action is not Action.REDELIVER:
+        return terms.rule.action, 0, 0
     if limit_reached(terms.settings, terms.policy, failed):
         return Action.DEAD_LETTER, 0, 0
     return Action.REDELIVER, *_spread(terms.settings, terms.policy, failed).bounds()

@@ -13,7 +13,8 @@ from ..core.counts import FAILED
 from ..core.fault import ACKNOWLEDGED, FailureReport
 from ..core.message import DEATH_BITS, Message, MessageReference, Trouble
 from ..core.queue import Queue
-from ..core.redelivery import Action, Decision, Failure, Terms
+from ..core.redelivery import Decision, Failure, Terms
+from ..core.settings.rules import Action
 from ..core.settled_report import SettledReport
 from ..entries.state import BrokerState
 from .settlement import Settlement

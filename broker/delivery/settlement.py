@@ -17,9 +17,9 @@ from ..core.dead_letter import DELIVERY_LIMIT, EXPIRED, POISON, REJECTED
 from ..core.fault import CLOSED, FailureReport
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from ..core.redelivery import Action, Decision, Failure, Terms, Verdicts, attempts_allowed, limit_reached, of_amqp_consumer, under
+from ..core.redelivery import Decision, Failure, Terms, Verdicts, attempts_allowed, limit_reached, of_amqp_consumer, under
 from ..core.settings.address_settings import AddressSettings
-from ..core.settings.rules import Rule, first, fitting, reported_failure
+from ..core.settings.rules import Action, Rule, first, fitting, reported_failure
 from ..entries.state import BrokerState
 from ..steps import LIGHTER, MOST_ACKNOWLEDGED_AT_ONCE, MOST_AT_ONCE, SETTLE_STEP
 from .dead_lettering import DeadLetterOffice

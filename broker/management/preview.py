@@ -12,10 +12,10 @@ from homing.journal.contract import Failed, Fault, PolicyInForce
 from ..answers.administration import PreviewedSettings, PreviewRow
 from ..auth.access import Who, needs, place_named
 from ..broker import Broker
-from ..core.redelivery import Action, ConsumerPolicy, Terms, attempts_allowed, foreseen, under
+from ..core.redelivery import ConsumerPolicy, Terms, attempts_allowed, foreseen, under
 from ..core.rights import Right
 from ..core.settings.address_settings import DEFAULTS, AddressSettings
-from ..core.settings.rules import fitting, reported_failure
+from ..core.settings.rules import Action, fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
 from .host import Host, in_thread, in_turns

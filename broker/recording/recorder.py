@@ -31,8 +31,9 @@ from ..core.consumer import Consumer
 from ..core.dead_letter import DELETED
 from ..core.message import Message, MessageReference, is_durable
 from ..core.queue import Queue
-from ..core.redelivery import Action, Decision, Terms
+from ..core.redelivery import Decision, Terms
 from ..core.routing import Address
+from ..core.settings.rules import Action
 from .failure_report import LastReport
 from .journal_port import JournalPort
 from .mapping import arrival_record, home_of, message_key, message_record, reference_record, state_bits

@@ -10,7 +10,7 @@ from ..answers.parts import Properties
 from ..core.amqp.vhost import split
 from ..core.redelivery import attempts_allowed, lifetime_ms, lifetime_warning, schedule
 from ..core.settings.address_settings import AddressSettings, Origin
-from ..core.settings.rules import DROP, REDELIVER, ReportedFailure, Rule
+from ..core.settings.rules import Action, ReportedFailure, Rule
 from ..core.settings.units import counted
 from ..core.time_to_live import expiry_warning, never_tried
 from .amounts import span
@@ -68,7 +68,7 @@ def attempts_of(
     allowed = attempts_allowed(settings, None)
     rows = schedule(settings, None, max(shown, allowed or 0) if (allowed or 0) <= MOST_ATTEMPTS else shown)
     # Who says by a rule that it ends at once means it.
-    warning = lifetime_warning(settings, None) if rule is None or rule.action == REDELIVER else None
+    warning = lifetime_warning(settings, None) if rule is None or rule.action is Action.REDELIVER else None
     warning = expiry_warning(settings, len(rows)) or warning
     return Attempts(settings, allowed, rows, lifetime_ms(settings, None), warning, rule, never_tried(settings, rows))
 
@@ -90,7 +90,7 @@ def ending(found: Attempts, explained: Explained) -> str:
         return "It is tried again without end (max-delivery-attempts: -1)."
     times = counted(found.allowed, "attempt")
     total = "at once" if life[1] == 0 else f"after {span_between(*life)}, not counting the time that the attempts take"
-    if found.rule is not None and found.rule.action == DROP:
+    if found.rule is not None and found.rule.action is Action.DROP:
         return "It is removed at its first failure, and counted under the name of the rule."
     if found.rule is not None and (named := found.rule.dead_letter_address):
         return f"After {times}, {total}, it goes to {named}."

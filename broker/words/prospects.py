@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..answers.administration import Explained
 from ..answers.lives import History, Source
 from ..answers.parts import Properties
-from ..core.settings.rules import DROP, REDELIVER, Lookup, ReportedFailure, first, fitting, reported_failure
+from ..core.settings.rules import Action, Lookup, ReportedFailure, first, fitting, reported_failure
 from ..core.settings.units import counted
 from .amounts import span
 
@@ -39,7 +39,7 @@ def prospect(source: Source, explained: Explained, found: History) -> Source:
         **source,
         "attempts": attempts_allowed(resolved, None),
         "life_ms": lifetime_ms(resolved, None),
-        "rule": None if rule is None else {"name": rule.name, "action": rule.action},
+        "rule": None if rule is None else {"name": rule.name, "action": rule.action.value},
     }
 
 
@@ -68,8 +68,8 @@ def chances(source: Source) -> str:
         return f"; homing explain {source['address']} shows how it is tried there."
     rule = source["rule"]
     again = f". Should it fail as it did last, rule {rule['name']} holds: it" if rule else ", and"
-    if rule and rule["action"] != REDELIVER:
-        return f"{again} is {'removed' if rule['action'] == DROP else 'dead-lettered'} at its first failure."
+    if rule and rule["action"] != Action.REDELIVER.value:
+        return f"{again} is {'removed' if rule['action'] == Action.DROP.value else 'dead-lettered'} at its first failure."
     if source["attempts"] is None:
         return f"{again} is tried without end."
     text, life = f"{again} has {counted(source['attempts'], 'attempt')} there", source["life_ms"]

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from homing.broker.core.policy_in_force import policy_in_force
 from homing.broker.core.redelivery import (
     MAX_DELAY_MS,
-    Action,
     ConsumerPolicy,
     Decision,
     Failure,
@@ -33,6 +32,7 @@ from homing.broker.core.redelivery import (
     schedule,
 )
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from homing.broker.core.settings.rules import Action
 from homing.client.errors import UsageError
 from homing.client.policy import POLICY_FIELDS, RedeliveryPolicy
 

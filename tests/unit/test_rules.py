@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from homing.broker.config.checks import layer_problems, settings_warnings
 from homing.broker.config.export import as_file
-from homing.broker.core.redelivery import Action, ConsumerPolicy, Decision, Failure, Terms, attempts_allowed, foreseen, schedule, under
+from homing.broker.core.redelivery import ConsumerPolicy, Decision, Failure, Terms, attempts_allowed, foreseen, schedule, under
 from homing.broker.core.settings.address_settings import AddressSettings, AddressSettingsRepository, plain, read_setting
-from homing.broker.core.settings.rules import ReportedFailure, Rule, first, fitting, reported_failure
+from homing.broker.core.settings.rules import Action, ReportedFailure, Rule, first, fitting, reported_failure
 from homing.broker.core.settings.values import SettingError
 
 NOW_MS = 1_700_000_000_000

@@ -10,14 +10,20 @@ import builtins
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from .values import SettingError
 
-REDELIVER: Final = "redeliver"
-DEAD_LETTER: Final = "dead-letter"
-DROP: Final = "drop"
-_ACTIONS: Final = (REDELIVER, DEAD_LETTER, DROP)
+
+class Action(Enum):
+    """What is to be done with a returned message."""
+
+    REDELIVER = "redeliver"
+    DEAD_LETTER = "dead-letter"
+    #: Only a rule says so.
+    DROP = "drop"
+
 
 #: Each failure is held against one after the other.
 _MOST_RULES: Final = 100
@@ -72,7 +78,7 @@ class Rule:
     reason: tuple[str, ...] = ()
     header: tuple[tuple[str, object], ...] = ()
     exit_status: tuple[int, ...] = ()
-    action: str = REDELIVER
+    action: Action = Action.REDELIVER
     #: (field name, value) of what it sets in the place of the address's settings.
     settings: tuple[tuple[str, Any], ...] = ()
 
@@ -105,7 +111,7 @@ class Rule:
         conditions = {name: list(value) for name in ("error_type", "reason", "exit_status") if (value := getattr(self, name))}
         header = {"header": dict(self.header)} if self.header else {}
         settings = {name: list(value) if isinstance(value, tuple) else value for name, value in self.settings}
-        return {"name": self.name, **conditions, **header, "action": self.action, **settings}
+        return {"name": self.name, **conditions, **header, "action": self.action.value, **settings}
 
 
 def fitting(rules: Iterable[Rule], failure: ReportedFailure) -> list[Rule]:
@@ -167,15 +173,15 @@ def _read_rule(number: int, value: object, read_setting: ReadSetting) -> Rule:
     named = value.get("name")
     try:
         given = _fields(value)
-        action = given.pop("action", REDELIVER)
+        action = given.pop("action", Action.REDELIVER.value)
         rule = Rule(
             _name(given.pop("name", str(number))),
             _texts("error-type", given.pop("error_type", ())),
             _texts("reason", given.pop("reason", ())),
             _header(given.pop("header", None) or {}),
             tuple(map(_exit_status, _list(given.pop("exit_status", ())))),
-            action,
-            tuple(sorted(_setting(key, each, read_setting) for key, each in given.items())),
+            settings=tuple(sorted(_setting(key, each, read_setting) for key, each in given.items())),
+            action=_action(action),
         )
         _check(rule, named is not None)
     except SettingError as error:
@@ -213,14 +219,14 @@ def _setting(name: str, value: object, read_setting: ReadSetting) -> tuple[str, 
 
 def _check(rule: Rule, is_named: bool) -> None:
     set_here = {name for name, _ in rule.settings}
-    if rule.action not in _ACTIONS:
-        raise SettingError("action", rule.action, "one of " + ", ".join(_ACTIONS), "")
-    if rule.action != REDELIVER and (without := [name for name in set_here if name != "dead_letter_address"]):
-        raise SettingError(key_of(without[0]), rule.action, "nothing of redelivery beside that action", "remove one of the two")
-    if rule.action == DROP and not is_named:
-        raise SettingError("action", DROP, "a name beside it", "give the rule a name: what it drops is counted and reported under that")
-    if rule.action == DROP and set_here:
-        raise SettingError("dead-letter-address", DROP, "another action beside it", "what is dropped goes nowhere")
+    if rule.action is not Action.REDELIVER and (without := [name for name in set_here if name != "dead_letter_address"]):
+        raise SettingError(key_of(without[0]), rule.action.value, "nothing of redelivery beside that action", "remove one of the two")
+    if rule.action is Action.DROP and not is_named:
+        raise SettingError(
+            "action", rule.action.value, "a name beside it", "give the rule a name: what it drops is counted and reported under that"
+        )
+    if rule.action is Action.DROP and set_here:
+        raise SettingError("dead-letter-address", rule.action.value, "another action beside it", "what is dropped goes nowhere")
     formula = set_here & {"redelivery_delay_ms", "redelivery_delay_multiplier"}
     back_off = dict(rule.settings).get("redelivery_back_off", "list")
     if dict(rule.settings).get("redelivery_delays_ms"):
@@ -234,6 +240,13 @@ def _name(value: object) -> str:
     if type(value) is not str or not 0 < len(value) <= _MOST_NAME or not value.isprintable():
         raise SettingError("name", value, f"1 to {_MOST_NAME} printable characters", "")
     return value
+
+
+def _action(value: object) -> Action:
+    try:
+        return Action(value)
+    except ValueError:
+        raise SettingError("action", value, "one of " + ", ".join(each.value for each in Action), "") from None
 
 
 def _list(value: object) -> Iterable[Any]:
