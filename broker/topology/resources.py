@@ -40,6 +40,7 @@ from .idle_queues import IdleQueues
 
 #: Other declarations: how many consumers, and whether only one connection may consume.
 QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
+NO_OPTIONS: Final = QueueOptions()
 _MAX_NAME: Final = 512
 #: Queues, or addresses, that one step of a sweep looks at.
 _SWEPT: Final = 1_000
@@ -48,14 +49,15 @@ _PURGED_ROWS: Final = 500
 
 
 class Declaration(NamedTuple):
-    """A queue made by hand, as it was read."""
+    """What a queue is made from, whoever asked for it."""
 
     name: str
     address: str
     routing_type: str
-    selector: Selector | None
-    durable: bool
-    options: QueueOptions
+    selector: Selector | None = None
+    durable: bool = True
+    options: QueueOptions = NO_OPTIONS
+    auto_created: bool = False
 
 
 class Resources:
@@ -118,46 +120,37 @@ class Resources:
                 return existing
             raise Refused("queue-exists", f"queue {name} is of another address or selector", "end that subscription first")
         self.make_topic(address)
-        return self.make_queue(name, address, MULTICAST, selector=selector, options=QueueOptions(exclusive=True))
+        return self.make_queue(Declaration(name, address, MULTICAST, selector, options=QueueOptions(exclusive=True)))
 
     def declare_address(self, name: str, routing_types: RoutingTypes) -> Address:
         """One that broker.yaml names. Raises Refused for a bad name."""
         self.check_name(name, "address")
         return self.make_address(name, routing_types, auto_created=False)
 
-    def make_queue(
-        self,
-        name: str,
-        address_name: str,
-        routing_type: str,
-        *,
-        selector: Selector | None = None,
-        durable: bool = True,
-        auto_created: bool = False,
-        options: QueueOptions | None = None,
-    ) -> Queue:
+    def make_queue(self, declared: Declaration) -> Queue:
         """Binds a new queue. Raises Refused for a bad option; the name must be free."""
-        state = self._state
-        self._check_place(name, address_name, colons=True)
+        state, options, auto_created = self._state, declared.options, declared.auto_created
+        self._check_place(declared.name, declared.address, colons=True)
         self.check_room()
         state.declared.check("queues")
-        policy = self._policies.for_queue(name)
-        settings = settings_for(state.settings, address_name, options or {}, policy)
-        address = self.make_address(address_name, ROUTING_TYPE_OF[routing_type], auto_created or _comes_again(routing_type))
+        policy = self._policies.for_queue(declared.name)
+        settings = settings_for(state.settings, declared.address, options, policy)
+        of_itself = auto_created or _comes_again(declared.routing_type)
+        address = self.make_address(declared.address, ROUTING_TYPE_OF[declared.routing_type], of_itself)
         address.used_at_ms = state.now_ms()
         queue = Queue(
             state.post_office.next_queue_id(),
-            name,
-            address_name,
-            routing_type,
+            declared.name,
+            declared.address,
+            declared.routing_type,
             settings,
             created_at_ms=state.now_ms(),
-            selector=selector,
-            durable=durable,
+            selector=declared.selector,
+            durable=declared.durable,
             auto_created=auto_created,
             options=options,
-            priorities=priorities(options or {}),
-            keeps_all=keeps_all(options or {}),
+            priorities=priorities(options),
+            keeps_all=keeps_all(options),
         )
         queue.policy = policy
         state.post_office.add_queue(queue)
@@ -171,7 +164,7 @@ class Resources:
         """Auto-create on send, subscribe or redrive: None where the settings forbid it or the name is taken."""
         if name in self._state.post_office.queues or not self.may_make_queues(address):
             return None
-        return self.make_queue(name, address, routing_type, auto_created=True)
+        return self.make_queue(Declaration(name, address, routing_type, auto_created=True))
 
     def may_make_queues(self, address: str) -> bool:
         """Whether the settings have queues of this address made when they are needed."""
@@ -187,7 +180,7 @@ class Resources:
         self.make_address(dead_letter_address, RoutingTypes.MULTICAST)
         shared = shared or split(source)[1] == self._state.settings.resolve(source).temporary_dead_letter_queue
         selector = compile_selector(dead_letter.origin_selector(source, name, shared))
-        return self.make_queue(name, dead_letter_address, MULTICAST, selector=selector, auto_created=True)
+        return self.make_queue(Declaration(name, dead_letter_address, MULTICAST, selector, auto_created=True))
 
     def _future_dead_letter_queue(self, name: str, of_known: bool) -> Queue | None:
         """Made ahead of the first death, for a consumer that waits for it: to an ordinary queue of that name no dead letter could go.
@@ -212,9 +205,7 @@ class Resources:
         if (existing := self._state.post_office.queues.get(read.name)) is not None:
             self._keep(existing)
             return existing
-        return self.make_queue(
-            read.name, read.address, read.routing_type, selector=read.selector, durable=read.durable, options=read.options
-        )
+        return self.make_queue(read)
 
     def read_declaration(self, arguments: Values, new_prefixes: Collection[str] = ()) -> Declaration:
         """A declaration that could be made now, ``new_prefixes`` being those of virtual hosts that are made before. Raises Refused."""

@@ -11,6 +11,7 @@ from homing.broker.config.config import default_config, load
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettingsRepository, built_in
 from homing.broker.process.start_notes import changes, contradicted, ignored
+from homing.broker.topology.resources import Declaration
 from homing.journal.declarations import DeclarationRecord
 from tests import inside
 from tests.model.world import World
@@ -24,7 +25,7 @@ QUORUM = {"x-queue-type": "quorum"}
 def queues(layers: dict[str, dict[str, Any]], **arguments: Any) -> dict[str, Queue]:
     """Under these settings the queue ``native`` and, declared over AMQP with these arguments, the queue ``amqp``."""
     made = World(layers)
-    inside.resources(made.broker).make_queue("native", "native", "anycast")
+    inside.resources(made.broker).make_queue(Declaration("native", "native", "anycast"))
     peer = Peer(made)
     peer.log_in()
     peer.call(1, "channel.open", "")

@@ -21,7 +21,7 @@ from ...core.selector import Selector
 from ...entries.state import BrokerState
 from ...errors import Refused
 from .. import places
-from ..resources import Resources, check_name
+from ..resources import Declaration, Resources, check_name
 from .arguments import GENERATED, check_same, consumer_arguments, keeps_all, options_for
 from .ignored import IgnoredArguments
 
@@ -98,7 +98,7 @@ class DeclaredQueues:
         name = prefix_of(connection.virtual_host) + name
         # The address removes itself when its queue is gone.
         self._resources.make_address(name, RoutingTypes.ANYCAST)
-        queue = self._resources.make_queue(name, name, ANYCAST, durable=durable and not exclusive, options=options)
+        queue = self._resources.make_queue(Declaration(name, name, ANYCAST, durable=durable and not exclusive, options=options))
         if exclusive:
             self._own(connection, queue)
         self._ignored.report(_shown(queue), ignored(queue))
@@ -119,7 +119,8 @@ class DeclaredQueues:
         """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""
         name = f"{prefix_of(connection.virtual_host)}{REPLY_TO}.{secrets.token_urlsafe(16)}"
         self._resources.make_address(name, RoutingTypes.ANYCAST)
-        queue = self._resources.make_queue(name, name, ANYCAST, durable=False, options=options_for(name, {}, False, True, True))
+        options = options_for(name, {}, False, True, True)
+        queue = self._resources.make_queue(Declaration(name, name, ANYCAST, durable=False, options=options))
         self._own(connection, queue)
         return queue
 
@@ -133,7 +134,7 @@ class DeclaredQueues:
         name, options = f"{address}.{secrets.token_urlsafe(16)}", QueueOptions(exclusive=True)
         if max_length is not None:
             options |= QueueOptions(max_length=max_length, overflow="drop-head")
-        queue = self._resources.make_queue(name, address, MULTICAST, selector=selector, durable=False, auto_created=True, options=options)
+        queue = self._resources.make_queue(Declaration(name, address, MULTICAST, selector, False, options, auto_created=True))
         self._own(connection, queue)
         return queue
 
