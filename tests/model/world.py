@@ -5,8 +5,9 @@ The journal uses the real open batch, elision included, so that a crash keeps ex
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -27,8 +28,11 @@ from homing.broker.process.recovery import recover
 from homing.broker.protocols.amqp091.message_mapping import headers_seen, rewritten
 from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
+from homing.journal.commit.batch_writer import BatchWriter
+from homing.journal.commit.writer_state import WriterState
 from homing.journal.contract import DEATH_BITS, ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
-from homing.journal.read.pages import Page, Wanted
+from homing.journal.migrations import bring_up
+from homing.journal.read.pages import Page, Wanted, read_page
 from tests import inside
 
 
@@ -46,6 +50,23 @@ NOTHING: Mapping[str, Any] = {}
 def call(handler: Callable[..., Any], broker: Broker, given: Mapping[str, Any] = NOTHING, /, **arguments: Any) -> Any:
     """What a handler of management answers to anybody. ``given``: what it has of the process."""
     return handler(broker, ANYBODY, **given, **taken(broker, handler, arguments))
+
+
+class Disk:
+    """The journal's own tables, in memory, written and read by its own code."""
+
+    def __init__(self, references: Iterable[ReferenceRecord], messages: Mapping[int, MessageRecord]) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        bring_up(self.connection)
+        self.connection.execute("INSERT INTO meta VALUES ('commits', 0)")
+        self._writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, returned=False), 0)
+        batch = WriteBatch()
+        batch.messages.update(messages)
+        batch.add_fresh({record.sequence: record for record in references}, 0)
+        self.write(batch)
+
+    def write(self, batch: WriteBatch) -> None:
+        self._writer.write(self.connection, batch, None)
 
 
 class DictJournal:
@@ -72,6 +93,8 @@ class DictJournal:
         #: What the disk says to whoever reads; None: it reads.
         self.read_error: Exception | None = None
         self.page_rows = 2
+        #: What pages are read from; None: none was since the start.
+        self._disk: Disk | None = None
         #: How many messages a start reads; of more it only counts.
         self.load_limit = 1 << 30
 
@@ -146,38 +169,17 @@ class DictJournal:
         return bool(reads)
 
     def _page(self, wanted: Wanted) -> Page:
-        rows = [record for record in self.references.values() if record.queue_id == wanted.queue_id]
-        next_ms, beyond = None, list[tuple[int, int, ReferenceRecord]]()
-        if wanted.kind in ("ready", "all"):
-            rows = [record for record in rows if record.priority == wanted.priority and record.sequence > wanted.after]
-            rows = sorted((r for r in rows if wanted.kind == "all" or r.due_at_ms is None), key=lambda record: record.sequence)
-        elif wanted.kind == "chosen":
-            numbers = wanted.choice.message_ids
-            rows = [r for r in rows if wanted.after < r.sequence < wanted.choice.up_to]
-            rows = sorted((r for r in rows if numbers is None or r.message.message_id in numbers), key=lambda record: record.sequence)
-            there, last = rows[: self.page_rows], rows[: self.page_rows][-1:]
-            there = [record for record in there if record.sequence not in self.batch.deleted]
-            return Page(there, len(rows) > self.page_rows, last=last[0].sequence if last else 0)
-        elif wanted.kind == "waiting":
-            waiting = sorted((r.due_at_ms, r.sequence, r) for r in rows if r.due_at_ms is not None)
-            looked = [(at, n, r) for at, n, r in waiting if (wanted.after_ms, wanted.after) < (at, n) and at <= wanted.until_ms]
-            part, takes = looked[: self.page_rows], wanted.choice.takes
-            place = part[-1][:2] if part else (wanted.after_ms, wanted.after)
-            chosen = [r for *_, r in part if (takes is None or takes(r.cause, lambda: None)) and r.sequence not in self.batch.deleted]
-            return Page(chosen, len(looked) > len(part), place=place, looked_at=len(part))
-        else:
-            timed = [(r.due_at_ms if wanted.kind == "due" else r.expires_at_ms, r.sequence, r) for r in rows]
-            beyond = sorted((at, n, r) for at, n, r in timed if at is not None and (at, n) > (wanted.after_ms, wanted.after))
-            rows = [record for at_ms, _, record in beyond if at_ms <= wanted.until_ms]
-        fitting = _fitting(rows[: min(self.page_rows, wanted.rows)], wanted.size)
-        if wanted.kind in ("due", "expired"):
-            next_ms = next((each[0] for each in beyond[fitting:]), None)
-        there = [record for record in rows[:fitting] if record.sequence not in self.batch.deleted]
-        return Page(there, len(rows) > fitting, next_ms)
+        """As the journal reads it, and leaves out what the open batch deletes."""
+        if self._disk is None:
+            self._disk = Disk(self.references.values(), self.messages)
+        page = read_page(self._disk.connection, wanted._replace(rows=min(self.page_rows, wanted.rows)))
+        return page._replace(records=[record for record in page.records if record.sequence not in self.batch.deleted])
 
     def commit(self) -> None:
         """The open batch is on disk; what waited for that is told, in order."""
         batch, self.batch = self.batch, WriteBatch()
+        if self._disk is not None:
+            self._disk.write(batch)
         leaving = batch.deleted - batch.added.keys()
         records = list(batch.records())
         for added in records:
@@ -225,7 +227,7 @@ class DictJournal:
 
     def crash(self) -> Recovered:
         """What is left when the process dies now."""
-        self.batch = WriteBatch()
+        self.batch, self._disk = WriteBatch(), None
         self.reads = []
         self.references = {sequence: each for sequence, each in self.references.items() if not each.spilled}
         live = [queue for queue in self.queues.values() if queue.deleted_at_ms is None]
@@ -253,16 +255,6 @@ class DictJournal:
             on_disk=on_disk,
             dead=[(record.queue_id, record.cause, 1) for record in self.references.values() if record.cause & DEATH_BITS],
         )
-
-
-def _fitting(rows: list[ReferenceRecord], size: int) -> int:
-    """How many of these make a page: at least one, if there is any."""
-    total = 0
-    for number, record in enumerate(rows):
-        total += len(record.message.body)
-        if total > size and number:
-            return number
-    return len(rows)
 
 
 def _counted(queue_id: int, records: list[ReferenceRecord]) -> OnDisk:
