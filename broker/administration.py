@@ -54,7 +54,7 @@ class Administration(Engine):
             self.state.mark_ready(queue)
 
     @needs((Right.BROWSE, at_queue), audited=True, action="peek")
-    def browse(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[browsing.Place]]:
+    def browse(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[browsing.Ordered]]:
         """See browsing.browse."""
         return browsing.browse(self.state, queue, after, count)
 

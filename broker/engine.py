@@ -55,7 +55,7 @@ from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
 from .step_times import StepTimes
 from .steps import LOOK_STEP, STEP, Steps
-from .topology.amqp.dead_letter_router import DeadLetterExchanges
+from .topology.amqp.dead_letter_exchanges import DeadLetterExchanges
 from .topology.amqp.ignored import IgnoredArguments
 from .topology.amqp.policies import Policies, PolicyChange
 from .topology.amqp.queues import DeclaredQueues

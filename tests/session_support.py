@@ -48,7 +48,7 @@ class FrameTransport(Transport):
         return [frame for frame in self.frames if frame[0] == op]
 
 
-class NoHost:
+class NoProcess:
     def past(self) -> Any:
         return self
 
@@ -106,7 +106,7 @@ class NoHost:
         raise Refused("no-config-file", "there is none", "none is needed")
 
     @property
-    def files(self) -> NoHost:
+    def files(self) -> NoProcess:
         return self
 
     def start_export(self, with_tracebacks: bool) -> Any:

@@ -189,7 +189,7 @@ class Open(TypedDict):
     consumers: int
 
 
-class HostStatistics(TypedDict):
+class ProcessStatistics(TypedDict):
     """What the journal has done since the start, and what stands in memory and in files."""
 
     memory: dict[str, int]
@@ -207,7 +207,7 @@ class HostStatistics(TypedDict):
     version: str
 
 
-class Statistics(Open, HostStatistics):
+class Statistics(Open, ProcessStatistics):
     messages: AllMessages
     producers_wait: list[Waiting]
     limits: dict[str, Level]

@@ -14,7 +14,7 @@ from ..answers.parts import Properties
 from ..core.settings.units import counted
 from ..words.edits import Change
 from ..words.safe_text import safe
-from . import letter_filter as of
+from . import message_filter as of
 from .output import (
     DEFAULT_URL,
     CommandError,

@@ -15,9 +15,9 @@ from ..answers.parts import Fields
 from ..core.settings.units import counted
 from ..words.amounts import clock, span_since
 from ..words.safe_text import safe
-from .dead import DryRun as DryRemoval
-from .dead import show_removal
-from .letter_filter import done
+from .dead_letters import DryRun as DryRemoval
+from .dead_letters import show_removal
+from .message_filter import done
 from .or_list import OrList
 from .output import DEFAULT_URL, ExitCode, Json, Url, Yes, body_text, confirm, error_line, escape, note, print_json, stdout
 from .redrives import Canary, DryRun, NoStop, Rate, StopAbove, To, Wait, ended, sentence, show_plan

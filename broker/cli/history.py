@@ -22,7 +22,7 @@ from ..words import timeline as cli_life
 from ..words.amounts import clock
 from ..words.prospects import chances, prospect, sources_of
 from ..words.safe_text import safe
-from . import letter_filter as of
+from . import message_filter as of
 from .output import DEFAULT_URL, CommandError, ExitCode, Json, Url, as_command_error, body_json, body_text, escape, note, print_json, stdout
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from . import analyze as cli_analyze
 from . import cluster as cli_cluster
 from . import connections as cli_connections
 from . import console as cli_console
-from . import dead as cli_dead
+from . import dead_letters as cli_dead
 from . import doctor as cli_doctor
 from . import edit as cli_edit
 from . import events as cli_events

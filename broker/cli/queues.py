@@ -12,7 +12,7 @@ from ..answers.parts import Fields, Properties
 from ..core.settings.units import counted
 from ..words.amounts import clock
 from ..words.deaths import Death, deaths_in
-from . import letter_filter as of
+from . import message_filter as of
 from .completion import queue_argument
 from .output import DEFAULT_URL, Json, Url, Yes, body_json, body_text, confirm, escape, print_json, stdout
 from .values import Settings, settings_given

@@ -15,7 +15,7 @@ from ..core.redrive_job import STOP_ABOVE
 from ..core.settings.units import counted
 from ..words.amounts import clock, span_since
 from ..words.redrives import against, drops, expected, meant, progress
-from . import letter_filter as of
+from . import message_filter as of
 from .completion import queue_argument
 from .or_list import OrList
 from .output import DEFAULT_URL, ExitCode, Json, Url, escape, note, print_json, progress_bar, stdout

@@ -15,7 +15,7 @@ from ..answers.parts import Fields, Properties
 from ..core.repeated import JOB
 from ..core.settings.units import counted
 from ..words.amounts import clock, span
-from . import letter_filter as of
+from . import message_filter as of
 from .completion import queue_argument
 from .output import DEFAULT_URL, Json, Url, escape, note, print_json, stdout
 from .tables import NOTHING, Column, Listing, Wide, amount

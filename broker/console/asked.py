@@ -80,7 +80,7 @@ class After(NamedTuple):
     text: str
 
     @property
-    def place(self) -> int | list[int] | None:
+    def cursor(self) -> int | list[int] | None:
         """As the broker gave it. Raises Problem."""
         if not self.text:
             return None
@@ -90,8 +90,8 @@ class After(NamedTuple):
         return parts if len(parts) > 1 else parts[0]
 
     @classmethod
-    def of(cls, place: object) -> str:
-        return ",".join(map(str, place)) if isinstance(place, list) else str(place)
+    def of(cls, cursor: object) -> str:
+        return ",".join(map(str, cursor)) if isinstance(cursor, list) else str(cursor)
 
 
 class Redrive(NamedTuple):

@@ -21,7 +21,7 @@ _UNBOUNDED: Final = 1 << 62
 
 @dataclass(slots=True, eq=False)
 class RedriveJob:
-    """Times are broker milliseconds. ``wanted``: the filter as it was said (letter_filter.Filter.of)."""
+    """Times are broker milliseconds. ``wanted``: the filter as it was said (message_filter.Filter.of)."""
 
     job_id: int
     queue: str

@@ -9,8 +9,8 @@ from homing.journal.contract import ReferenceRecord
 
 from ..auth.access import Access, Who, at_queue, needs
 from ..core.dead_letter import DELETED
-from ..core.letter_filter import Filter
 from ..core.message import MessageReference
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.rights import Right
 from ..entries.browsing import as_it_is

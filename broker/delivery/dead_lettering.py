@@ -27,7 +27,7 @@ from ..entries.references import Moved
 from ..entries.state import BrokerState
 from ..errors import Refused
 from ..steps import STEP
-from ..topology.amqp.dead_letter_router import DeadLetterExchanges, DeadLetterRoute, too_many_hops
+from ..topology.amqp.dead_letter_exchanges import DeadLetterExchanges, DeadLetterRoute, too_many_hops
 from ..topology.explain import target_of, to_make
 from ..topology.resources import Resources, makes_room, over_length, takes_nothing
 from .parking import MOST_AT_AN_END, Parking

@@ -14,8 +14,8 @@ from homing.journal.contract import EditRecord, ReferenceRecord
 from ..auth.access import Access, Who, at_queue, needs
 from ..core.amqp.account import AmqpAccount
 from ..core.edit import Edit, Edits
-from ..core.letter_filter import Filter
 from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, PropertyValue
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.rights import Right
 from ..entries.choosing import choose, in_place

@@ -10,7 +10,7 @@ from homing.journal.contract import ReferenceRecord, ReferenceState
 from homing.journal.declarations import FilterContent, JobState
 
 from ..auth.access import Access, Who, at_queue, needs, queue_place
-from ..core.letter_filter import Filter
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
 from ..core.rights import Place, Right

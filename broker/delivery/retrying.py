@@ -8,15 +8,15 @@ from homing.journal.contract import ReferenceRecord
 
 from ..auth.access import Access, Who, at_queue, needs
 from ..core.fault import FaultGroup
-from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.repeated import Repeated, add
 from ..core.rights import Right
 from ..entries.browsing import as_it_is
 from ..entries.choosing import in_place
 from ..entries.state import BrokerState
-from ..entries.waiting import FIRST, FIRST_ON_HOLD, Place, in_memory_only, on_disk, wants
+from ..entries.waiting import FIRST, FIRST_ON_HOLD, Cursor, in_memory_only, on_disk, wants
 from ..steps import LOOK_STEP, STEP, Steps
 from ..topology import places
 from .chosen import first_of, length_of
@@ -26,7 +26,7 @@ NOW: Final = 0
 #: Pages of one answer.
 _PAGES: Final = 40
 #: (how many, of how many that were looked at, where to go on: None at the end)
-Done = tuple[int, int, Place | None]
+Done = tuple[int, int, Cursor | None]
 
 
 class Retrying:
@@ -35,7 +35,7 @@ class Retrying:
         self._state = state
 
     @needs((Right.MANAGE, at_queue), audited=True, tells=places.chosen, counts=first_of)
-    def retry(self, who: Who, queue: Queue, wanted: Filter, due_at_ms: int, release: bool, after: Place) -> Steps[Done]:
+    def retry(self, who: Who, queue: Queue, wanted: Filter, due_at_ms: int, release: bool, after: Cursor) -> Steps[Done]:
         """Those that the filter takes are due then (NOW, or ON_HOLD_MS: when they are released): of what waits for a time, or, with
         ``release``, of what is on hold."""
         state, number, looked_at = self._state, 0, 0
@@ -78,15 +78,15 @@ class Retrying:
 
     @needs((Right.BROWSE, at_queue), audited=True, action="peek-retrying", tells=places.chosen, counts=length_of)
     def browse(
-        self, who: Who, queue: Queue, wanted: Filter, after: Place, limit: int
-    ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, Place | None]]:
+        self, who: Who, queue: Queue, wanted: Filter, after: Cursor, limit: int
+    ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, Cursor | None]]:
         """The next so many that wait to be tried again, suspects first, each with what it failed of; the same beside as Done."""
         state = self._state
         others = [*(yield from in_memory_only(state, queue)), *queue.suspects.values()]
-        others = [each for each in others if _place(each) > after and wants(state, wanted, each)]
+        others = [each for each in others if _cursor(each) > after and wants(state, wanted, each)]
         found: list[MessageReference] = []
 
-        def take(records: list[ReferenceRecord]) -> Place | None:
+        def take(records: list[ReferenceRecord]) -> Cursor | None:
             for record in records:
                 reference = as_it_is(queue, record)
                 if reference.where is Where.SCHEDULED and wants(state, wanted, reference):
@@ -97,16 +97,16 @@ class Retrying:
 
         looked_at, go_on = yield from on_disk(state, queue, wanted, after, ON_HOLD_MS, take, _PAGES)
         if go_on is not None:
-            others = [each for each in others if _place(each) <= go_on]
-        found = sorted(found + others, key=_place)
+            others = [each for each in others if _cursor(each) <= go_on]
+        found = sorted(found + others, key=_cursor)
         if len(found) > limit:
             found = found[:limit]
-            go_on = _place(found[-1])
+            go_on = _cursor(found[-1])
         return [(each, state.faults.group_of(each.cause)) for each in found], len(others) + looked_at, go_on
 
     @needs((Right.BROWSE, at_queue), audited=True, counts=length_of)
-    def repeated(self, who: Who, queue: Queue, after: Place) -> Steps[tuple[list[Repeated], int, Place | None]]:
-        """What is to come again, by the sends that asked for it; the same beside as Done. Of one there may be more behind that place."""
+    def repeated(self, who: Who, queue: Queue, after: Cursor) -> Steps[tuple[list[Repeated], int, Cursor | None]]:
+        """What is to come again, by the sends that asked for it; the same beside as Done. Of one there may be more behind that cursor."""
         state, looked_at, found = self._state, 0, dict[str, Repeated]()
         if after == FIRST:
             waiting = yield from in_memory_only(state, queue)
@@ -125,5 +125,5 @@ class Retrying:
         return [*found.values()], looked_at + seen, go_on
 
 
-def _place(reference: MessageReference) -> Place:
+def _cursor(reference: MessageReference) -> Cursor:
     return reference.due_at_ms or 0, reference.sequence

@@ -16,13 +16,13 @@ from .references import reference_of
 from .state import BrokerState
 
 #: Where a message stands: (minus its priority, sequence); and the message.
-Place = tuple[tuple[int, int], MessageReference]
+Ordered = tuple[tuple[int, int], MessageReference]
 #: Rows of one page from disk.
 _MOST_ROWS: Final = 1000
 
 
-def browse(state: BrokerState, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Place]]:
-    """The first so many beyond a place, once nobody can be shown a number that may come again after a kill."""
+def browse(state: BrokerState, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Ordered]]:
+    """The first so many behind a cursor, once nobody can be shown a number that may come again after a kill."""
     first = yield from _in_memory(list(queue.references.values()), after, count)
 
     def look(records: list[ReferenceRecord]) -> bool:
@@ -51,18 +51,18 @@ def as_it_is(queue: Queue, record: ReferenceRecord) -> MessageReference:
     return queue.references.get(record.sequence) or at_hand(queue, record)
 
 
-def _in_memory(references: list[MessageReference], after: tuple[int, int], count: int) -> Steps[list[Place]]:
-    first: list[Place] = []
+def _in_memory(references: list[MessageReference], after: tuple[int, int], count: int) -> Steps[list[Ordered]]:
+    first: list[Ordered] = []
     for start in range(0, len(references), LOOK_STEP):
         if start:
             yield
         part = references[start : start + LOOK_STEP]
-        places = ((place, each) for each in part if (place := (-each.priority, each.sequence)) > after)
-        first = nsmallest(count, chain(first, places), key=itemgetter(0))
+        behind = ((cursor, each) for each in part if (cursor := (-each.priority, each.sequence)) > after)
+        first = nsmallest(count, chain(first, behind), key=itemgetter(0))
     return first
 
 
-def _comes_before_disk(queue: Queue, first: list[Place], after: tuple[int, int], count: int) -> bool:
+def _comes_before_disk(queue: Queue, first: list[Ordered], after: tuple[int, int], count: int) -> bool:
     """Whether what is in memory is enough: nothing on disk stands before the last of it."""
     pending = queue.pending
     if len(first) < count or queue.due_on_disk:

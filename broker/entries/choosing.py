@@ -9,8 +9,8 @@ from homing.journal.contract import DEATH_BITS, DEATHS, ReferenceRecord
 from homing.journal.read.choosing import Choice, Takes
 from homing.journal.read.pages import Page, Wanted
 
-from ..core.letter_filter import Filter
 from ..core.message import MessageReference, Where
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..steps import Steps
 from .browsing import as_it_is

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from homing.journal.contract import DEATH_BITS, DEATHS, OTHER_FAULT, SENT_BACK, DeadLetters
 from homing.journal.read.choosing import Choice
 
-from ..core.letter_filter import Filter
 from ..core.message import MessageReference
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..steps import LOOK_STEP, Steps
 from .choosing import choice, died_in, fits, in_memory
@@ -39,7 +39,7 @@ class Counting:
         if not which.is_of_causes:
             return Counter(), which
         takes, group_of = which.takes or (lambda cause, source: True), state.faults.group_of
-        dead = list(state.faults.graves.within((queue,)))
+        dead = list(state.faults.dead_letters.within((queue,)))
         found: Counter[tuple[int, str | None]] = Counter({(0, None): queue.count - queue.dead} if which.takes is None else {})
         for each in dead:
             if each.source is not None and takes(each.cause, lambda: None):

@@ -82,7 +82,7 @@ def move_back(
     left = [record.sequence for record in records]
     causes = Counter([record.cause for record in records])
     faults.sent_back(causes, now_ms)
-    faults.graves.left(queue, causes)
+    faults.dead_letters.left(queue, causes)
     leaving = Leaving(queue.queue_id, QueueStat.MOVED_OUT, left, by_detail.values())
     batch.moved(minute, leaving, target.queue_id, moved, weight, dict(zip(moved, left, strict=True)))
     target.counts[MOVED_IN] += number

@@ -23,7 +23,7 @@ from ..core.memory import Kind, Memory, Owner
 from ..core.message import MessageReference
 from ..recording.failure_report import FaultDescription
 from ..recording.journal_port import JournalPort
-from .graves import Graves
+from .dead_letter_counts import DeadLetterCounts
 
 #: Groups of a broker, and the part of memory-limit that they take at most.
 MOST: Final = 5_000
@@ -76,7 +76,7 @@ class FaultGroups:
         self._owner = Owner(memory, Kind.FAULTS)
         self._most_bytes = memory.limit // _SHARE
         self.by_id: dict[int, FaultGroup] = {}
-        self.graves = Graves(self.by_id)
+        self.dead_letters = DeadLetterCounts(self.by_id)
         #: (fingerprint, queue) -> group, the least recent first.
         self._groups: dict[tuple[str, str], FaultGroup] = {}
         self._next_id = OTHER + 1
@@ -382,6 +382,6 @@ class FaultGroups:
         self._unrecorded.pop(group.fault_id, None)
         self._owner.charge(-group.charged)
         self._journal.batch.faults().folded[group.fault_id] = OTHER
-        self.graves.fold(group)
+        self.dead_letters.fold(group)
         for waiting in (self.waiting, self.in_memory):
             waiting[OTHER] += waiting.pop(group.fault_id, 0)

@@ -12,8 +12,8 @@ from typing import Final
 from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import Page
 
-from ..core.letter_filter import Filter
 from ..core.message import MessageReference
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..recording.mapping import message_record, reference_record
 from ..steps import LOOK_STEP, Steps

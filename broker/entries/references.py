@@ -203,7 +203,7 @@ class References:
             reference.delivery_count = delivery_count
             reference.cause = cause if isinstance(cause, int) else cause(reference)
             if reference.is_dead:
-                self._faults.graves.count(queue, reference.cause, 1)
+                self._faults.dead_letters.count(queue, reference.cause, 1)
             if column is QueueStat.SENT:
                 queue.sends |= kinds(int(message.durable), 1)
                 reference.expires_at_ms = expires_at(queue.settings, now_ms, expires_at_ms)
@@ -233,10 +233,10 @@ class References:
             # What was moved before is dead here, of this, for the moment in which it leaves.
             before = [each for each in leaving if each.hops]
             if before:
-                self._faults.graves.left(source, [each.cause for each in before])
+                self._faults.dead_letters.left(source, [each.cause for each in before])
             self._faults.dead_lettered(source.name, leaving, reason or "", now_ms)
             if before:
-                self._faults.graves.came(source, [each.cause for each in before])
+                self._faults.dead_letters.came(source, [each.cause for each in before])
         if len(targets) > 1:
             arrived = [new for old, hops in moved for new in self._enter_all(old, targets, hops, now_ms)]
             self.leave_all(source, leaving, outcome, now_ms, reason, targets)
@@ -273,7 +273,7 @@ class References:
             references.append(reference)
             if reference.expires_at_ms is not None:
                 self.expiries.add(reference)
-        self._faults.graves.came(queue, [each.cause for each in references])
+        self._faults.dead_letters.came(queue, [each.cause for each in references])
         queue.counts[MOVED_IN] += len(references)
         self.durable_bytes += REFERENCE_BYTES * durable
         self.transient_bytes += REFERENCE_BYTES * (len(moved) - durable)
@@ -371,7 +371,7 @@ class References:
                 self.attempts.add(reference.failed + 1)
             self._troubled_ended(reference, "succeeded", now_ms)
         if dead := self.forget(queue, references):
-            self._faults.graves.left(queue, dead)
+            self._faults.dead_letters.left(queue, dead)
 
     def leave(
         self, reference: MessageReference, outcome: Outcome, now_ms: int, reason: str | None = None, targets: Sequence[Queue] = ()
@@ -396,7 +396,7 @@ class References:
     def _count_out(self, queue: Queue, references: Sequence[MessageReference], outcome: Outcome, now_ms: int, reason: str | None) -> None:
         """As they leave it so; to be recorded."""
         if dead := self.forget(queue, references):
-            self._faults.graves.left(queue, dead)
+            self._faults.dead_letters.left(queue, dead)
         queue.counts[COUNT_OF_OUTCOME[outcome]] += len(references)
         if outcome == "dead-lettered" and reason is not None:
             self.dead_lettered[reason] = self.dead_lettered.get(reason, 0) + len(references)
@@ -466,7 +466,7 @@ class References:
     def count_set_aside(self, queue: Queue, cause: int) -> None:
         """One that is only on disk is not what was written, and stands in table quarantine."""
         self.count_on_disk(-1, 0)
-        self._faults.graves.left(queue, (cause,))
+        self._faults.dead_letters.left(queue, (cause,))
 
     def forget(self, queue: Queue, references: Collection[MessageReference]) -> list[int]:
         """Counts those of one queue out; returns the causes of the dead letters among them."""

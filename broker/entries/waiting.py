@@ -12,8 +12,8 @@ from homing.journal.contract import ReferenceRecord
 from homing.journal.read.choosing import Choice, Takes
 from homing.journal.read.pages import Page, Wanted
 
-from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..recording.mapping import message_key
 from ..steps import Steps
@@ -21,15 +21,15 @@ from . import in_memory
 from .in_memory import meant
 from .state import BrokerState
 
-#: A place among them: (due_at_ms, sequence).
-Place = tuple[int, int]
+#: Behind which the next page begins: (due_at_ms, sequence).
+Cursor = tuple[int, int]
 #: Before the first, and before what is on hold.
-FIRST: Final[Place] = (0, 0)
-FIRST_ON_HOLD: Final[Place] = (ON_HOLD_MS - 1, (1 << 63) - 1)
+FIRST: Final[Cursor] = (0, 0)
+FIRST_ON_HOLD: Final[Cursor] = (ON_HOLD_MS - 1, (1 << 63) - 1)
 #: Messages of one page: acting on them takes some 5 ms.
 _ROWS: Final = 250
 #: Takes a page as it stands on disk; None, or where it ends because it wants no more.
-Take = Callable[[list[ReferenceRecord]], Place | None]
+Take = Callable[[list[ReferenceRecord]], Cursor | None]
 
 
 def wants(state: BrokerState, wanted: Filter, reference: MessageReference) -> bool:
@@ -50,15 +50,15 @@ def in_memory_only(state: BrokerState, queue: Queue) -> Steps[list[MessageRefere
 
 
 def on_disk(
-    state: BrokerState, queue: Queue, wanted: Filter, after: Place, until_ms: int, take: Take, pages: int
-) -> Steps[tuple[int, Place | None]]:
+    state: BrokerState, queue: Queue, wanted: Filter, after: Cursor, until_ms: int, take: Take, pages: int
+) -> Steps[tuple[int, Cursor | None]]:
     """Gives what may be meant of those due behind ``after`` and not after ``until_ms`` to ``take``, before anything else is written;
     returns how many were looked at, and where to go on, None at the end. Raises what ``take`` raised, or Refused where a page could not
     be read.
     """
     which = Choice(_takes(state, wanted, queue), message_ids=wanted.message_ids)
     looked_at = 0
-    end: Place | None = None
+    end: Cursor | None = None
     for _ in range(pages):
 
         def look(page: Page) -> bool:
@@ -67,7 +67,7 @@ def on_disk(
             if not state.pager.alive(queue, page):
                 return False
             end = take(page.records)
-            after = end or page.place
+            after = end or page.cursor
             return end is not None or page.more
 
         page = Wanted(queue.queue_id, "waiting", after_ms=after[0], after=after[1], until_ms=until_ms, rows=_ROWS, choice=which)

@@ -11,12 +11,12 @@ from typing import Final, cast
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from ..answers.inventory import AllMessages, HostStatistics
+from ..answers.inventory import AllMessages, ProcessStatistics
 from ..answers.parts import Properties
 from ..broker import Broker
 from ..core.counts import COUNTED, Figures, Histogram, none_yet
 from ..core.queue import Queue
-from ..management.host import in_turns
+from ..management.process import in_turns
 from ..management.statistics import Meter, states
 from ..steps import Steps
 
@@ -78,7 +78,7 @@ class BrokerFigures:
         meter: Meter,
         version: str,
         *,
-        statistics: Callable[[], HostStatistics],
+        statistics: Callable[[], ProcessStatistics],
         disk_low: Callable[[], bool],
         disk_waits_s: Callable[[], float],
         loop_lag: Histogram,
@@ -227,7 +227,7 @@ def _waiting(figures: Figures) -> Metric:
     return family
 
 
-def _memory(statistics: HostStatistics) -> Iterator[Metric]:
+def _memory(statistics: ProcessStatistics) -> Iterator[Metric]:
     family = GaugeMetricFamily("homing_memory_bytes", "What is in memory, by the kind of its owner.", labels=["owner"])
     for owner, size in statistics["memory"].items():
         family.add_metric([owner], size)

@@ -121,7 +121,7 @@ def queue_named(broker: Broker, name: str) -> _Queue:
     raise Refused("no-such-queue", f"there is no queue {name}", "homing queues lists all of them")
 
 
-def place(lowest: int, highest: int) -> _Read:
+def cursor(lowest: int, highest: int) -> _Read:
     """Two numbers, the first in these bounds."""
 
     def read(_: Broker, name: str, value: object) -> tuple[int, int]:

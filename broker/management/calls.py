@@ -27,11 +27,11 @@ from . import (
     faults,
     files,
     histories,
-    host,
     messages,
     one_message,
     policies,
     preview,
+    process,
     queues,
     redrives,
     retries,
@@ -39,7 +39,7 @@ from . import (
     users,
     virtual_hosts,
 )
-from .host import Host, in_thread, in_turns
+from .process import Process, in_thread, in_turns
 from .statistics import Meter
 
 log = logging.getLogger("homing")
@@ -75,8 +75,8 @@ AT_ONCE: Final[dict[str, Handler]] = {
     "explain": settings.explain,
     "redrives": redrives.list_all,
     "redrive-status": redrives.one,
-    "settings": host.settings,
-    "statistics": host.statistics,
+    "settings": process.settings,
+    "statistics": process.statistics,
     "start-export": files.start_export,
     "export": files.export,
 }
@@ -124,8 +124,8 @@ OF_ONE: Final[dict[str, Handler]] = {
 READS: Final[dict[str, Handler]] = {
     "history": histories.one,
     "histories": histories.of_queue,
-    "last-attempts": host.last_attempts,
-    "transaction-outcome": host.transaction_outcome,
+    "last-attempts": process.last_attempts,
+    "transaction-outcome": process.transaction_outcome,
     "dead-letters": dead_letters.list_all,
     "reckon-redrive": redrives.reckon,
     "retrying": retries.list_all,
@@ -138,8 +138,8 @@ READS: Final[dict[str, Handler]] = {
 }
 #: Of the process: answered when they have come to an end, and what they changed is on disk.
 PROCESS: Final[dict[str, Handler]] = {
-    "backup": host.backup,
-    "reload": host.reload,
+    "backup": process.backup,
+    "reload": process.reload,
 }
 #: Files, a part at a time.
 FILES: Final[dict[str, Handler]] = {
@@ -152,9 +152,9 @@ VERBS: Final[dict[str, Handler]] = {**LISTS, **AT_ONCE, **CHANGES, **SETTINGS, *
 
 
 class Calls:
-    def __init__(self, broker: Broker, host: Host) -> None:
+    def __init__(self, broker: Broker, process: Process) -> None:
         self._broker = broker
-        self._host = host
+        self._process = process
         self._running: set[asyncio.Task[None]] = set()
         #: Lists that are asked for; the first is worked on.
         self._lists: deque[tuple[Steps[object], Answer]] = deque()
@@ -164,11 +164,11 @@ class Calls:
         self._given: dict[Handler, Properties] = {
             queues.one: {"meter": self.meter},
             queues.list_queues: {"meter": self.meter},
-            connections.list_all: {"sockets": host.sockets},
-            queues.consumers: {"sockets": host.sockets},
-            **{VERBS[verb]: {"host": host} for verb in ("settings", "start-export", "export")},
-            VERBS["statistics"]: {"host": host, "meter": self.meter},
-            **{handler: {"host": host} for handler in (*READS.values(), *FILES.values(), *PROCESS.values())},
+            connections.list_all: {"sockets": process.sockets},
+            queues.consumers: {"sockets": process.sockets},
+            **{VERBS[verb]: {"process": process} for verb in ("settings", "start-export", "export")},
+            VERBS["statistics"]: {"process": process, "meter": self.meter},
+            **{handler: {"process": process} for handler in (*READS.values(), *FILES.values(), *PROCESS.values())},
         }
 
     def run(self, connection: Connection, verb: str, arguments: Properties, answer: Answer) -> bool:
@@ -252,7 +252,7 @@ class Calls:
 
     def _settings_set(self, answer: Answer, changed: ChangedSettings | Refused) -> None:
         if not isinstance(changed, Refused) and not changed["dry_run"]:
-            self._host.record_settings()
+            self._process.record_settings()
         self._when_safe(answer, changed)
 
     def _check_room(self) -> None:
@@ -263,7 +263,7 @@ class Calls:
         self._broker.journal.when_safe(partial(callback, *values))
 
     async def _of_one(self, asked: Callable[..., Steps[T]], message_id: int) -> T:
-        history = await in_thread(lambda: self._host.past().history(message_id))
+        history = await in_thread(lambda: self._process.past().history(message_id))
         return await in_turns(self._broker, asked(history))
 
 

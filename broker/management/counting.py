@@ -8,14 +8,14 @@ from collections.abc import Collection
 from homing.journal.contract import FaultLife
 
 from ..broker import Broker
-from ..core.letter_filter import Filter
+from ..core.message_filter import Filter
 from ..core.queue import Queue
-from .host import Host, in_thread, in_turns
+from .process import Process, in_thread, in_turns
 
 
-async def fault_lives(broker: Broker, host: Host, fault_ids: Collection[int]) -> dict[int, FaultLife]:
+async def fault_lives(broker: Broker, process: Process, fault_ids: Collection[int]) -> dict[int, FaultLife]:
     """Of these fault groups."""
-    lives = await in_thread(lambda: host.past().fault_lives(broker.now_ms(), fault_ids))
+    lives = await in_thread(lambda: process.past().fault_lives(broker.now_ms(), fault_ids))
     for fault_id in fault_ids:
         life, number = lives.get(fault_id, FaultLife()), broker.fault_groups.in_memory[fault_id]
         lives[fault_id] = life._replace(waiting=life.waiting + number, transient=number)
@@ -23,10 +23,10 @@ async def fault_lives(broker: Broker, host: Host, fault_ids: Collection[int]) ->
 
 
 async def count_chosen(
-    broker: Broker, host: Host, queue: Queue, wanted: Filter
+    broker: Broker, process: Process, queue: Queue, wanted: Filter
 ) -> tuple[Counter[tuple[int, str | None]], Counter[tuple[int, str | None]]]:
     """How many the filter takes, by their fault (0: of what is not dead) and where that was; and of these the transient ones."""
     transient = await in_turns(broker, broker.counting.in_memory(queue, wanted))
     known, which = broker.counting.known(queue, wanted)
-    stored = Counter() if which is None else Counter(await in_thread(lambda: host.past().count_chosen(queue.queue_id, which)))
+    stored = Counter() if which is None else Counter(await in_thread(lambda: process.past().count_chosen(queue.queue_id, which)))
     return known - transient + stored + transient, transient

@@ -13,7 +13,7 @@ from ..answers.parts import NumberedPage
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import Dead, FaultGroup
-from ..core.letter_filter import Filter
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.rights import Right
 from ..delivery.chosen import PAGES, Chosen
@@ -21,16 +21,16 @@ from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
 from .filters import ALL, Wanted
-from .host import Host, in_thread, in_turns
 from .messages import describe_fault, describe_to
 from .pages import AskedByNumber, Shown, whole
+from .process import Process, in_thread, in_turns
 
 _MAX_PAGE: Final = 1_000
 _SOURCES: Final = 20
 
 
 @shown_only(Right.BROWSE)
-async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber) -> NumberedPage[DeadQueue] | list[DeadQueue]:
+async def list_all(broker: Broker, who: Who, *, process: Process, page: AskedByNumber) -> NumberedPage[DeadQueue] | list[DeadQueue]:
     """One for each queue that has dead letters, or where some are parked, the fullest first."""
     groups = {each.fault_id: each for each in broker.faults.shown_to(who)}
     shown = Shown(broker, who, Right.BROWSE, "dead-letters")
@@ -40,9 +40,9 @@ async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber)
     # Now, for they may leave while the rest is looked up.
     parked = {each: _of_parked(each) for each in looked_up if not each.dead}
     dead: dict[Queue, list[Dead]] = {}
-    for each in broker.fault_groups.graves.within(set(looked_up)):
+    for each in broker.fault_groups.dead_letters.within(set(looked_up)):
         dead.setdefault(each.queue, []).append(each)
-    times = await in_thread(lambda: host.past().dead_since([each.queue_id for each in looked_up]))
+    times = await in_thread(lambda: process.past().dead_since([each.queue_id for each in looked_up]))
     transient = Counter[int]()
     for part in await in_turns(broker, broker.counting.dead_in_memory()):
         oldest_ms, newest_ms = times.get(part.queue_id, (part.oldest_ms, part.newest_ms))

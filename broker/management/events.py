@@ -13,8 +13,8 @@ from ..core.event import KINDS
 from ..core.rights import Right
 from ..errors import Refused
 from . import arguments as read
-from .host import Host, in_thread
 from .pages import Shown
+from .process import Process, in_thread
 
 #: Of one page.
 _MOST: Final = 250
@@ -33,14 +33,14 @@ async def list_all(
     broker: Broker,
     who: Who,
     *,
-    host: Host,
+    process: Process,
     kinds: Annotated[Sequence[str], _kinds] = (),
     since_ms: read.Number = 0,
     limit: Annotated[int, read.number(1, _MOST)] = _MOST,
     after: read.Number = 0,
 ) -> NumberedPage[BrokerEvent]:
     """A page of those of queues that whoever asks may monitor, as they happened. ``after``: ``next`` of the page before."""
-    found = await in_thread(lambda: host.past().events(kinds, since_ms, after, limit if after else _ALL))
+    found = await in_thread(lambda: process.past().events(kinds, since_ms, after, limit if after else _ALL))
     shown = Shown(broker, who, Right.MONITOR, "events")
     seen = [
         (number, content) for number, queue, address, content in found if shown(place_named(queue, address) if queue else everywhere()[0])

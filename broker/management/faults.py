@@ -18,8 +18,8 @@ from ..delivery.faults import Faults
 from ..errors import Refused
 from . import arguments as read
 from .counting import fault_lives
-from .host import Host, in_thread, in_turns
 from .pages import Shown
+from .process import Process, in_thread, in_turns
 
 _MOST: Final = 250
 
@@ -29,7 +29,7 @@ async def list_all(
     broker: Broker,
     who: Who,
     *,
-    host: Host,
+    process: Process,
     queue: read.Text | None = None,
     limit: Annotated[int, read.number(1, _MOST)] = 100,
     after: read.Number = 0,
@@ -48,20 +48,20 @@ async def list_all(
     shown.check()
     groups = [each for each in groups if contains(f"{each.error_class}: {each.text}")]
     counts = broker.fault_groups
-    in_trouble = {each: counts.graves.number(each) + counts.waits(each) for each in groups}
+    in_trouble = {each: counts.dead_letters.number(each) + counts.waits(each) for each in groups}
     groups.sort(key=lambda each: (-in_trouble[each], -each.last_ms, each.fingerprint))
     page = groups[after : after + limit]
-    hours = await in_thread(lambda: host.past().fault_hours([each.fault_id for each in page], broker.now_ms()))
-    described = await _described(broker, host, page)
+    hours = await in_thread(lambda: process.past().fault_hours([each.fault_id for each in page], broker.now_ms()))
+    described = await _described(broker, process, page)
     items: list[FaultOfList] = [{**said, "hours": hours[each.fault_id]} for each, said in zip(page, described, strict=True)]
     return {"items": items, "next": after + limit if len(groups) > after + limit else None, "left_out": shown.left_out()}
 
 
 @shown_only(Right.BROWSE)
-async def one(broker: Broker, who: Who, *, host: Host, fault: read.Text) -> Fault:
+async def one(broker: Broker, who: Who, *, process: Process, fault: read.Text) -> Fault:
     """One fault, in every queue that met it: its groups, text and traceback of the first failure, failures by hour."""
     groups = found(broker, who, fault, "fault")
-    stored = await in_thread(lambda: host.past().describe_fault([each.fault_id for each in groups], broker.now_ms()))
+    stored = await in_thread(lambda: process.past().describe_fault([each.fault_id for each in groups], broker.now_ms()))
     first = groups[0]
     return {
         "fault": first.fingerprint,
@@ -69,7 +69,7 @@ async def one(broker: Broker, who: Who, *, host: Host, fault: read.Text) -> Faul
         "text": stored.text,
         "traceback": stored.traceback,
         "hours": stored.hours,
-        "groups": await _described(broker, host, groups),
+        "groups": await _described(broker, process, groups),
     }
 
 
@@ -111,8 +111,8 @@ def found(broker: Broker, who: Who, name: str, verb: str) -> list[FaultGroup]:
     return groups
 
 
-async def _described(broker: Broker, host: Host, groups: list[FaultGroup]) -> list[DescribedGroup]:
-    lives = await fault_lives(broker, host, [each.fault_id for each in groups])
+async def _described(broker: Broker, process: Process, groups: list[FaultGroup]) -> list[DescribedGroup]:
+    lives = await fault_lives(broker, process, [each.fault_id for each in groups])
     transient = Counter[int]()
     for each in await in_turns(broker, broker.counting.dead_in_memory()):
         transient[each.fault_id] += each.messages
@@ -121,7 +121,7 @@ async def _described(broker: Broker, host: Host, groups: list[FaultGroup]) -> li
 
 def _describe(broker: Broker, group: FaultGroup, life: FaultLife, transient: int) -> DescribedGroup:
     """``transient``: of its dead letters."""
-    dead = broker.fault_groups.graves.of(group)
+    dead = broker.fault_groups.dead_letters.of(group)
     return {
         "fault": group.fingerprint,
         "queue": group.queue,

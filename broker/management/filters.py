@@ -9,7 +9,7 @@ from homing.journal.declarations import FilterContent
 from ..answers.parts import Properties
 from ..broker import Broker
 from ..core.dead_letter import REASONS
-from ..core.letter_filter import Filter
+from ..core.message_filter import Filter
 from ..errors import Refused
 from . import arguments as read
 

@@ -16,18 +16,18 @@ from ..delivery.chosen import Chosen
 from ..errors import Refused
 from . import arguments as read
 from .filters import ALL, Wanted
-from .host import Host, in_thread, in_turns
 from .messages import cause_of
 from .one_message import NO_HISTORY, places_of
+from .process import Process, in_thread, in_turns
 
 #: Whole lives of one answer: each has up to a hundred tracebacks.
 _MOST: Final = 20
 
 
 @found_later(Right.BROWSE)
-async def one(broker: Broker, who: Who, *, host: Host, message_id: read.MessageNumber = 0) -> History:
+async def one(broker: Broker, who: Who, *, process: Process, message_id: read.MessageNumber = 0) -> History:
     """Asks for each queue that the message was in: the answer has its body."""
-    for found in await _lives(broker, who, host, [message_id]):
+    for found in await _lives(broker, who, process, [message_id]):
         return found
     raise Refused("no-such-message", f"nothing is known of message {message_id}", NO_HISTORY)
 
@@ -37,7 +37,7 @@ async def of_queue(
     broker: Broker,
     who: Who,
     *,
-    host: Host,
+    process: Process,
     queue: read.Queue,
     filter_: Wanted = ALL,
     limit: Annotated[int, read.number(1, _MOST)] = _MOST,
@@ -46,17 +46,17 @@ async def of_queue(
 ) -> Histories:
     """A page of the same, of each message of a queue that the filter takes; asks for each as ``one`` does."""
     found, looked_at, end = await in_turns(broker, broker.chosen.browse_histories(who, queue, filter_, after, limit, newest_first))
-    lives = await _lives(broker, who, host, [each.message.message_id for each in found])
+    lives = await _lives(broker, who, process, [each.message.message_id for each in found])
     return {"histories": lives, "looked_at": looked_at, "next": end}
 
 
-async def _lives(broker: Broker, who: Who, host: Host, message_ids: Collection[int]) -> list[History]:
+async def _lives(broker: Broker, who: Who, process: Process, message_ids: Collection[int]) -> list[History]:
     """Of those of which anything is known."""
     transient: dict[int, list[MessageReference]] = {}
     for each in await in_turns(broker, broker.by_number.in_memory_only(message_ids)):
         transient.setdefault(each.message.message_id, []).append(each)
     lives: list[History] = []
-    for number, found in zip(message_ids, await in_thread(lambda: [*map(host.past().history, message_ids)]), strict=True):
+    for number, found in zip(message_ids, await in_thread(lambda: [*map(process.past().history, message_ids)]), strict=True):
         if here := transient.get(number):
             found = found or {"message_id": number, "message": None, "references": [], "attempts": [], "outcomes": [], "edits": []}
             found["message"] = found["message"] or _message(here[0])

@@ -19,7 +19,7 @@ from ..steps import Steps
 from . import arguments as read
 from .queues import state_of
 
-#: The place before the first message of the highest priority there is.
+#: The cursor before the first message of the highest priority there is.
 _BEFORE_ALL: Final = -MOST_PRIORITY - 1
 _MAX_PAGE: Final = 1000
 
@@ -76,20 +76,20 @@ def peek(
     *,
     queue: read.Queue,
     limit: Annotated[int, read.number(1, _MAX_PAGE)] = 20,
-    after: Annotated[tuple[int, int], read.place(_BEFORE_ALL, 0)] | None = None,
+    after: Annotated[tuple[int, int], read.cursor(_BEFORE_ALL, 0)] | None = None,
 ) -> Steps[Messages]:
     """A page of a queue in delivery order, whatever state its messages are in."""
     ordered = yield from broker.browse(who, queue, after or (_BEFORE_ALL, 0), limit + 1)
     found: list[Message] = []
     size, last = 0, list(after) if after else None
-    for place, reference in ordered[:limit]:
+    for cursor, reference in ordered[:limit]:
         shown = describe_to(broker, who, reference)
         size += reference.message.size + 2 * len(shown["properties"].get("_HOMING_HOPS", ""))
         size += len(shown["fault"]["error_class"]) + len(shown["fault"]["text"]) if shown["fault"] is not None else 0
         if found and size > broker.limits.answer_bytes:
             break
         found.append(shown)
-        last = list(place)
+        last = list(cursor)
     return {"messages": found, "next": last if len(found) < len(ordered) else None}
 
 

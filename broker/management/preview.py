@@ -18,7 +18,7 @@ from ..core.settings.address_settings import DEFAULTS, AddressSettings
 from ..core.settings.rules import Action, fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
-from .host import Host, in_thread, in_turns
+from .process import Process, in_thread, in_turns
 from .settings import GivenLayers, checked, of_patterns, wanted_layers
 
 _DAY_MS: Final = 86_400_000
@@ -70,7 +70,7 @@ class _Row:
 
 @needs((Right.MANAGE, of_patterns), action="preview-settings")
 async def preview(
-    broker: Broker, who: Who, *, host: Host, layers: GivenLayers, rows: Annotated[int, read.number(1, _MOST)] = _MOST
+    broker: Broker, who: Who, *, process: Process, layers: GivenLayers, rows: Annotated[int, read.number(1, _MOST)] = _MOST
 ) -> PreviewedSettings:
     """Of the last day's failures in queues that the patterns of ``layers`` match and whoever asks may browse: what came of them, and what
     would have. Attempts on record tell neither headers, so that a rule that asks for one fits none, nor delays that came with a failure.
@@ -85,7 +85,7 @@ async def preview(
     held = {queue.name: each if meant(queue.address) else None for queue, each in await in_turns(broker, broker.would_hold(would))}
     since_ms = broker.now_ms() - _DAY_MS
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
-    looked_at = await in_thread(lambda: account.count(host.past().failures(since_ms, rows)))
+    looked_at = await in_thread(lambda: account.count(process.past().failures(since_ms, rows)))
     found = [each for each in account.rows.values() if broker.access.may(who, Right.BROWSE, place_named(each.queue, each.address))]
     # Of failures without a report the group is known by how they ended.
     unreported = {(each.queue, each.error_class): each.fingerprint for each in broker.faults.shown_to(who) if not each.text}

@@ -28,8 +28,8 @@ from ..topology.resources import Resources, takes_nothing
 from . import arguments as read
 from .arguments import number
 from .connections import Socket, Sockets, described
-from .host import Host, in_thread
 from .pages import Asked, Listed, Shown, listed
+from .process import Process, in_thread
 from .statistics import WHOLE, Meter, states
 
 #: How far back the minute counts of an answer go, and how many parts it has.
@@ -103,7 +103,7 @@ async def counts(
     broker: Broker,
     who: Who,
     *,
-    host: Host,
+    process: Process,
     queue: read.Queue,
     width_minutes: Annotated[int, number(1, _MOST_MINUTES)] = 1,
     minutes: Annotated[int, number(1, _MOST_MINUTES)] = 60,
@@ -114,7 +114,7 @@ async def counts(
     number(1, min(_MOST_MINUTES, width_minutes * _MOST_PARTS))(broker, "minutes", minutes)
     now_ms, width_ms = broker.now_ms(), width_minutes * _MINUTE_MS
     since_ms = (now_ms // width_ms + 1) * width_ms - minutes * _MINUTE_MS
-    parts = await in_thread(lambda: host.past().counts(queue.queue_id, since_ms, width_minutes))
+    parts = await in_thread(lambda: process.past().counts(queue.queue_id, since_ms, width_minutes))
     return {"now_ms": now_ms, "since_ms": since_ms, "width_minutes": width_minutes, "parts": parts}
 
 

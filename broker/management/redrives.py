@@ -29,8 +29,8 @@ from ..errors import Refused
 from . import arguments as read
 from .counting import count_chosen, fault_lives
 from .filters import Content, made
-from .host import Host, in_turns
 from .pages import AskedByNumber, Shown, whole
+from .process import Process, in_turns
 
 _MOST: Final = 1_000_000_000
 _SAMPLES: Final = 5
@@ -118,7 +118,7 @@ def _of_queue(_: Broker, __: Who, *, asked: _Asked, **___: object) -> tuple[Plac
 
 
 @needs((Right.BROWSE, _of_queue), action="reckon-redrive")
-async def reckon(broker: Broker, who: Who, *, host: Host, asked: _Asked) -> RedrivePlan:
+async def reckon(broker: Broker, who: Who, *, process: Process, asked: _Asked) -> RedrivePlan:
     """What a job would do: how many, from where to where, some of them, what at most so many would lose, and what would most likely come
     back, by why. Nothing is changed.
 
@@ -126,8 +126,8 @@ async def reckon(broker: Broker, who: Who, *, host: Host, asked: _Asked) -> Redr
     parts is at most that.
     """
     queue, target, job, wanted = asked.queue, asked.to, _read(broker, who, asked), made(broker, asked.filter)
-    counts, transient = await count_chosen(broker, host, queue, wanted)
-    lives = await fault_lives(broker, host, {fault_id for fault_id, _ in counts if fault_id})
+    counts, transient = await count_chosen(broker, process, queue, wanted)
+    lives = await fault_lives(broker, process, {fault_id for fault_id, _ in counts if fault_id})
     groups = {each.fault_id: each for each in broker.faults.shown_to(who)}
     parts: Counter[tuple[str | None, str | None]] = Counter()
     fared: dict[tuple[str | None, str | None], list[FaultLife]] = {}

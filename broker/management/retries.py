@@ -13,8 +13,8 @@ from ..answers.parts import NumberedPage
 from ..auth.access import Who, asks, queue_place, shown_only
 from ..broker import Broker
 from ..core.fault import FaultGroup
-from ..core.letter_filter import Filter
 from ..core.message import ON_HOLD_MS, MessageReference, Where
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.redelivery import MAX_DELAY_MS, attempts_allowed, under
 from ..core.rights import Right
@@ -23,10 +23,10 @@ from ..errors import Refused
 from ..steps import LOOK_STEP, Steps
 from . import arguments as read
 from .filters import ALL, wanted
-from .host import Host, in_thread
 from .messages import describe, describe_fault
 from .one_message import awaited_by
 from .pages import AskedByNumber, Shown, whole
+from .process import Process, in_thread
 
 _MAX_PAGE: Final = 250
 _MINUTE_MS: Final = 60_000
@@ -35,7 +35,7 @@ _DAY_MS: Final = 24 * _HOUR_MS
 #: Faults of a queue that are named.
 _FAULTS: Final = 3
 #: Where a page of them begins.
-_Place = Annotated[tuple[int, int], read.place(0, read.MOST)]
+_Cursor = Annotated[tuple[int, int], read.cursor(0, read.MOST)]
 _FROM_THE_BEGINNING: Final = (0, 0)
 
 
@@ -56,7 +56,7 @@ def retry(
     *,
     queue: read.Queue,
     filter_: _Living = ALL,
-    after: _Place = _FROM_THE_BEGINNING,
+    after: _Cursor = _FROM_THE_BEGINNING,
     at_ms: read.Number | None = None,
     now: read.Flag = False,
     hold: read.Flag = False,
@@ -89,7 +89,7 @@ def peek(
     queue: read.Queue,
     filter_: _Living = ALL,
     limit: Annotated[int, read.number(1, _MAX_PAGE)] = 20,
-    after: _Place = _FROM_THE_BEGINNING,
+    after: _Cursor = _FROM_THE_BEGINNING,
 ) -> Steps[RetryingMessages]:
     """A page of what waits to be tried again, in the order in which it goes, what is on hold last."""
     found, looked_at, end = yield from broker.retrying.browse(who, queue, filter_, after, limit)
@@ -115,7 +115,7 @@ def _describe(reference: MessageReference, group: FaultGroup | None, waits_for: 
 
 
 @asks(Retrying.repeated)
-def repeated(broker: Broker, who: Who, *, queue: read.Queue, after: _Place = _FROM_THE_BEGINNING) -> Steps[RepeatedSends]:
+def repeated(broker: Broker, who: Who, *, queue: read.Queue, after: _Cursor = _FROM_THE_BEGINNING) -> Steps[RepeatedSends]:
     """A page of what is to come again, in the order in which it goes. The next page may have more of one send."""
     found, looked_at, end = yield from broker.retrying.repeated(who, queue, after)
     sends: list[Any] = [dataclasses.asdict(each) for each in found]
@@ -123,7 +123,7 @@ def repeated(broker: Broker, who: Who, *, queue: read.Queue, after: _Place = _FR
 
 
 @shown_only(Right.BROWSE)
-async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber) -> NumberedPage[RetryingQueue] | list[RetryingQueue]:
+async def list_all(broker: Broker, who: Who, *, process: Process, page: AskedByNumber) -> NumberedPage[RetryingQueue] | list[RetryingQueue]:
     """One for each queue in which something waits: how much, sent with a delay too, suspects, which wait for a consumer of their own, when
     the first and the last go, and what most of what is to be tried again failed of, what is ready included.
 
@@ -132,7 +132,7 @@ async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber)
     shown = Shown(broker, who, Right.BROWSE, "retrying")
     waiting_in = [queue for queue in broker.post_office.queues.values() if queue.waiting or queue.suspects]
     queues = {queue.queue_id: queue for queue in waiting_in if shown(queue_place(queue))}
-    times = await in_thread(lambda: host.past().first_and_last([*queues], broker.now_ms()))
+    times = await in_thread(lambda: process.past().first_and_last([*queues], broker.now_ms()))
     for queue_id, queue in queues.items():
         due = [*times.get(queue_id, ()), *await _in_memory_only(queue, broker.now_ms())]
         times |= {queue_id: (min(due), max(due))} if due else {}
@@ -159,7 +159,7 @@ async def list_all(broker: Broker, who: Who, *, host: Host, page: AskedByNumber)
 
 
 @shown_only(Right.MONITOR)
-async def due(broker: Broker, who: Who, *, host: Host, queue: read.Queue | None = None) -> Due:
+async def due(broker: Broker, who: Who, *, process: Process, queue: read.Queue | None = None) -> Due:
     """How many messages are due when, of one queue or of all, whether sent with a delay or to be tried again: by the minute up to the end
     of the next hour, then by the hour for two days, then by the day."""
     shown = Shown(broker, who, Right.MONITOR, "due")
@@ -167,7 +167,7 @@ async def due(broker: Broker, who: Who, *, host: Host, queue: read.Queue | None 
     shown.check()
     now_ms = broker.now_ms()
     parts = ((_next(now_ms, _HOUR_MS, 2), _MINUTE_MS), (_next(now_ms, _DAY_MS, 3), _HOUR_MS), (ON_HOLD_MS, _DAY_MS))
-    found = Counter(await in_thread(lambda: host.past().calendar([each.queue_id for each in queues if each.waiting], now_ms, parts)))
+    found = Counter(await in_thread(lambda: process.past().calendar([each.queue_id for each in queues if each.waiting], now_ms, parts)))
     for each in queues:
         for due_at_ms in await _in_memory_only(each, now_ms):
             found[due_at_ms - due_at_ms % _width(due_at_ms, parts)] += 1

@@ -17,12 +17,12 @@ from homing.journal.read.queries import JournalReader
 
 from ..broker import Broker
 from ..core.dead_letter_life import Excess, excess, limits_anything
-from ..core.letter_filter import Filter
 from ..core.message import Where
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.settings.units import counted
 from ..entries.in_memory import records as records_in_memory
-from ..management.host import in_turns
+from ..management.process import in_turns
 
 log = logging.getLogger("homing")
 

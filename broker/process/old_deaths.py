@@ -9,7 +9,7 @@ from typing import Final
 
 from homing.journal.contract import DEATHS
 from homing.journal.declarations import DeclarationRecord
-from homing.journal.read.old_deaths import OldDeath, Place
+from homing.journal.read.old_deaths import Cursor, OldDeath
 
 from ..engine import Engine
 
@@ -18,7 +18,7 @@ log = logging.getLogger("homing")
 _KIND: Final = "upkeep"
 _NAME: Final = "old deaths"
 _AT_A_TIME: Final = 200
-Read = Callable[[Place, int], tuple[list[OldDeath], Place | None]]
+Read = Callable[[Cursor, int], tuple[list[OldDeath], Cursor | None]]
 
 
 def are_left(declarations: Iterable[DeclarationRecord]) -> bool:
@@ -28,7 +28,7 @@ def are_left(declarations: Iterable[DeclarationRecord]) -> bool:
 
 async def find_causes(broker: Engine, read: Read) -> None:
     """``read`` is called in a thread. What goes wrong is logged, and begins anew at the next start."""
-    after: Place | None = (0, 0)
+    after: Cursor | None = (0, 0)
     number = 0
     try:
         while after is not None:
@@ -57,5 +57,5 @@ def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
             if reference is not None and not reference.cause:
                 reference.cause = cause
             if queue is not None:
-                broker.state.faults.graves.count(queue, cause, 1)
+                broker.state.faults.dead_letters.count(queue, cause, 1)
     broker.journal.batch.faults().causes.update(causes)

@@ -43,7 +43,7 @@ def recover(broker: Engine, recovered: Recovered) -> None:
         _reference(broker, reference, messages)
     for queue_id, cause, dead in recovered.dead:
         if (there := post_office.queues_by_id.get(queue_id)) is not None:
-            broker.state.faults.graves.count(there, cause, dead)
+            broker.state.faults.dead_letters.count(there, cause, dead)
     for counted in recovered.on_disk:
         queue = post_office.queues_by_id[counted.queue_id]
         times = (counted.first_due_ms, counted.first_expiry_ms)

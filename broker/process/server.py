@@ -23,7 +23,7 @@ from homing.journal.replication.leader import Leader
 
 from .. import __version__
 from ..answers.administration import Backup
-from ..answers.inventory import HostStatistics
+from ..answers.inventory import ProcessStatistics
 from ..answers.parts import Properties
 from ..auth.logins import Logins
 from ..broker import Broker
@@ -39,7 +39,7 @@ from ..logs import audit
 from ..logs.files import log_bytes, log_options, open_log
 from ..logs.writer import LogWriter
 from ..management.calls import Calls
-from ..management.host import Past, in_turns
+from ..management.process import Past, in_turns
 from ..protocols.amqp091.codec_cache import SHARED
 from ..protocols.amqp091.message_mapping import headers_seen, rewritten
 from ..protocols.amqp091.options import counts_sent_deaths
@@ -298,7 +298,7 @@ class Server:
     def sockets(self) -> dict[object, SocketTransport]:
         return {transport.session: transport for transport in self.listeners.transports}
 
-    def statistics(self) -> HostStatistics:
+    def statistics(self) -> ProcessStatistics:
         """What the journal has done since the start, and what stands in memory and in files. Times in ms, sizes in bytes."""
         held, memory = self.broker.state.references, self.broker.memory.describe()
         return {

@@ -17,7 +17,7 @@ from ..core.redelivery import delays_returns
 from ..core.settings.address_settings import FIELD_OF_KEY, Origin
 from ..entries.state import BrokerState
 from .amqp.arguments import delayed_retries, is_temporary
-from .amqp.dead_letter_router import DeadLetterExchanges
+from .amqp.dead_letter_exchanges import DeadLetterExchanges
 from .amqp.policies import dead_letter_exchange, fields_of
 
 

@@ -12,8 +12,8 @@ from ..core.amqp.policy import Policy
 from ..core.amqp.vhost import REPLY_TO, address_and_queue, prefix_of
 from ..core.edit import Edits
 from ..core.fault import FaultGroup
-from ..core.letter_filter import Filter
 from ..core.message import MessageReference
+from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import RedriveJob
 from ..core.reserved import EVENTS, FAILURE

@@ -77,7 +77,7 @@ class Resources:
         self.queue_made: list[Callable[[Queue], None]] = []
         self.address_made: list[Callable[[Address], None]] = []
         #: Called with every queue that was removed.
-        self.queue_gone: list[Callable[[Queue], None]] = [state.faults.graves.forget]
+        self.queue_gone: list[Callable[[Queue], None]] = [state.faults.dead_letters.forget]
         #: Work in steps that nobody waits for.
         self.begin: Callable[[Steps[None]], object] = at_once
         #: Called with the name of every address that was removed.

@@ -16,8 +16,8 @@ _FAILURES = (
 _POLICY = "SELECT policy_blob FROM policy WHERE policy = ?"
 
 #: Where the next page begins.
-Place = tuple[int, int]
-FIRST: Place = ((1 << 63) - 1, 0)
+Cursor = tuple[int, int]
+FIRST: Cursor = ((1 << 63) - 1, 0)
 
 
 def policy(connection: sqlite3.Connection, name: str) -> PolicyInForce:
@@ -27,9 +27,9 @@ def policy(connection: sqlite3.Connection, name: str) -> PolicyInForce:
 
 
 def page(
-    connection: sqlite3.Connection, since_ms: int, before: Place, policies: dict[str, PolicyInForce]
-) -> tuple[list[Failed], Place | None]:
-    """Those before that place, and where to go on; None: there are no more. ``policies``: known so far."""
+    connection: sqlite3.Connection, since_ms: int, before: Cursor, policies: dict[str, PolicyInForce]
+) -> tuple[list[Failed], Cursor | None]:
+    """Those before that cursor, and where to go on; None: there are no more. ``policies``: known so far."""
     found: list[Failed] = []
     rows = connection.execute(_FAILURES, (since_ms, *before)).fetchall()
     for _, failure_id, queue, address, number, blob in rows:

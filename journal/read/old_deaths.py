@@ -18,7 +18,7 @@ _LAST_ATTEMPT: Final = (
     f"SELECT failure_blob FROM {ATTEMPTS} WHERE {ATTEMPTS_OF_MESSAGE} AND sequence = :sequence ORDER BY attempt DESC LIMIT 1"
 )
 #: Where a look goes on: (message_id, sequence).
-Place = tuple[int, int]
+Cursor = tuple[int, int]
 
 
 class Names(Protocol):
@@ -39,7 +39,7 @@ class OldDeath(NamedTuple):
     fault: tuple[str, str, str, str]
 
 
-def old_deaths(connection: sqlite3.Connection, after: Place, limit: int, names: Names) -> tuple[list[OldDeath], Place | None]:
+def old_deaths(connection: sqlite3.Connection, after: Cursor, limit: int, names: Names) -> tuple[list[OldDeath], Cursor | None]:
     """Those among the next so many messages that were moved, without a cause, and where to go on; None at the end. Raises Damaged.
 
     What was sent back to a queue that it came from is no dead letter any more.

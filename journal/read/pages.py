@@ -86,7 +86,7 @@ class Page(NamedTuple):
     #: Of those chosen only: the last sequence that was looked at, 0 where there was none.
     last: int = 0
     #: Of those that wait only: where it ended, (due_at_ms, sequence), and how many were looked at.
-    place: tuple[int, int] = (0, 0)
+    cursor: tuple[int, int] = (0, 0)
     looked_at: int = 0
 
 
@@ -158,8 +158,8 @@ def _waiting(connection: sqlite3.Connection, wanted: Wanted, quarantine_at_ms: i
     set_aside = _quarantined(connection, bad, quarantine_at_ms)
     cut = fitting < found
     last = (records[-1].due_at_ms or 0, records[-1].sequence) if records else after
-    place = last if cut else look.last
-    return Page(records, look.more or cut, set_aside=set_aside, place=place, looked_at=len(records) if cut else look.looked_at)
+    cursor = last if cut else look.last
+    return Page(records, look.more or cut, set_aside=set_aside, cursor=cursor, looked_at=len(records) if cut else look.looked_at)
 
 
 def _rows(wanted: Wanted) -> tuple[str, tuple[int, ...]]:

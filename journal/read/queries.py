@@ -37,7 +37,7 @@ from ..upkeep.lost import transient_here
 from ..upkeep.tombstones import THERE
 from . import events, failures, faults, waiting
 from .choosing import Choice, chosen, count
-from .old_deaths import OldDeath, Place, old_deaths
+from .old_deaths import Cursor, OldDeath, old_deaths
 
 _BUSY_S = 5.0
 _COLUMNS = (
@@ -260,7 +260,7 @@ class JournalReader:
 
     def failures(self, since_ms: int, most: int) -> Iterator[Failed]:
         """Rows of deliveries that failed since then, the latest first. Each page is of a moment of its own."""
-        before: failures.Place | None = failures.FIRST
+        before: failures.Cursor | None = failures.FIRST
         policies: dict[str, PolicyInForce] = {}
         while before is not None and most > 0:
             with self._snapshot() as connection, _reading("the history"):
@@ -268,7 +268,7 @@ class JournalReader:
             yield from found[:most]
             most -= len(found)
 
-    def old_deaths(self, after: Place, limit: int) -> tuple[list[OldDeath], Place | None]:
+    def old_deaths(self, after: Cursor, limit: int) -> tuple[list[OldDeath], Cursor | None]:
         """See old_deaths.py."""
         with self._snapshot() as connection:
             return old_deaths(connection, after, limit, _QueueNames(connection))

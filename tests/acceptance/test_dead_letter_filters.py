@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 import homing
-from homing.broker.cli.letter_filter import Scan
+from homing.broker.cli.message_filter import Scan
 from homing.client import AckMode, Connection
 from tests.acceptance.semantics_support import holds, name, receive, send
 from tests.process import ROOT, HomingCommand, Server

@@ -20,7 +20,7 @@ from tests.faults.hostile import check_words
 from tests.fuzz.journal_words import check_batch
 from tests.fuzz.native_frames import Frames
 from tests.model.world import DictJournal
-from tests.session_support import FrameTransport, NoHost
+from tests.session_support import FrameTransport, NoProcess
 
 SECONDS = float(os.environ.get("HOMING_FUZZ_SECONDS", "4"))
 SEED = int(os.environ.get("HOMING_SEED", "20261121"))
@@ -36,7 +36,7 @@ class House:
         self.now_ms = 1_800_000_000_000
         config = inside.configured({"#": {"redelivery-delay": 5}})
         self.broker = Broker(self.journal, config, lambda: self.now_ms, random.Random(seed), lambda: None)
-        self.calls = Calls(self.broker, NoHost())
+        self.calls = Calls(self.broker, NoProcess())
         good, socket = self.session()
         good.receive([[Op.PRODUCER, 1, 1, "good"]])
         self.turn()

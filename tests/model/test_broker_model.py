@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from homing.broker.core.consumer import Consumer, ConsumerOptions
 from homing.broker.core.edit import Edit, Edits
 from homing.broker.core.fault import FailureReport
-from homing.broker.core.letter_filter import Filter
 from homing.broker.core.message import ON_HOLD_MS, REFERENCE_BYTES, Message, MessageReference, Where
+from homing.broker.core.message_filter import Filter
 from homing.broker.core.redelivery import Failure
 from homing.broker.delivery.retrying import NOW
 from homing.broker.entries.waiting import FIRST

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from homing.broker.auth.access import BROKER
-from homing.broker.core.letter_filter import Filter
 from homing.broker.core.message import ON_HOLD_MS, Message, MessageReference, Where
+from homing.broker.core.message_filter import Filter
 from homing.broker.core.redelivery import Failure
 from homing.broker.core.redrive_job import RedriveJob
 from homing.broker.entries.waiting import FIRST

@@ -431,7 +431,7 @@ class World:
             if record.cause & DEATH_BITS:
                 on_disk[record.queue_id][sequence] = record.cause
         graves = defaultdict[Queue, Counter[int]](Counter)
-        for grave in inside.faults(self.broker).graves.within(set(inside.queues(self.broker).values())):
+        for grave in inside.faults(self.broker).dead_letters.within(set(inside.queues(self.broker).values())):
             graves[grave.queue][grave.cause & 15] += grave.messages
         for queue in inside.queues(self.broker).values():
             by_place: dict[Where, int] = {}

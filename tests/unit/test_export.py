@@ -23,7 +23,7 @@ import pytest
 
 from homing.broker.cli.output import write_privately
 from homing.broker.core.amqp.declared import AMQP
-from homing.broker.core.letter_filter import Filter
+from homing.broker.core.message_filter import Filter
 from homing.broker.core.policy_in_force import policy_in_force
 from homing.broker.core.redelivery import ConsumerPolicy
 from homing.broker.core.redrive_job import RedriveJob

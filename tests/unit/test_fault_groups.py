@@ -12,9 +12,9 @@ import pytest
 from homing.broker.core.dead_letter_life import excess
 from homing.broker.core.event import FAULT_GROWING, FAULT_NEW
 from homing.broker.core.fault import FaultGroup
-from homing.broker.core.letter_filter import Filter
 from homing.broker.core.memory import Memory
 from homing.broker.core.message import Message, MessageReference
+from homing.broker.core.message_filter import Filter
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.entries import fault_groups
@@ -219,14 +219,14 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
         for sequence, source in enumerate(("orders", "stock", "orders", "orders"), 10):
             died = failed(groups, f"kind{sequence}", source, NOW_MS)
             groups.dead_lettered(source, [died], "delivery_limit", NOW_MS)
-            groups.graves.came(graves, [died.cause])
+            groups.dead_letters.came(graves, [died.cause])
             send(journal, sequence, hops=[hop(sequence - 9, queue=source)], cause=died.cause)
         await journal.flush()
     async with opened(tmp_path) as (_, recovered):
         restored = FaultGroups(journal, lambda: NOW_MS, Memory(1 << 30))
         restored.restore(recovered.faults)
         for _, cause, number in recovered.dead:
-            restored.graves.count(graves, cause, number)
+            restored.dead_letters.count(graves, cause, number)
     with JournalReader(tmp_path) as reader:
         dead = reader.dead()
         reported = [(each.fault_id == OTHER, each.source) for each in dead]
@@ -243,10 +243,10 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
         ]
         assert reader.dead_since([1, 2]) == {1: (dead[0].oldest_ms, dead[-1].newest_ms)}
         # What is counted as it comes and goes says the same of those that are told apart, and how many the others are.
-        assert sorted((each.fault_id == OTHER, each.source, each.messages) for each in groups.graves.within({graves})) == [
+        assert sorted((each.fault_id == OTHER, each.source, each.messages) for each in groups.dead_letters.within({graves})) == [
             *((False, "orders", 1), (False, "orders", 1), (True, None, 2)),
         ]
-        assert Counter(groups.graves.within({graves})) == Counter(restored.graves.within({graves}))
+        assert Counter(groups.dead_letters.within({graves})) == Counter(restored.dead_letters.within({graves}))
         found, left = Counting(state).known(graves, Filter(from_queue="orders"))
         assert found + Counter(reader.count_chosen(1, cast(Choice, left))) == {each: 1 for each in numbers if each[1] == "orders"}
 

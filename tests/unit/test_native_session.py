@@ -15,7 +15,7 @@ from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests import inside
 from tests.model.world import DictJournal
-from tests.session_support import FrameTransport, NoHost
+from tests.session_support import FrameTransport, NoProcess
 
 MAX_FRAME = 1024 * 1024
 
@@ -26,7 +26,7 @@ class House:
         self.now_ms = 1_800_000_000_000
         config = inside.configured({"#": settings}, **(limits or {}))
         self.broker = Broker(self.journal, config, lambda: self.now_ms, Random(1), lambda: None)
-        self.calls = Calls(self.broker, NoHost())
+        self.calls = Calls(self.broker, NoProcess())
 
     def session(self, client_id: str, limit: int = MAX_FRAME, **more: Any) -> tuple[NativeSession, FrameTransport]:
         socket = FrameTransport(limit)

@@ -27,7 +27,7 @@ async def dead_letters(visit: Visit) -> Response:
         more = None if found["next"] is None else address("/dead-letters", [("after", After.of(found["next"]))])
         return visit.page("dead_queues", queues=found["items"], left_out=found["left_out"], following=more, first=at == 0)
     queue, wanted, after = queue_in(said), filter_in(said), After(said.get("after", ""))
-    page = await reads.letters(visit.connection, queue, wanted, limit=_PAGE, after=after.place, newest_first=True)
+    page = await reads.letters(visit.connection, queue, wanted, limit=_PAGE, after=after.cursor, newest_first=True)
     kept = pairs(said, FIELDS)
     following = None
     if page.next is not None:

@@ -169,46 +169,46 @@ class _Walk(Generic[T]):
 
 
 #: Where a binding stands: the name of a header, and its value, or nothing where it is the name alone that the binding asks for.
-Place = tuple[str, object] | tuple[str]
+Slot = tuple[str, object] | tuple[str]
 
 
 class HeadersIndex(Generic[T]):
     """Bindings of a headers exchange by what they ask for."""
 
     def __init__(self) -> None:
-        self._by_place: dict[Place, dict[T, None]] = {}
+        self._by_slot: dict[Slot, dict[T, None]] = {}
         #: Those that ask for nothing that could be looked up, and fit whatever comes.
         self._others: dict[T, None] = {}
-        self._places: dict[T, list[Place]] = {}
+        self._slots: dict[T, list[Slot]] = {}
 
     def add(self, binding: T, pairs: Iterable[tuple[str, object]], any_of: bool) -> None:
         """``any_of``: one of the pairs is enough; else all of them are asked for. Values are found by ``==``, void by its name."""
-        places = [_place(name, value) for name, value in pairs]
-        if not any_of and places:
-            places = [min(places, key=lambda place: len(self._by_place.get(place, ())))]
-        self._places[binding] = places
-        for place in places:
-            self._by_place.setdefault(place, {})[binding] = None
-        if not places and not any_of:
+        slots = [_slot(name, value) for name, value in pairs]
+        if not any_of and slots:
+            slots = [min(slots, key=lambda slot: len(self._by_slot.get(slot, ())))]
+        self._slots[binding] = slots
+        for slot in slots:
+            self._by_slot.setdefault(slot, {})[binding] = None
+        if not slots and not any_of:
             self._others[binding] = None
 
     def remove(self, binding: T) -> None:
         self._others.pop(binding, None)
-        for place in self._places.pop(binding):
-            there = self._by_place.get(place, {})
+        for slot in self._slots.pop(binding):
+            there = self._by_slot.get(slot, {})
             there.pop(binding, None)
             if not there:
-                self._by_place.pop(place, None)
+                self._by_slot.pop(slot, None)
 
     def candidates(self, headers: Mapping[str, object]) -> dict[T, None]:
         """All that may fit, in no order; each is to be looked at."""
         found = dict(self._others)
         for name, value in headers.items():
-            found.update(self._by_place.get((name,), {}))
-            found.update(self._by_place.get(_place(name, value), {}))
+            found.update(self._by_slot.get((name,), {}))
+            found.update(self._by_slot.get(_slot(name, value), {}))
         return found
 
 
-def _place(name: str, value: object) -> Place:
+def _slot(name: str, value: object) -> Slot:
     """What is void asks for the name alone."""
     return (name,) if value is None else (name, value)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Protocol, TypeVar
 from homing.journal.contract import Failed, FaultDescription, FaultLife
 
 from ..answers.administration import Backup, ChangedValue, Export, OutcomeOfTransaction, Part, Reloaded, Reports
-from ..answers.inventory import HostStatistics, Level, Statistics
+from ..answers.inventory import Level, ProcessStatistics, Statistics
 from ..answers.lives import Attempt, History, RefusedAttempt
 from ..answers.parts import Properties
 from ..auth.access import Who, everywhere, free, needs, shown_only
@@ -77,14 +77,14 @@ class Files(Protocol):
     def report_part(self, name: str, offset: int, most: int) -> Part: ...
 
 
-class Host(Protocol):
+class Process(Protocol):
     def past(self) -> Past: ...
 
     def settings_in_force(self) -> Properties: ...
 
     def record_settings(self) -> None: ...
 
-    def statistics(self) -> HostStatistics: ...
+    def statistics(self) -> ProcessStatistics: ...
 
     def sockets(self) -> Mapping[object, Socket]: ...
 
@@ -100,16 +100,16 @@ class Host(Protocol):
 
 
 @needs((Right.MONITOR, everywhere))
-def settings(broker: Broker, who: Who, *, host: Host) -> Properties:
-    return host.settings_in_force()
+def settings(broker: Broker, who: Who, *, process: Process) -> Properties:
+    return process.settings_in_force()
 
 
 @needs((Right.MONITOR, everywhere))
-def statistics(broker: Broker, who: Who, *, host: Host, meter: Meter) -> Steps[Statistics]:
+def statistics(broker: Broker, who: Who, *, process: Process, meter: Meter) -> Steps[Statistics]:
     messages = yield from meter.messages_in_steps()
     figures = broker.figures()
     limits: dict[str, Level] = {name: {"used": each.used, "limit": each.limit} for name, each in figures.levels.items()}
-    return {"messages": messages, **meter.open(), "producers_wait": waiting(figures), "limits": limits, **host.statistics()}
+    return {"messages": messages, **meter.open(), "producers_wait": waiting(figures), "limits": limits, **process.statistics()}
 
 
 def _entries(_: Broker, name: str, value: object) -> list[tuple[int, int]]:
@@ -126,11 +126,11 @@ def _entries(_: Broker, name: str, value: object) -> list[tuple[int, int]]:
 
 @shown_only(Right.BROWSE)
 async def last_attempts(
-    broker: Broker, who: Who, *, host: Host, stays: Annotated[list[tuple[int, int]], _entries]
+    broker: Broker, who: Who, *, process: Process, stays: Annotated[list[tuple[int, int]], _entries]
 ) -> list[Attempt | RefusedAttempt | None]:
     """Without tracebacks: ``history`` has them. In queues that whoever asks may not browse: ``queue``, and ``refused``: the right."""
     found: list[Attempt | RefusedAttempt | None] = []
-    for each in await in_thread(lambda: host.past().last_attempts(stays)):
+    for each in await in_thread(lambda: process.past().last_attempts(stays)):
         if each is None or broker.access.may(who, Right.BROWSE, Place("queue", (each["queue"] or "",))):
             if each is not None and (fault := each.get("fault")):
                 fault.pop("traceback", None)
@@ -141,9 +141,9 @@ async def last_attempts(
 
 
 @free
-async def transaction_outcome(broker: Broker, who: Who, *, host: Host, transaction_id: read.Text) -> OutcomeOfTransaction:
+async def transaction_outcome(broker: Broker, who: Who, *, process: Process, transaction_id: read.Text) -> OutcomeOfTransaction:
     """Its id is known to nobody but the client that made it."""
-    return {"outcome": "committed" if await in_thread(lambda: host.past().committed(transaction_id)) else "unknown"}
+    return {"outcome": "committed" if await in_thread(lambda: process.past().committed(transaction_id)) else "unknown"}
 
 
 async def in_thread(job: Callable[[], T]) -> T:
@@ -173,13 +173,13 @@ async def in_turns(broker: Broker, steps: Steps[T]) -> T:
 
 
 @needs((Right.ADMINISTER, everywhere), audited=True)
-async def backup(broker: Broker, who: Who, *, host: Host, name: read.Text) -> Backup:
-    return await host.backup(name)
+async def backup(broker: Broker, who: Who, *, process: Process, name: read.Text) -> Backup:
+    return await process.backup(name)
 
 
 @needs((Right.ADMINISTER, everywhere), audited=True)
-async def reload(broker: Broker, who: Who, *, host: Host) -> Reloaded:
-    return {"changed": [_changed(*each) for each in await host.reload()]}
+async def reload(broker: Broker, who: Who, *, process: Process) -> Reloaded:
+    return {"changed": [_changed(*each) for each in await process.reload()]}
 
 
 def _changed(path: str, before: object, after: object, needs_restart: bool) -> ChangedValue:

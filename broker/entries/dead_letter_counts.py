@@ -17,7 +17,7 @@ from ..core.queue import Queue
 _WHY: Final = DEATH_BITS | SENT_BACK
 
 
-class Graves:
+class DeadLetterCounts:
     """``groups``: those that there are, by their numbers."""
 
     def __init__(self, groups: Mapping[int, FaultGroup]) -> None:
@@ -42,11 +42,11 @@ class Graves:
     def count(self, queue: Queue, cause: int, number: int) -> None:
         """So many more, or fewer."""
         queue.dead += number
-        group, grave = self._groups.get(cause >> 4), (queue, cause & _WHY)
-        graves = self._folded if group is None else self._of(group)
-        graves[grave] = graves.get(grave, 0) + number
-        if not graves[grave]:
-            del graves[grave]
+        group, key = self._groups.get(cause >> 4), (queue, cause & _WHY)
+        counts = self._folded if group is None else self._of(group)
+        counts[key] = counts.get(key, 0) + number
+        if not counts[key]:
+            del counts[key]
 
     def fold(self, group: FaultGroup) -> None:
         """It is not told apart any more."""
@@ -55,15 +55,15 @@ class Graves:
     def forget(self, queue: Queue) -> None:
         """It is gone, and what was in it."""
         if queue.dead:
-            for graves in (self._folded, *[group.dead for group in self._groups.values()]):
-                for grave in [each for each in graves if each[0] is queue]:
-                    del graves[grave]
+            for counts in (self._folded, *[group.dead for group in self._groups.values()]):
+                for key in [each for each in counts if each[0] is queue]:
+                    del counts[key]
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def of(self, group: FaultGroup) -> list[Dead]:
         """Those that died of it, by queue and reason."""
-        return [_dead(group.fault_id, group.queue, *grave, number) for grave, number in self._of(group).items()]
+        return [_dead(group.fault_id, group.queue, *key, number) for key, number in self._of(group).items()]
 
     def number(self, group: FaultGroup) -> int:
         """How many these are."""
@@ -72,10 +72,10 @@ class Graves:
     def within(self, queues: Collection[Queue]) -> Iterator[Dead]:
         """Those in these."""
         known = [(each.fault_id, each.queue, each.dead) for each in self._groups.values()]
-        for fault_id, source, graves in (*known, (OTHER_FAULT, "", self._folded)):
-            for grave, number in graves.items():
-                if grave[0] in queues:
-                    yield _dead(fault_id, source, *grave, number)
+        for fault_id, source, counts in (*known, (OTHER_FAULT, "", self._folded)):
+            for key, number in counts.items():
+                if key[0] in queues:
+                    yield _dead(fault_id, source, *key, number)
 
     def _of(self, group: FaultGroup) -> dict[tuple[Queue, int], int]:
         return group.dead if group.queue else self._folded

@@ -15,7 +15,7 @@ from ..answers.parts import Properties
 from ..core.settings.units import counted
 from ..words.amounts import span_since
 from ..words.deaths import deaths_in
-from . import letter_filter as of
+from . import message_filter as of
 from . import redrives
 from .completion import queue_argument
 from .or_list import OrList

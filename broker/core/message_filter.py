@@ -1,4 +1,4 @@
-"""Which dead letters are meant: one filter for all verbs.
+"""Which dead letters, or messages that wait to be tried again, are meant: one filter for all verbs.
 
 Why, from where and when they were dead-lettered, their key and numbers are found by index; properties, a selector and a
 part of the body by looking at each.
