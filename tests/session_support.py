@@ -13,7 +13,7 @@ from homing.journal.contract import FaultDescription, FaultLife
 
 class Transport:
     writable = True
-    place = "127.0.0.1:4000"
+    endpoint = "127.0.0.1:4000"
     ended = False
 
     def end(self) -> None:

@@ -74,12 +74,12 @@ def run(options: Options, ready: Callable[[list[str]], None]) -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(_listening(options.host, options.port))
         port = listener.getsockname()[1]
-        here = _place(options.host, port)
+        here = _endpoint(options.host, port)
         hosts = frozenset(("127.0.0.1", "localhost", "[::1]", here.rpartition(":")[0].lower()))
         urls = {each: "" if each == DEFAULT_BROKER else f"--url {shlex.quote(each)}" for each in options.urls}
         exposed = options.secured is not None and not _is_loopback(options.secured.host)
         app = make(urls, hosts, f"homing_console_{port}", options.read_only, exposed)
-        served, places = [(_Server(_config(app)), listener)], [f"http://{here}"]
+        served, endpoints = [(_Server(_config(app)), listener)], [f"http://{here}"]
         context = None
         if (secured := options.secured) is not None:
             # What begins with the app begins once.
@@ -87,8 +87,8 @@ def run(options: Options, ready: Callable[[list[str]], None]) -> None:
             context = _context(config, secured)
             listener = stack.enter_context(_listening(secured.host, secured.port))
             served.append((_Server(config), listener))
-            places.append(f"https://{_place(secured.host, listener.getsockname()[1])}")
-        ready(places)
+            endpoints.append(f"https://{_endpoint(secured.host, listener.getsockname()[1])}")
+        ready(endpoints)
         asyncio.run(_serve(served, context, secured))
 
 
@@ -199,9 +199,9 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=_MOST_OPEN)
     except OSError as error:
         code = "port-in-use" if error.errno == errno.EADDRINUSE else "cannot-listen"
-        said = f"the console cannot listen on {_place(host, port)}: {os.strerror(error.errno or 0)}"
+        said = f"the console cannot listen on {_endpoint(host, port)}: {os.strerror(error.errno or 0)}"
         raise ConsoleError(code, said, "give another --port; RabbitMQ's own page has 15672, too") from None
 
 
-def _place(host: str, port: int) -> str:
+def _endpoint(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -92,7 +92,7 @@ class DeadLetterOffice:
                 for reference, _ in moved:
                     self._drop(reference, reason, removed_for)
                 continue
-            waits = in_turn and not address and len(queues) > 1 and (most := state.throttle.share(len(queues))) < len(moved)
+            waits = in_turn and not address and len(queues) > 1 and (most := state.throttle.portion(len(queues))) < len(moved)
             number = self._expected(moved[:most] if waits else moved, queues)
             left = [reference for reference, _ in moved[number:]]
             if address and left:

@@ -185,7 +185,7 @@ class Intake:
         if len(queues) == 1:
             self._state.arrive(messages, queues[0], now_ms)
             return len(messages)
-        part = messages[: self._state.throttle.share(len(queues))]
+        part = messages[: self._state.throttle.portion(len(queues))]
         return len(part) if not part or fan_out(self._state, part, queues, now_ms) else None
 
     def offer(self, producer: Producer | None, queues: list[Queue], message: Message, *, after_commit: bool = False) -> bool:

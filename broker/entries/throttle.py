@@ -73,7 +73,7 @@ class Throttle:
 
     def room_for(self, route: Route) -> int:
         """Messages that may be taken in this turn where they go to several queues; what goes to one is not bounded here."""
-        return self.share(len(route.queues)) if len(route.queues) > 1 else _UNBOUNDED
+        return self.portion(len(route.queues)) if len(route.queues) > 1 else _UNBOUNDED
 
     def spend(self, cost: int) -> None:
         """Selectors or bindings were asked where a message goes, whether or not it then joins a queue."""
@@ -85,7 +85,7 @@ class Throttle:
         self.spend(search.go_on(max(COST_OF_A_LOOK, min(room, COST_OF_A_SLICE))))
         return search.route
 
-    def share(self, queues: int) -> int:
+    def portion(self, queues: int) -> int:
         """Messages for so many queues each that may be taken in now; one is, where there is any room at all."""
         room = self.room(queues)
         return max(1, room // queues) if room else 0

@@ -25,7 +25,7 @@ class Socket(Protocol):
     def protocol(self) -> str: ...
 
     @property
-    def place(self) -> str:
+    def endpoint(self) -> str:
         """Its peer's address and port."""
 
     @property
@@ -54,7 +54,7 @@ def _describe(connection: Connection, socket: Socket | None) -> DescribedConnect
     return {
         "connection": connection.name,
         "protocol": socket.protocol if socket else None,
-        "peer": socket.place if socket else None,
+        "peer": socket.endpoint if socket else None,
         **described(connection),
         "user": connection.user,
         "virtual_host": connection.virtual_host,

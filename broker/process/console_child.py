@@ -21,7 +21,7 @@ from typing import Any, Final
 from ..config.models import ConsoleSection, TlsSection
 from ..errors import Refused
 from ..logs.writer import visible
-from .listeners import place
+from .listeners import endpoint
 
 log = logging.getLogger("homing")
 
@@ -163,7 +163,7 @@ def _broker(listening: Mapping[str, asyncio.Server]) -> str:
         )
     if "native" not in listening:
         raise Refused("console-off", "the console comes by the native protocol, and nobody listens for it", "set native.port")
-    at = place(listening["native"])
+    at = endpoint(listening["native"])
     return f"homing://{at.replace('0.0.0.0:', '127.0.0.1:').replace('[::]:', '[::1]:')}"
 
 

@@ -198,8 +198,8 @@ class Listeners:
                 transport.checking = False
                 refusal = self._admission.admit(transport, user, self._broker.now_ms()) if isinstance(user, str) else None
                 if refusal is not None:
-                    log.warning("connection-refused: %s was refused: %s", transport.place, refusal)
-                self._broker.access.record_login(name or certified, transport.place, refusal or user, transport.protocol)
+                    log.warning("connection-refused: %s was refused: %s", transport.endpoint, refusal)
+                self._broker.access.record_login(name or certified, transport.endpoint, refusal or user, transport.protocol)
                 done(refusal or user)
 
             try:
@@ -279,7 +279,7 @@ async def _listen_to_both(
         found[name] = await listen_at(name, "port", section.host, section.port, passed(make))
         if name != "http" and not is_loopback(section.host):
             log.warning(
-                "insecure: %s listens on %s without TLS: passwords and messages cross the network in the clear", name, place(found[name])
+                "insecure: %s listens on %s without TLS: passwords and messages cross the network in the clear", name, endpoint(found[name])
             )
     if certificate is not None and section.tls_port is not None:
         secured = partial(_Secured, make, certificate, charge)
@@ -326,6 +326,6 @@ async def listen_at(name: str, setting: str, host: str, port: int, make: MakePro
         raise Refused(code, said, fix) from error
 
 
-def place(listener: asyncio.Server) -> str:
+def endpoint(listener: asyncio.Server) -> str:
     host, port = listener.sockets[0].getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -34,7 +34,7 @@ from ..version import BUILD, commit
 from . import preload
 from .console_child import ConsoleChild
 from .keeping import Kept
-from .listeners import listen, place
+from .listeners import endpoint, listen
 from .old_deaths import are_left
 from .server import Server, journal_options
 from .service_manager import ServiceManager
@@ -69,7 +69,7 @@ async def serve(config: Config, json_ready: bool, log_writer: LogWriter) -> int:
 
     process.http = http = HttpListener(process.health)
     listening = await listen("http", config.http, http.make, process.certificate, needed=config.names("http"))
-    process.http_places = {name: place(each) for name, each in listening.items()}
+    process.http_endpoints = {name: endpoint(each) for name, each in listening.items()}
     try:
         return await process.run()
     finally:
@@ -92,7 +92,7 @@ class _Process:
         self.certificate = None if config.tls is None else Certificate(config.tls)
         self.http: HttpListener | None = None
         #: Where it listens.
-        self.http_places: dict[str, str] = {}
+        self.http_endpoints: dict[str, str] = {}
 
     async def run(self) -> int:
         """Raises as Journal.open, Server.start and Standby.follow do."""
@@ -133,9 +133,9 @@ class _Process:
         await _hold_signals()
         return STAND_BY if exit_code == 0 and not self._stop.is_set() else exit_code
 
-    def _stand_by(self, places: dict[str, str]) -> None:
+    def _stand_by(self, endpoints: dict[str, str]) -> None:
         log.info("standby: another node leads; connections are passed on to it")
-        self._say_ready({**places, **self.http_places}, None)
+        self._say_ready({**endpoints, **self.http_endpoints}, None)
         # Whoever waits for the next leader does not wait for this, too.
         self._load()
 
@@ -150,10 +150,10 @@ class _Process:
         log.warning("standby-not-reloaded: %s", said)
         self._manager.ready(said)
 
-    def _say_ready(self, places: dict[str, str], kept: Kept | None) -> None:
+    def _say_ready(self, endpoints: dict[str, str], kept: Kept | None) -> None:
         """To whoever started it. ``kept``: see _ready_line."""
-        print(_ready_line(self._config, places, kept, self._json_ready), flush=True)
-        self._manager.ready(_ready_line(self._config, places, kept, False))
+        print(_ready_line(self._config, endpoints, kept, self._json_ready), flush=True)
+        self._manager.ready(_ready_line(self._config, endpoints, kept, False))
 
     async def _lead(self, leading: Leading | None) -> int:
         """``leading``: as a node of a cluster."""
@@ -173,14 +173,14 @@ class _Process:
             del recovered  # every message as it was read; the broker has its own by now
             server.listeners.watch_certificate()
             _on(signal.SIGHUP, server.reload_on_signal)
-            places = {name: place(each) for name, each in listening.items()} | self.http_places
-            places |= console.start(listening, self._stop)
+            endpoints = {name: endpoint(each) for name, each in listening.items()} | self.http_endpoints
+            endpoints |= console.start(listening, self._stop)
             _log_start(server, config, clean_stop, time.monotonic() - began_s)
-            log.info("ready: %s", " ".join(f"{name}={each}" for name, each in places.items()))
+            log.info("ready: %s", " ".join(f"{name}={each}" for name, each in endpoints.items()))
             if self.http is not None:
                 server.show_metrics(self.http)
             health.serves(lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S, lambda: waiting(server.broker.figures()))
-            self._say_ready(places, server.kept)
+            self._say_ready(endpoints, server.kept)
             if leading is None:
                 self._manager.feed_watchdog(loop)
             server.sweep.start()
@@ -241,14 +241,14 @@ def _log_start(server: Server, config: Config, clean_stop: bool, took_s: float) 
     )
 
 
-def _ready_line(config: Config, places: dict[str, str], kept: Kept | None, as_json: bool) -> str:
+def _ready_line(config: Config, endpoints: dict[str, str], kept: Kept | None, as_json: bool) -> str:
     """``kept``: at the last stop; None: of a standby."""
     if as_json:
-        said = {"ready": True, **places, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__}
+        said = {"ready": True, **endpoints, "pid": os.getpid(), "data": str(config.data_directory), "version": __version__}
         if kept is None:
             return json.dumps({**said, "standby": True})
         return json.dumps({**said, "at_last_stop": kept._asdict()} if kept.any else said)
-    shown = " ".join(f"{name}={place}" for name, place in places.items())
+    shown = " ".join(f"{name}={endpoint}" for name, endpoint in endpoints.items())
     over = f" at the last stop: {kept.said()}" if kept is not None and kept.any else ""
     return f"homing {'standby' if kept is None else 'ready'} {shown} data={config.data_directory} pid={os.getpid()}{over}"
 

@@ -51,7 +51,7 @@ from .dead_letter_sweep import DeadLetterSweep
 from .declarations import declare
 from .files import Files
 from .heap import Heap
-from .listeners import Listeners, place
+from .listeners import Listeners, endpoint
 from .old_deaths import find_causes
 from .recovery import recover
 from .reload import log_changes, read_again, take_up
@@ -427,7 +427,7 @@ async def embedded(config: Config, clock_after: Callable[[int], BrokerClock], rn
     server = Server(config, journal, clock_after(recovered.clock_ms), None, rng=rng)
     try:
         listening = await server.start(recovered)
-        yield server, {name: place(each) for name, each in listening.items()}
+        yield server, {name: endpoint(each) for name, each in listening.items()}
         for each in listening.values():
             each.close()
         await drain(server, journal)

@@ -10,7 +10,7 @@ class Output(Protocol):
     def writable(self) -> bool: ...
 
     @property
-    def place(self) -> str:
+    def endpoint(self) -> str:
         """Where the peer is: address and port."""
 
     def write(self, data: bytes) -> None: ...

@@ -104,7 +104,7 @@ class SocketTransport(asyncio.Protocol):
         self._in_line = False
         self._unread = b""
         #: The address it comes from, and the same with the port, for people.
-        self.peer = self.place = ""
+        self.peer = self.endpoint = ""
         #: Its password is being checked.
         self.checking = False
         self._loop = asyncio.get_running_loop()
@@ -146,12 +146,12 @@ class SocketTransport(asyncio.Protocol):
         self._arrive(*peer)
 
     def _arrive(self, host: str, port: object) -> None:
-        self.peer, self.place = host, f"{host}:{port}" if host else ""
+        self.peer, self.endpoint = host, f"{host}:{port}" if host else ""
         self._admission.arrive(self)
         # With TLS that waits for the login: nothing can be said before the handshake.
         refusal = self._admission.refusal(self.peer) if self.refuses_at_once and self.tls is None else None
         if refusal is not None:
-            log.warning("connection-refused: %s was refused: %s", self.place, refusal)
+            log.warning("connection-refused: %s was refused: %s", self.endpoint, refusal)
             self._hurried = True
             self._any_session.end(refusal.code, refusal.message, refusal.fix)
 
@@ -171,7 +171,7 @@ class SocketTransport(asyncio.Protocol):
         theirs = spoken(data)
         if theirs is None or theirs == self.protocol:
             return False
-        log.warning("wrong-protocol: %s", describe(self.place, theirs, self.protocol))
+        log.warning("wrong-protocol: %s", describe(self.endpoint, theirs, self.protocol))
         self.write(answer(theirs, self.protocol))
         self._any_session.lost()
         self.end()
@@ -247,7 +247,7 @@ class SocketTransport(asyncio.Protocol):
         self._unread = b""
         self.memory.close()
         if isinstance(error, ssl.SSLError):
-            log.warning("tls-failed: %s: %s", self.place, why(error))
+            log.warning("tls-failed: %s: %s", self.endpoint, why(error))
         if self._deadline is not None:
             self._deadline.cancel()
         self._transport = None
@@ -296,7 +296,7 @@ class SocketTransport(asyncio.Protocol):
         return 2 if self.checking else 1
 
     def give_way(self, refusal: Refused) -> None:
-        log.warning("connection-refused: %s gave way to another: %s", self.place, refusal)
+        log.warning("connection-refused: %s gave way to another: %s", self.endpoint, refusal)
         self._hurried = True
         self._drop_input()
         self._partial, self._waits_for_room, self._unread = 0, False, b""
@@ -367,7 +367,7 @@ class SocketTransport(asyncio.Protocol):
         if unsent > self._limits.max_unsent_bytes:
             log.warning(
                 "connection-given-up: %s does not read what it is sent: more than %d bytes wait for it, and it is given up",
-                self.place,
+                self.endpoint,
                 self._limits.max_unsent_bytes,
             )
             transport.abort()
@@ -469,7 +469,7 @@ class SocketTransport(asyncio.Protocol):
         elif now - self._taken_at >= self._limits.write_timeout_ms / 1000:
             log.warning(
                 "connection-given-up: %s has taken nothing for %.1f s of the %d bytes that wait for it (limits.write-timeout)",
-                self.place,
+                self.endpoint,
                 now - self._taken_at,
                 unsent,
             )
@@ -477,7 +477,7 @@ class SocketTransport(asyncio.Protocol):
             return
         patience_s = self._of_peer_s * self._limits.heartbeat_tolerance
         if patience_s and not self._not_reading and now - self._last_in > patience_s:
-            log.warning("connection-given-up: %s was silent for %.1f s and is given up", self.place, now - self._last_in)
+            log.warning("connection-given-up: %s was silent for %.1f s and is given up", self.endpoint, now - self._last_in)
             transport.abort()
         elif self._heartbeat_s and now - self._last_out >= self._heartbeat_s * 0.5:
             self._any_session.heartbeat()

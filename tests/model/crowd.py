@@ -20,7 +20,7 @@ class Client:
         self.decoder = FrameDecoder(1 << 30)
         self.frames: list[list[Any]] = []
         self.writable = True
-        self.place = ""
+        self.endpoint = ""
         self.session = NativeSession(world.broker, self, NativeOptions("id", "test"), lambda user, password, done: done(""), _no_calls)
         self.say([Op.HELLO, "homing", 1, {"client_id": client_id}])
 

@@ -36,7 +36,7 @@ class Peer:
         self.writable = True
         #: The loop's turn has taken long; how often the session waited for another.
         self.is_late, self.waits = False, 0
-        self.place = "127.0.0.1:4000"
+        self.endpoint = "127.0.0.1:4000"
         self.session = AmqpSession(
             world.broker, self, AmqpOptions("RabbitMQ", "3.13.7", broker_version="0.1", **options), self._authenticate
         )

@@ -25,7 +25,7 @@ from ...config.config import Config
 from ...config.models import ReplicationSection
 from ...core.event import LOG_AWAY
 from ...core.settings.units import format_duration_ms
-from .passing import places
+from .passing import endpoints
 from .view import View, clock_off_ms
 
 log = logging.getLogger("homing")
@@ -68,7 +68,7 @@ class Node:
         #: As the log names it where it leads.
         self.me = f"{section.node} {process}"
         self._storage_is_replicated = section.storage_is_replicated
-        member = Member(section.node, process, json.dumps({**places(config), **section.advertise}), __version__)
+        member = Member(section.node, process, json.dumps({**endpoints(config), **section.advertise}), __version__)
         self.log = log_of(section, config.directory, member, self._away)
         self._began_s = time.monotonic()
         self._clock_off_ms = 0

@@ -17,7 +17,7 @@ from ...protocols.codec_tls import TlsTransport
 from ...protocols.passed import MaybePassed
 from ...protocols.refusing import Refusing
 from ...tls.certificate import Certificate
-from ..listeners import listen_at, place
+from ..listeners import endpoint, listen_at
 
 log = logging.getLogger("homing")
 
@@ -26,7 +26,7 @@ _NO_LEADER: Final = Refused("no-leader", "this node stands by, and no other lead
 _WILDCARDS: Final = ("0.0.0.0", "::")
 
 
-def places(config: Config) -> dict[str, str]:
+def endpoints(config: Config) -> dict[str, str]:
     """Where a node is reached by others, as far as its configuration says it: by protocol."""
     found = {}
     for name, host, port in _ports(config):
@@ -65,7 +65,7 @@ class Passing:
             protocol, _, tls = name.partition("-")
             make = partial(self._client, name)
             self._listening[name] = await listen_at(protocol, "tls-port" if tls else "port", host, port, make)
-        listens({name: place(each) for name, each in self._listening.items()})
+        listens({name: endpoint(each) for name, each in self._listening.items()})
 
     def _client(self, name: str) -> asyncio.Protocol:
         return MaybePassed(_Client(partial(self._pass, name), self._open), self._secret)

@@ -97,8 +97,8 @@ class AmqpConnection:
         """Which connection this is, for the log."""
         opened: Connection | None = getattr(self, "connection", None)
         if opened is None:
-            return f"connection from {self._output.place}, user {self.login or 'not logged in'}"
-        return f"connection {opened.name} ({self._output.place}), user {self.login}, vhost {opened.virtual_host}"
+            return f"connection from {self._output.endpoint}, user {self.login or 'not logged in'}"
+        return f"connection {opened.name} ({self._output.endpoint}), user {self.login}, vhost {opened.virtual_host}"
 
     def view_within(self, frame_max: int) -> View:
         """How messages are shown in frames of that size."""

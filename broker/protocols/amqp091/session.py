@@ -368,7 +368,7 @@ class AmqpSession(AmqpConnection):
 
     def _open(self, vhost: str) -> None:
         self.connection = self.broker.connect(
-            "", self.login, self, virtual_host=vhost, client=self._client, peer=self._output.place, shares=self.shares
+            "", self.login, self, virtual_host=vhost, client=self._client, peer=self._output.endpoint, shares=self.shares
         )
         self.connection.returns_at_once = True
         self.connection.library = self._library

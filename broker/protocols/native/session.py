@@ -152,7 +152,7 @@ class NativeSession:
     def broken(self, error: Exception) -> None:
         """What the peer sent cannot be acted on: it is given the reason, and what it held goes back at once."""
         if isinstance(error, ProtocolError):
-            connection_ended("native", self._connection, self._output.place, error)
+            connection_ended("native", self._connection, self._output.endpoint, error)
             self.end(error.code, error.message, error.fix)
         else:
             log.error("session-failed: a frame broke its session; its connection is closed, the others go on", exc_info=error)
@@ -216,10 +216,10 @@ class NativeSession:
         try:
             policies = PolicyMap.from_map(options["redelivery_policies"]) if options.get("redelivery_policies") else None
             self._connection = self._broker.connect(
-                options["client_id"], user, self, policies, client=fields.client(options), peer=self._output.place, shares=self._shares
+                options["client_id"], user, self, policies, client=fields.client(options), peer=self._output.endpoint, shares=self._shares
             )
         except (Refused, RedeliveryPolicyError) as refusal:
-            connection_ended("native", None, self._output.place, refusal)
+            connection_ended("native", None, self._output.endpoint, refusal)
             self.end(refusal.code, refusal.message, refusal.fix)
             return
         self._connection.library = fields.library(options)

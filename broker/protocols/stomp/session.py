@@ -351,7 +351,7 @@ class StompSession:
         # ActiveMQ's programs give the name of its machine.
         virtual_host = host if host in broker.list_virtual_hosts() else DEFAULT
         client, shares = Client(client_id=headers.get("client-id", "")[:LONGEST_NAME]), self._shares
-        connection = broker.connect("", user, self, virtual_host=virtual_host, client=client, peer=self._output.place, shares=shares)
+        connection = broker.connect("", user, self, virtual_host=virtual_host, client=client, peer=self._output.endpoint, shares=shares)
         self._connection, self._prefix = connection, prefix_of(virtual_host)
         self._sends = Sends(broker, connection, self._say)
         self._subscriptions = Subscriptions(broker, connection, self._version, self._prefix, self._options.topics)
@@ -399,7 +399,7 @@ class StompSession:
         """ERROR, and the end."""
         if self._over:
             return
-        connection_ended("STOMP", self._connection, self._output.place, error)
+        connection_ended("STOMP", self._connection, self._output.endpoint, error)
         self._let_go(lost=False, counts=True)
         self._closing = True
         # Behind the receipts of what came before.
