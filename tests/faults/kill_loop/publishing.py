@@ -33,7 +33,9 @@ def publish(worker: Worker, port: int) -> None:
                 while worker.stage.producing:
                     key, queue = next(keys), rng.choice((QUORUM, WORK[0]))
                     worker.log("send", key=key, queue=queue, durable=queue == QUORUM)
-                    channel.basic_publish("", queue, b"%s\n%s" % (key.encode(), b"x" * rng.randint(0, _LARGEST_PADDING)))
+                    # What comes before its queue is there comes back, and is no error else.
+                    body = b"%s\n%s" % (key.encode(), b"x" * rng.randint(0, _LARGEST_PADDING))
+                    channel.basic_publish("", queue, body, mandatory=True)
                     worker.log("sent", key=key, outcome=OK)
                     key = ""
                     time.sleep(rng.uniform(0, _MOST_REST_S))
