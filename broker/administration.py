@@ -42,7 +42,7 @@ class Administration(Engine):
 
     def queues_of(self, address: str) -> list[str] | None:
         """The names of an address's queues, sorted; None where there is no such address."""
-        found = self.state.post_office.addresses.get(address)
+        found = self.post_office.addresses.get(address)
         return None if found is None else sorted(queue.name for queue in found.queues)
 
     @needs((Right.MANAGE, at_queue), audited=True, tells=places.whether_paused)
@@ -51,7 +51,7 @@ class Administration(Engine):
         if queue.paused is not paused:
             queue.paused = paused
             self.recorder.queue_changed(queue)
-            self.state.mark_ready(queue)
+            self.ready.mark(queue)
 
     @needs((Right.BROWSE, at_queue), audited=True, action="peek")
     def browse(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[browsing.Ordered]]:
@@ -74,9 +74,9 @@ class Administration(Engine):
             count = yield from self.resources.purge(BROKER, queue)
         except Exception:
             queue.paused = paused
-            self.state.mark_ready(queue)
+            self.ready.mark(queue)
             raise
-        if self.state.post_office.queues_by_id.get(queue.queue_id) is queue:
+        if self.post_office.queues_by_id.get(queue.queue_id) is queue:
             count += self._delete_queue(queue)
         return count
 
@@ -150,7 +150,7 @@ class Administration(Engine):
     @property
     def settings(self) -> AddressSettingsRepository:
         """In force: those of the file, with what commands have laid over them."""
-        return self.state.settings
+        return self.settings_in_force.repository
 
     @needs(
         (Right.MANAGE, places.settings_set),
@@ -192,7 +192,7 @@ class Administration(Engine):
             self.memory.limit,
             state.references.dead_lettered,
             state.references.attempts,
-            state.lateness_ms,
+            state.enqueuing.lateness_ms,
             self.events.describe(),
             state.schedule.next_ms(),
             len(self.office.parking.staying),

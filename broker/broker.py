@@ -73,7 +73,7 @@ class Broker(Consuming):
             connection.virtual_host = virtual_host
         self.next_connection += 1
         self.connections[connection.name] = connection
-        self.state.pager.quota.kept.add(connection.kept)
+        self.room.quota.kept.add(connection.kept)
         if client_id:
             self.by_client[client_id] = connection
         return connection
@@ -87,7 +87,7 @@ class Broker(Consuming):
             return
         connection.open = False
         del self.connections[connection.name]
-        self.state.pager.quota.kept.discard(connection.kept)
+        self.room.quota.kept.discard(connection.kept)
         if self.by_client.get(connection.client_id) is connection:
             del self.by_client[connection.client_id]
         for producer in list(connection.producers.values()):
@@ -130,7 +130,7 @@ class Broker(Consuming):
         """The producer with its high watermark. Answer it through ``when_safe``; credit follows with ``give_credit``."""
         if number in connection.producers:
             raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
-        self.state.declared.check("producers")
+        self.declared.check("producers")
         self.resources.check_producer(address)
         client = connection.client_id or connection.name
         producer = Producer(client, number, address, self.high_watermarks.of(client, number), connection.front_end, connection.bounds)
@@ -169,13 +169,13 @@ class Broker(Consuming):
 
     def wake(self) -> None:
         """There is to be another turn."""
-        self.state.wake()
+        self.ready.wake()
 
     # -- on disk -----------------------------------------------------------------------------------------------------
 
     def when_known(self, callback: Callable[[], None]) -> None:
         """Calls back once the journal knows everything up to now, what was only counted, too."""
-        self.state.faults.put_on_record()
+        self.fault_groups.put_on_record()
         self.journal.when_safe(callback)
 
     def may_answer(self, queue: Queue, reference: MessageReference | None = None) -> bool:
@@ -187,4 +187,4 @@ class Broker(Consuming):
     def socket_resumed(self, connection: Connection) -> None:
         """Its peer reads again: what waits for its consumers may go on."""
         for consumer in connection.consumers.values():
-            self.state.mark_ready(consumer.queue)
+            self.ready.mark(consumer.queue)

@@ -52,7 +52,7 @@ class Consuming(Administration):
     @needs((Right.CONSUME, at_queue_named))
     def end_subscription(self, connection: Connection, name: str) -> None:
         """Of a durable one nobody wants any more: what waits for it goes. Raises Refused."""
-        queue = self.state.post_office.queues.get(name)
+        queue = self.post_office.queues.get(name)
         if queue is None or not is_subscription(queue):
             raise Refused("no-such-subscription", f"there is no durable subscription {name[:80]!r}", "use its name, and the same client-id")
         others = [each for each in queue.consumers if each.connection != connection.name]
@@ -65,7 +65,7 @@ class Consuming(Administration):
     def _subscribe(self, connection: Connection, number: int, name: str, options: ConsumerOptions) -> Consumer:
         if number in connection.consumers or number in connection.retired:
             raise Refused("consumer-exists", f"consumer {number} was used already", "number consumers upwards")
-        self.state.declared.check("consumers")
+        self.declared.check("consumers")
         if len(connection.consumers) >= _MOST_CONSUMERS:
             raise Refused("too-many-consumers", "this connection has as many consumers as it may", "open another connection")
         queue = self.resources.queue_for_consumer(name)
@@ -87,7 +87,7 @@ class Consuming(Administration):
         queue.attach(consumer)
         if options.waits:
             self.declared_queues.wait_for_others(queue, consumer)
-        self.state.mark_ready(queue)
+        self.ready.mark(queue)
         return consumer
 
     def _check_admission(self, connection: Connection, queue: Queue) -> None:
@@ -127,7 +127,7 @@ class Consuming(Administration):
 
     def offer_room(self, window: SharedWindow) -> None:
         """A shared window has room again: whoever holds least first."""
-        self.state.offer_room(window)
+        self.ready.offer_room(window)
 
     def unsubscribe(self, connection: Connection, consumer: Consumer, keep_delivered: bool = False) -> None:
         """A clean end. What was delivered stays where the session is transacted or wants to keep it, until that ends."""
@@ -151,7 +151,7 @@ class Consuming(Administration):
     def check_get(self, connection: Connection, queue: Queue) -> None:
         """Raises Refused while memory is short, where the next message is on disk and the connection keeps much that it got before."""
         pending, kept = queue.pending, connection.kept.bytes
-        if queue.paused or pending.count or not (pending.disk_count or pending.overdue) or self.state.pager.quota.allow(kept):
+        if queue.paused or pending.count or not (pending.disk_count or pending.overdue) or self.room.quota.allow(kept):
             return
         raise Refused(
             "memory-short",
@@ -172,7 +172,7 @@ class Consuming(Administration):
         # Only where that matters: a connection may hold very many of its single gets.
         holds_some = bool(queue.suspects) and any(each.queue is queue and each.unsettled for each in connection.all_consumers())
         while (reference := queue.take_next(connection.name, now_ms, holds_some)) is not None:
-            self.state.awaited.made(queue)
+            self.awaited.made(queue)
             if reference.expired(now_ms):
                 queue.delivering -= 1
                 reference.where = Where.IN_COMMIT
@@ -215,7 +215,7 @@ class Consuming(Administration):
     def when_read(self, connection: Connection, queue: Queue, callback: Callable[[], None]) -> bool:
         """Calls back when more of the queue has come, from disk or from who held it; False, and never, where there is nothing to come."""
         given_nothing = queue.paused or self.stopping or queue.is_apart(connection.name, self.now_ms())
-        return not given_nothing and self.state.pager.when_read(queue, callback)
+        return not given_nothing and self.pager.when_read(queue, callback)
 
     def serve(self, queue: Queue) -> None:
         """See Dispatcher.serve."""
@@ -225,12 +225,12 @@ class Consuming(Administration):
     def pull(self, connection: Connection, consumer: Consumer, timeout_ms: int) -> None:
         """One credit; without a message within ``timeout_ms`` (-1: without end) it is taken back and answered."""
         self.pulls.add(connection, consumer, self.now_ms() + timeout_ms if timeout_ms >= 0 else None)
-        self.state.mark_ready(consumer.queue)
+        self.ready.mark(consumer.queue)
 
     def delivered(self, consumer: Consumer, count: int) -> None:
         """The application has so many of what it holds: its window grows (ack type 0)."""
         consumer.extend(count)
-        self.state.mark_ready(consumer.queue)
+        self.ready.mark(consumer.queue)
 
     def touch(self, references: list[MessageReference]) -> None:
         """``consumer-timeout`` begins anew for what was delivered of these."""

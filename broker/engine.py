@@ -48,7 +48,7 @@ from .entries.by_number import ByNumber
 from .entries.counting import Counting
 from .entries.disk_room import DiskRoom
 from .entries.room import Windows
-from .entries.state import BrokerState
+from .entries.shared_state import SharedState
 from .long_work import WITHOUT_A_LOOP, Long, LongWork, LoopTurns, OnItsWay, Work
 from .open_logins import OpenLogins
 from .recording.journal_port import JournalPort
@@ -94,16 +94,22 @@ class Engine:
         self.users = Users(self._keep_user, now_ms, self._check_room, audit)
         self.access = self.users.access
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
-        #: Of broker.yaml; what is in force, with what commands have laid over it, is ``state.settings``.
+        #: Of broker.yaml; what is in force, with what commands have laid over it, is ``settings_in_force``.
         self.configured = settings = config.settings_repository()
         self.commanded = CommandedSettings(journal)
-        self.state = BrokerState(
+        self.state = SharedState(
             journal, self.recorder, settings, now_ms, rng, wake, config.broker.max_hops, windows, self.memory, disk, config.broker.name
         )
-        self.throttle, self.post_office, self.fault_groups = self.state.throttle, self.state.post_office, self.state.faults
+        state = self.state
+        self.post_office, self.settings_in_force = state.post_office, state.settings
+        self.fault_groups, self.redrives = state.faults, state.redrives
+        self.ready, self.enqueuing, self.references, self.schedule = state.ready, state.enqueuing, state.references, state.schedule
+        self.room, self.reads, self.to_disk, self.pager = state.room, state.reads, state.to_disk, state.pager
+        self.throttle, self.declared, self.awaited, self.going_round = state.throttle, state.declared, state.awaited, state.going_round
+        self.returns, self.events = state.returns, state.events
         journal.on_commit = self.throttle.written
         self._make_what_is_declared(amqp)
-        self.state.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
+        self.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
         self.settling = Settling(self.state, self._settling_failed)
         self.settlement = Settlement(self.state, self.office, self.settling)
@@ -112,7 +118,6 @@ class Engine:
         self.intake = Intake(self.state, self.resources, self.office, config.journal.duplicate_ids_per_address)
         self.flow = FlowControl(self.state, disk)
         self._disk_low = disk.low
-        self.events = self.state.events
         self._event_messages = EventMessages(self.events, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, now_ms)
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.settling, self.limits)
         #: By name, and by client_id.
@@ -170,7 +175,7 @@ class Engine:
         }
 
     def _parked_may_go(self) -> bool:
-        return bool(self.state.awaited.found) or self.office.parking.bindings_seen != self.state.post_office.bindings_version
+        return bool(self.awaited.found) or self.office.parking.bindings_seen != self.post_office.bindings_version
 
     def drain(self) -> int:
         """Dispatches every queue of the ready set, each within its budget. Returns when ``tick`` is wanted: 0 where it is now."""
@@ -191,7 +196,7 @@ class Engine:
             state.pager.look_again()
         if self.events.waiting:
             self._event_messages.send()
-        if state.ready and not self.stopping:
+        if state.ready.queues and not self.stopping:
             if self.journal.ids_reserved:
                 self.dispatcher.ready(now_ms)
             else:
@@ -205,17 +210,17 @@ class Engine:
 
     def next_ms(self) -> int:
         """When ``tick`` is wanted next."""
-        schedule, expiries, idle = self.state.schedule, self.state.references.expiries, self.resources.idle
+        schedule, expiries, idle = self.schedule, self.references.expiries, self.resources.idle
         soon = min(schedule.look_at_ms, self.pulls.look_at_ms, idle.look_at_ms, self.redriving.look_at_ms)
         if not self._expiring:
             soon = min(soon, expiries.look_at_ms)
-        return min(soon, self.state.going_round.look_at_ms, self._next_second_ms)
+        return min(soon, self.going_round.look_at_ms, self._next_second_ms)
 
     def tick(self) -> None:
         """What falls due: redeliveries, expirations, pulls, and once a second everything that is only looked at then."""
         state, now_ms = self.state, self.now_ms()
         if state.schedule.look_at_ms <= now_ms:
-            state.place(state.schedule.take_due(now_ms, SWEEP_BUDGET))
+            state.enqueuing.enqueue(state.schedule.take_due(now_ms, SWEEP_BUDGET))
         if state.references.expiries.look_at_ms <= now_ms and not self._expiring:
             self._expiring = True
             self._long.wait()
@@ -237,12 +242,12 @@ class Engine:
     def _by_time(self) -> None:
         if self._expiring:
             self._expire()
-        if self.state.going_round.due:
+        if self.going_round.due:
             self._write_returned()
 
     def _expire(self) -> None:
         """A step of what has expired."""
-        expiries, now_ms = self.state.references.expiries, self.now_ms()
+        expiries, now_ms = self.references.expiries, self.now_ms()
         for reference in expiries.take_expired(now_ms, STEP):
             if not reference.expired(now_ms) or reference.where in (Where.IN_COMMIT, Where.GONE):
                 continue
@@ -250,30 +255,30 @@ class Engine:
                 self.office.dead_letter(reference, EXPIRED)
         self._expiring = expiries.look_at_ms <= now_ms
         if self._expiring:
-            self.state.wake()
+            self.ready.wake()
 
     def _write_returned(self) -> None:
-        self.state.going_round.go_on(self.now_ms())
-        if self.state.going_round.due:
-            self.state.wake()
+        self.going_round.go_on(self.now_ms())
+        if self.going_round.due:
+            self.ready.wake()
 
     def _nothing_for(self, consumer: Consumer) -> bool:
         """Whether a pull may be answered that there is nothing: what is on disk only, or was given back, may still come."""
         queue = consumer.queue
-        return not (queue in self.state.ready or queue.shut or consumer.returning or self.state.pager.may_find(consumer))
+        return not (queue in self.ready.queues or queue.shut or consumer.returning or self.pager.may_find(consumer))
 
     def weigh_declared(self) -> None:
         """What is declared, as it is now. About twice a second."""
-        self.state.declared.weigh(self._count_declared())
+        self.declared.weigh(self._count_declared())
 
     def _count_declared(self) -> dict[str, int]:
-        connections, queues = self.connections.values(), self.state.post_office.queues
+        connections, queues = self.connections.values(), self.post_office.queues
         consumers = [consumer for each in connections for consumer in (*each.consumers.values(), *each.retired.values())]
         hosts = self.virtual_hosts.all()
         exchanges = [exchange for host in hosts for exchange in host.exchanges.exchanges.values()]
         return {
             "queues": len(queues),
-            "addresses": len(self.state.post_office.addresses),
+            "addresses": len(self.post_office.addresses),
             "virtual hosts": len(hosts) - 1,
             "exchanges": sum([not exchange.predeclared for exchange in exchanges]),
             "consumers": len(consumers),
@@ -296,7 +301,7 @@ class Engine:
         if self.journal.busy():
             # Broker time goes along with what is written anyway; an idle broker writes nothing.
             self.journal.batch.clock(now_ms)
-        self.state.faults.record_seen(now_ms)
+        self.fault_groups.record_seen(now_ms)
         self.recorder.write_rounds()
         self.recorder.transient.look(now_ms)
         if now_ms >= self._next_parked_ms:
@@ -305,14 +310,14 @@ class Engine:
             still_open = {(producer.client, producer.number) for producer in self.flow.producers}
             for client, number in self.high_watermarks.forget(now_ms - self._journal_section.marks_retention_ms, still_open):
                 self.journal.batch.forget_producer(f"{client}/{number}")
-            self.state.faults.forget(now_ms - self._journal_section.history_retention_ms, self.state.post_office.queues)
+            self.fault_groups.forget(now_ms - self._journal_section.history_retention_ms, self.post_office.queues)
         if self.flow.waiting:
             self.flow.relieve()
         self.flow.look(now_ms)
         self.users.look(now_ms)
         self.events.disk(self._disk_low())
-        self.events.notes.came_back(self.state.returns, now_ms)
-        self.state.returns.clear()
+        self.events.notes.came_back(self.returns, now_ms)
+        self.returns.clear()
         self.events.notes.look(now_ms)
 
     def _sweep(self) -> Steps[None]:
@@ -356,7 +361,7 @@ class Engine:
 
     def end_transient_queues(self) -> None:
         """The broker stops, and with it queues that are not durable: what is parked in them does not end with them."""
-        for queue in list(self.state.post_office.queues.values()):
+        for queue in list(self.post_office.queues.values()):
             if queue.parked and not queue.durable:
                 self.office.move_out(queue, "purged")
 
@@ -369,7 +374,7 @@ class Engine:
         if isinstance(who, Connection):
             names = [place.names[0] for place in places if place.kind != "exchange"]
             for share in who.shares:
-                share.make_queues(names, self.state.post_office.queues.__contains__)
+                share.make_queues(names, self.post_office.queues.__contains__)
 
     # -- users -------------------------------------------------------------------------------------------------------
 
@@ -410,12 +415,12 @@ class Engine:
         if policies is not None:
             policies.take()
         then()
-        self.state.post_office.settings_changed()
+        self.post_office.settings_changed()
         self.virtual_hosts.settings_changed()
         for number, (queue, expires_ms) in enumerate(changed, 1):
             if queue.settings.expires_ms != expires_ms:
                 self.resources.idle.begin(queue, self.now_ms())
-            self.state.mark_ready(queue)
+            self.ready.mark(queue)
             self.office.trim_later(queue)
             if number % STEP == 0:
                 yield
@@ -423,15 +428,15 @@ class Engine:
 
     def restore_settings(self) -> None:
         """Recovery, before there are queues: what commands had set holds again."""
-        self.state.settings = self.commanded.over(self.configured)
+        self.settings_in_force.repository = self.commanded.over(self.configured)
 
     def restore_reference(self, reference: MessageReference, parked_for: Death | Literal[""]) -> None:
         """Recovery: a reference as it stood on disk takes its place again."""
-        self.state.references.restore(reference)
+        self.references.restore(reference)
         if parked_for:
             self.office.parking.keep(reference, parked_for)
         else:
-            self.state.place((reference,))
+            self.enqueuing.enqueue((reference,))
 
 
 def _raise(error: Exception) -> None:

@@ -30,9 +30,11 @@ from homing.broker.delivery.transactions import Transactions
 from homing.broker.entries.events import Events
 from homing.broker.entries.fault_groups import FaultGroups
 from homing.broker.entries.going_round import GoingRound
+from homing.broker.entries.page_reads import PageReads
 from homing.broker.entries.pager import Pager
 from homing.broker.entries.redrive_tally import RedriveTally
 from homing.broker.entries.references import References
+from homing.broker.entries.room import Room
 from homing.broker.entries.throttle import Throttle
 from homing.broker.recording.journal_port import JournalPort
 from homing.broker.recording.recorder import Recorder
@@ -65,15 +67,15 @@ def configured(layers: dict[str, dict[str, Any]], **limits: Any) -> Config:
 
 
 def addresses(broker: Broker) -> dict[str, Address]:
-    return broker.state.post_office.addresses
+    return broker.post_office.addresses
 
 
 def arrive(broker: Broker, messages: list[Message], queue: Queue) -> None:
-    broker.state.arrive(messages, queue, broker.now_ms())
+    broker.enqueuing.arrive(messages, queue, broker.now_ms())
 
 
 def call_when_woken(broker: Broker, wake: Callable[[], None]) -> None:
-    broker.state.wake = wake
+    broker.ready.wake = wake
 
 
 def connections(broker: Broker) -> dict[str, Connection]:
@@ -89,7 +91,7 @@ def events(broker: Broker) -> Events:
 
 
 def faults(broker: Broker) -> FaultGroups:
-    return broker.state.faults
+    return broker.fault_groups
 
 
 def flow(broker: Broker) -> FlowControl:
@@ -105,7 +107,7 @@ def high_watermarks(broker: Broker) -> HighWatermarks:
 
 
 def going_round(broker: Broker) -> GoingRound:
-    return broker.state.going_round
+    return broker.going_round
 
 
 def intake(broker: Broker) -> Intake:
@@ -113,7 +115,7 @@ def intake(broker: Broker) -> Intake:
 
 
 def mark_ready(broker: Broker, queue: Queue) -> None:
-    broker.state.mark_ready(queue)
+    broker.ready.mark(queue)
 
 
 def memory(broker: Broker) -> Memory:
@@ -122,10 +124,6 @@ def memory(broker: Broker) -> Memory:
 
 def office(broker: Broker) -> DeadLetterOffice:
     return broker.office
-
-
-def pager(broker: Broker) -> Pager:
-    return broker.state.pager
 
 
 def apply_settings(broker: Broker, configured: AddressSettingsRepository) -> None:
@@ -145,16 +143,28 @@ def clear_policy(broker: Broker, virtual_host: str, name: str) -> None:
     at_once(broker.change_in_force(broker.settings, broker.policies.cleared(virtual_host, name)))
 
 
+def pager(broker: Broker) -> Pager:
+    return broker.pager
+
+
 def policies(broker: Broker) -> Policies:
     return broker.policies
 
 
 def queues(broker: Broker) -> dict[str, Queue]:
-    return broker.state.post_office.queues
+    return broker.post_office.queues
 
 
 def ready(broker: Broker) -> dict[Queue, None]:
-    return broker.state.ready
+    return broker.ready.queues
+
+
+def room(broker: Broker) -> Room:
+    return broker.room
+
+
+def reads(broker: Broker) -> PageReads:
+    return broker.reads
 
 
 def recorder(broker: Broker) -> Recorder:
@@ -162,11 +172,11 @@ def recorder(broker: Broker) -> Recorder:
 
 
 def redrives(broker: Broker) -> RedriveTally:
-    return broker.state.redrives
+    return broker.redrives
 
 
 def references(broker: Broker) -> References:
-    return broker.state.references
+    return broker.references
 
 
 def resources(broker: Broker) -> Resources:
@@ -174,7 +184,7 @@ def resources(broker: Broker) -> Resources:
 
 
 def settings(broker: Broker) -> AddressSettingsRepository:
-    return broker.state.settings
+    return broker.settings_in_force.repository
 
 
 def settlement(broker: Broker) -> Settlement:
@@ -191,7 +201,7 @@ def journal(broker: Broker) -> JournalPort:
 
 
 def throttle(broker: Broker) -> Throttle:
-    return broker.state.throttle
+    return broker.throttle
 
 
 def transactions(broker: Broker) -> Transactions:

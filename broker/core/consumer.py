@@ -247,7 +247,7 @@ class Consumer:
         #: A lower bound of when the oldest unsettled message was delivered; None when none is.
         self.oldest_delivered_ms: int | None = None
         self.unsettled: dict[int, MessageReference] = {}
-        #: So many that it gave back, to go out again at once, are on the way to their places (BrokerState.take_back).
+        #: So many that it gave back, to go out again at once, are on the way to their places (Enqueuing.take_back).
         self.returning = 0
         #: Meanwhile: so many that it gave back before stand in their places, and it may have as many.
         self.back = 0

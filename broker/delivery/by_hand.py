@@ -24,7 +24,7 @@ from ..entries.choosing import in_place
 from ..entries.disk_moves import deliveries_at, may_stay_on_disk, move_back
 from ..entries.fault_groups import goes_back
 from ..entries.references import Moved, expires_when_moved, sooner
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..errors import Refused
 from ..recording.mapping import message_key
 from ..steps import Steps
@@ -118,7 +118,7 @@ def due_by_hand(failed: int, due_at_ms: int | None) -> int | None:
 
 
 class ByHand:
-    def __init__(self, access: Access, state: BrokerState, resources: Resources, by_number: ByNumber) -> None:
+    def __init__(self, access: Access, state: SharedState, resources: Resources, by_number: ByNumber) -> None:
         self.access = access
         self._by_number = by_number
         self._state = state
@@ -188,7 +188,7 @@ class ByHand:
         arrived, sizes = move_back(state.journal, state.faults, queue, records, target, job_id, now_ms)
         state.to_disk.moved(queue, records, target, arrived, sizes)
         state.awaited.made(queue)
-        state.mark_ready(target)
+        state.ready.mark(target)
         return len(records), True
 
     def _goes_by_disk(self, queue: Queue, records: list[ReferenceRecord], target: Queue) -> bool:
@@ -201,7 +201,7 @@ class ByHand:
         if not target.consumers:
             return True
         priorities = {record.message.priority for record in records}
-        return not any(self._state.pager.keeps(target, target.priority_of(priority)) for priority in priorities)
+        return not any(self._state.room.keeps(target, target.priority_of(priority)) for priority in priorities)
 
     def put(self, reference: MessageReference, target: Queue, sent: int = 0) -> None:
         """One, after so many others, whatever it is and why. Raises Refused where the queue has no room for it."""
@@ -264,4 +264,4 @@ class ByHand:
     def _arrive(self, target: Queue, arrived: list[MessageReference]) -> None:
         for reference in arrived:
             target.expect(1, reference.message.size)
-        self._state.arrive_when_safe(arrived)
+        self._state.enqueuing.arrive_when_safe(arrived)

@@ -15,7 +15,7 @@ from ..core.queue import Queue
 from ..core.rights import Right
 from ..entries.browsing import as_it_is
 from ..entries.choosing import choose, in_place, is_dead
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..steps import Steps
 from ..topology import places
 from .by_hand import ByHand
@@ -41,7 +41,7 @@ def length_of(answer: tuple[list[Any], object, object]) -> int:
 class Chosen:
     """``most_bytes``: of one answer."""
 
-    def __init__(self, access: Access, state: BrokerState, hand: ByHand, most_bytes: int) -> None:
+    def __init__(self, access: Access, state: SharedState, hand: ByHand, most_bytes: int) -> None:
         self.access = access
         self._state = state
         self._hand = hand
@@ -134,7 +134,7 @@ class Chosen:
                     number += 1
                 finally:
                     # One that could not go stays where it was; of one that went nothing is in its old place.
-                    self._state.place((reference,))
+                    self._state.enqueuing.enqueue((reference,))
             return True
 
         looked_at, go_on = yield from choose(self._state, queue, wanted, after, take, PAGES)

@@ -24,7 +24,7 @@ from ..core.routing import ANYCAST
 from ..core.settings.address_settings import AddressSettings
 from ..core.standing import Standing
 from ..entries.references import Moved
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..errors import Refused
 from ..steps import STEP
 from ..topology.amqp.dead_letter_exchanges import DeadLetterExchanges, DeadLetterRoute, too_many_hops
@@ -50,7 +50,7 @@ class Way(NamedTuple):
 
 
 class DeadLetterOffice:
-    def __init__(self, state: BrokerState, resources: Resources, exchanges: DeadLetterExchanges) -> None:
+    def __init__(self, state: SharedState, resources: Resources, exchanges: DeadLetterExchanges) -> None:
         self._state = state
         self._resources = resources
         self._notes = state.events.notes
@@ -119,7 +119,7 @@ class DeadLetterOffice:
         queue.dead_lettering += 1
 
         def on_disk() -> None:
-            state.arrived(arrived)
+            state.enqueuing.arrived(arrived)
             for target in queues:
                 if target.settings.overflow == "drop-head":
                     self.trim(target)
@@ -212,7 +212,7 @@ class DeadLetterOffice:
         """A limit may have been made smaller."""
         if queue.settings.overflow == "drop-head":
             self.untrimmed[queue] = None
-            self._state.mark_ready(queue)
+            self._state.ready.mark(queue)
 
     def _trim(self, queue: Queue, most: int) -> int:
         """How many went. What is left goes in the next turns, whether more arrives or not."""

@@ -8,7 +8,7 @@ from ..core.consumer import Consumer
 from ..core.dead_letter import EXPIRED
 from ..core.message import MessageReference
 from ..core.queue import Dispatch, Queue
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from .dead_lettering import DeadLetterOffice
 
 #: Messages that all queues together hand out in one turn of the loop, about: what one begins with is not more than this.
@@ -18,18 +18,18 @@ SELECTOR_BUDGET: Final = 10_000
 
 
 class Dispatcher:
-    def __init__(self, state: BrokerState, office: DeadLetterOffice) -> None:
+    def __init__(self, state: SharedState, office: DeadLetterOffice) -> None:
         self._state = state
         self._office = office
 
     def ready(self, now_ms: int) -> None:
         """Every queue of the ready set, as long as the turn's budget lasts."""
         state = self._state
-        queues, again, cost, left = list(state.ready), list[Queue](), 0, DISPATCH_BUDGET
-        state.ready.clear()
+        queues, again, cost, left = list(state.ready.queues), list[Queue](), 0, DISPATCH_BUDGET
+        state.ready.queues.clear()
         for queue in queues:
             if cost >= SELECTOR_BUDGET or left <= 0:
-                state.mark_ready(queue)
+                state.ready.mark(queue)
                 continue
             result = self._dispatch(queue, now_ms)
             cost += result.cost
@@ -37,17 +37,17 @@ class Dispatcher:
             if result.more:
                 again.append(queue)
         for queue in again:  # behind those that had no turn
-            state.mark_ready(queue)
+            state.ready.mark(queue)
 
     def serve(self, queue: Queue) -> None:
         """What is here goes to the consumers that wait for it now, so that who looks into the queue next finds what they leave."""
         now_ms, state, cost = self._state.now_ms(), self._state, 0
-        while queue in state.ready and cost < SELECTOR_BUDGET:
-            del state.ready[queue]
+        while queue in state.ready.queues and cost < SELECTOR_BUDGET:
+            del state.ready.queues[queue]
             result = self._dispatch(queue, now_ms)
             cost += result.cost
             if result.more:
-                state.mark_ready(queue)
+                state.ready.mark(queue)
 
     def _dispatch(self, queue: Queue, now_ms: int) -> Dispatch:
         """Once, within the budget of a turn."""

@@ -19,7 +19,7 @@ from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.rights import Right
 from ..entries.choosing import choose, in_place
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..errors import Refused
 from ..properties import checked, measured
 from ..steps import Steps
@@ -37,7 +37,7 @@ def _edited(done: dict[int, int | Refused]) -> int:
 class Editing:
     """``most_properties``: bytes that properties may take; ``largest``: body and properties of a message that can be delivered."""
 
-    def __init__(self, access: Access, state: BrokerState, hand: ByHand, most_properties: int, largest: int, amqp: AmqpAccount) -> None:
+    def __init__(self, access: Access, state: SharedState, hand: ByHand, most_properties: int, largest: int, amqp: AmqpAccount) -> None:
         self.access = access
         self._state = state
         self._hand = hand
@@ -68,7 +68,7 @@ class Editing:
                     raise
                 done[number] = refusal.with_traceback(None)
             finally:
-                self._state.place((reference,))
+                self._state.enqueuing.enqueue((reference,))
             return True
 
         wanted = Filter(message_ids=tuple(edits.by_number))

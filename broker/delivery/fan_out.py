@@ -9,10 +9,10 @@ from ..core.counts import SENT
 from ..core.message import Message, MessageReference
 from ..core.queue import Queue
 from ..entries.references import kinds
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 
 
-def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue], now_ms: int) -> bool:
+def fan_out(state: SharedState, messages: list[Message], queues: list[Queue], now_ms: int) -> bool:
     """Stores fresh messages in each of several durable queues: in memory where there is room for all, else on disk where none is for any.
 
     False, and nothing done, where a queue would keep some of them in memory and not the others.
@@ -37,27 +37,27 @@ def fan_out(state: BrokerState, messages: list[Message], queues: list[Queue], no
             kept.append(queue)
             born.update(here)
         else:
-            state.join_on_disk(queue, messages, sequence, now_ms, records)
+            state.to_disk.join(queue, messages, sequence, now_ms, records)
         sequence += len(messages)
         if queue.consumers:
-            state.mark_ready(queue)
+            state.ready.mark(queue)
     state.references.joined(kept, born, durable, now_ms)
     return True
 
 
-def _keep(state: BrokerState, messages: list[Message], queues: list[Queue], size: int) -> list[bool] | None:
+def _keep(state: SharedState, messages: list[Message], queues: list[Queue], size: int) -> list[bool] | None:
     """For each queue whether it keeps all of them in memory, or none; None where one keeps a part."""
-    pager, number = state.pager, len(messages)
+    room, number = state.room, len(messages)
     durable = sum([message.durable for message in messages])
     if durable < number and any(queue.keeps_all for queue in queues):
         # Each queue has its own say.
         return None
-    keep = pager.rooms(queues, number, size)
+    keep = room.which_fit(queues, number, size)
     if not all(keep):
         if durable < number:
             # What is not durable stays in memory while there is plenty.
-            return None if durable or not all(map(pager.plenty, queues)) else [True] * len(queues)
+            return None if durable or not all(map(room.plenty, queues)) else [True] * len(queues)
         priorities = {queues[0].priority_of(message.priority) for message in messages}
-        if any(pager.keeps(queue, priority) for queue, keeps in zip(queues, keep, strict=True) if not keeps for priority in priorities):
+        if any(room.keeps(queue, priority) for queue, keeps in zip(queues, keep, strict=True) if not keeps for priority in priorities):
             return None
     return keep

@@ -8,12 +8,12 @@ from ..auth.access import Access, Who, needs
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference
 from ..core.rights import Place, Right
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..topology import places
 
 
 class Faults:
-    def __init__(self, access: Access, state: BrokerState) -> None:
+    def __init__(self, access: Access, state: SharedState) -> None:
         self.access = access
         self.post_office = state.post_office
         self._groups = state.faults

@@ -13,7 +13,7 @@ from ..core.message import REFERENCE_BYTES
 from ..core.producer import Bound, Producer, Wait, limit_in
 from ..core.settings.units import counted
 from ..entries.disk_room import DiskRoom
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 
 log = logging.getLogger("homing")
 
@@ -37,7 +37,7 @@ class FlowControl:
 
     def __init__(
         self,
-        state: BrokerState,
+        state: SharedState,
         disk: DiskRoom,
     ) -> None:
         self._state = state

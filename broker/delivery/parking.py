@@ -14,7 +14,7 @@ from homing.journal.contract import Death, Outcome
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..entries.throttle import FEW_QUEUES
 from ..steps import STEP, Steps
 from ..topology.resources import takes_nothing
@@ -24,7 +24,7 @@ MOST_AT_AN_END: Final = 10_000
 
 
 class Parking:
-    def __init__(self, state: BrokerState, leave: Callable[[MessageReference, Death], None]) -> None:
+    def __init__(self, state: SharedState, leave: Callable[[MessageReference, Death], None]) -> None:
         """``leave``: a message tries again to leave its queue, for that reason."""
         self._state = state
         self._awaited = state.awaited

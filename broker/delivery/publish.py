@@ -11,7 +11,7 @@ from ..core.producer import Producer
 from ..core.queue import Queue
 from ..core.routing import MULTICAST, Address, Route, RoutingTypes
 from ..core.settings.units import counted
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..entries.throttle import COST_OF_A_REFERENCE, COST_OF_EACH, REFERENCES_A_TURN
 from ..errors import Refused
 from ..topology.resources import Resources, makes_room, no_such_address, over_length
@@ -22,7 +22,7 @@ from .fan_out import fan_out
 class Intake:
     """``duplicate_ids``: how many that were given by hand are remembered for each address."""
 
-    def __init__(self, state: BrokerState, resources: Resources, office: DeadLetterOffice, duplicate_ids: int) -> None:
+    def __init__(self, state: SharedState, resources: Resources, office: DeadLetterOffice, duplicate_ids: int) -> None:
         self._state = state
         self._resources = resources
         self._office = office
@@ -183,7 +183,7 @@ class Intake:
             return None
         queues = route.queues
         if len(queues) == 1:
-            self._state.arrive(messages, queues[0], now_ms)
+            self._state.enqueuing.arrive(messages, queues[0], now_ms)
             return len(messages)
         part = messages[: self._state.throttle.portion(len(queues))]
         return len(part) if not part or fan_out(self._state, part, queues, now_ms) else None
@@ -296,7 +296,7 @@ class Intake:
         references = state.references.enter(message, queues, now_ms, due_at_ms=due_at_ms, expires_at_ms=message.expires_at_ms)
         if due_at_ms is not None:
             # It may go on to wait on disk only: its time must be there (pager.py). Length limits do not count it.
-            state.place_when_safe(references)
+            state.enqueuing.enqueue_when_safe(references)
             return
         later: list[MessageReference] = []
         for reference in references:
@@ -304,8 +304,8 @@ class Intake:
                 reference.queue.expect(1, message.size)
                 later.append(reference)
             else:
-                state.place((reference,), fresh=True)
+                state.enqueuing.enqueue((reference,), fresh=True)
                 self._office.trim(reference.queue)
         if later:
-            state.arrive_when_safe(later)
+            state.enqueuing.arrive_when_safe(later)
             self._office.trim_when_safe([reference.queue for reference in later])

@@ -19,7 +19,7 @@ from ..entries.browsing import as_it_is
 from ..entries.choosing import ROWS, Selection
 from ..entries.fault_groups import goes_back
 from ..entries.page_reads import Asked
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..errors import Refused
 from ..properties import measured
 from ..steps import Steps
@@ -62,7 +62,7 @@ class _AtOnce:
 
 
 class Redriving:
-    def __init__(self, access: Access, state: BrokerState, resources: Resources, hand: ByHand) -> None:
+    def __init__(self, access: Access, state: SharedState, resources: Resources, hand: ByHand) -> None:
         self.access = access
         self.post_office = state.post_office
         self._state = state

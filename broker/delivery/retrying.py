@@ -15,7 +15,7 @@ from ..core.repeated import Repeated, add
 from ..core.rights import Right
 from ..entries.browsing import as_it_is
 from ..entries.choosing import in_place
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..entries.waiting import FIRST, FIRST_ON_HOLD, Cursor, in_memory_only, on_disk, wants
 from ..steps import LOOK_STEP, STEP, Steps
 from ..topology import places
@@ -30,7 +30,7 @@ Done = tuple[int, int, Cursor | None]
 
 
 class Retrying:
-    def __init__(self, access: Access, state: BrokerState) -> None:
+    def __init__(self, access: Access, state: SharedState) -> None:
         self.access = access
         self._state = state
 
@@ -55,7 +55,7 @@ class Retrying:
             given = self._give([each for each in found if each.due_at_ms is not None and each.on_hold is release], due_at_ms)
             number += len(given)
             # Those that were only on disk and keep their time go back there.
-            state.place(set(found).difference(given))
+            state.enqueuing.enqueue(set(found).difference(given))
 
         begin, until_ms = (max(after, FIRST_ON_HOLD), ON_HOLD_MS) if release else (after, ON_HOLD_MS - 1)
         seen, go_on = yield from on_disk(state, queue, wanted, begin, until_ms, take, _PAGES)
@@ -73,7 +73,7 @@ class Retrying:
             changed.append(reference)
         state.references.keep_failed(changed)
         state.recorder.changed(changed)
-        state.place_when_safe(changed)
+        state.enqueuing.enqueue_when_safe(changed)
         return changed
 
     @needs((Right.BROWSE, at_queue), audited=True, action="peek-retrying", tells=places.chosen, counts=length_of)

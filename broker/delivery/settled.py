@@ -16,7 +16,7 @@ from ..core.queue import Queue
 from ..core.redelivery import Decision, Failure, Terms
 from ..core.settings.rules import Action
 from ..core.settled_report import SettledReport
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from .settlement import Settlement
 
 _NOT_AGAIN: Final = Failure(retryable=False)
@@ -26,7 +26,7 @@ _GONE: Final = Decision(Action.DROP, dropped_by=ACKNOWLEDGED)
 
 
 class SettledReports:
-    def __init__(self, state: BrokerState, settlement: Settlement) -> None:
+    def __init__(self, state: SharedState, settlement: Settlement) -> None:
         self._state = state
         self._settlement = settlement
         self._stories = settlement.stories

@@ -20,7 +20,7 @@ from ..core.queue import Queue
 from ..core.redelivery import Decision, Failure, Terms, Verdicts, attempts_allowed, limit_reached, of_amqp_consumer, under
 from ..core.settings.address_settings import AddressSettings
 from ..core.settings.rules import Action, Rule, first, fitting, reported_failure
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..steps import LIGHTER, MOST_ACKNOWLEDGED_AT_ONCE, MOST_AT_ONCE, SETTLE_STEP
 from .dead_lettering import DeadLetterOffice
 from .settling import Part, Settling
@@ -45,7 +45,7 @@ _Ends = dict[Queue, tuple[Failure, AttemptOutcome, bool]]
 
 
 class Settlement:
-    def __init__(self, state: BrokerState, office: DeadLetterOffice, settling: Settling) -> None:
+    def __init__(self, state: SharedState, office: DeadLetterOffice, settling: Settling) -> None:
         self._state = state
         self._office = office
         self.stories = Stories(state)
@@ -71,7 +71,7 @@ class Settlement:
         if len(references) > MOST_AT_ONCE:
             self._in_steps(consumer, references, settle)
         elif again := settle(references):
-            self._state.take_back(consumer, again)
+            self._state.enqueuing.take_back(consumer, again)
 
     def acknowledge(self, consumer: Consumer, references: list[MessageReference], alone: bool = True) -> None:
         """These are done, but for what a transaction holds. They leave for good; the window has room again. ``alone``: not as a part of a
@@ -83,7 +83,7 @@ class Settlement:
         references = [reference for reference in references if reference.transaction is None]
         queue.release(consumer, references)
         state.references.succeed(queue, references, state.now_ms(), alone, consumer)
-        state.mark_ready(queue)
+        state.ready.mark(queue)
 
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
         """Unread or unusable: back to their places, nothing counted."""
@@ -101,7 +101,7 @@ class Settlement:
                 reference.delivery_count -= 1
                 uncounted.append(reference)
         self._state.recorder.changed(uncounted)
-        self._state.mark_ready(queue)
+        self._state.ready.mark(queue)
         return references
 
     def client_saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> None:
@@ -134,7 +134,7 @@ class Settlement:
             consumer.pulls += len(large)
         consumer.too_large += len(large)
         self._too_large(consumer, large, most)
-        self._state.mark_ready(consumer.queue)
+        self._state.ready.mark(consumer.queue)
         return [reference for reference in references if reference.message.size <= most]
 
     def _too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> None:
@@ -226,7 +226,7 @@ class Settlement:
             state.recorder.changed([each for each in again if each not in unwritten] if unwritten else again)
         if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
             state.returns[queue] = state.returns.get(queue, 0) + soon
-        state.mark_ready(queue)
+        state.ready.mark(queue)
         return again
 
     def _record(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: AttemptOutcome, reported: bool, now_ms: int) -> None:

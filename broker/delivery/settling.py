@@ -14,7 +14,7 @@ from typing import Final
 
 from ..core.consumer import Returned, SharedWindow
 from ..core.queue import Queue
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..steps import SETTLE_STEP, Steps
 
 #: How much of a step something takes, and what does it.
@@ -28,7 +28,7 @@ _PLACED: Final = 2000
 class Settling:
     """``failed``: called with a connection of which something broke in the middle."""
 
-    def __init__(self, state: BrokerState, failed: Callable[[str, Exception], None]) -> None:
+    def __init__(self, state: SharedState, failed: Callable[[str, Exception], None]) -> None:
         self._state = state
         self._failed = failed
         #: What is under way, by connection, in the order of asking; whose turn it is stands first.
@@ -125,14 +125,14 @@ class Settling:
             yield from self._put_back(back)
         else:
             for consumer, references in fresh:
-                self._state.take_back(consumer, references)
+                self._state.enqueuing.take_back(consumer, references)
 
     def _expect(self, returned: Returned) -> Returned:
         """What of it goes out again at once, and whose credit is to wait for that; the rest is on its way."""
         soon: Returned = []
         for consumer, references in returned:
             now = [each for each in references if each.due_at_ms is None]
-            self._state.place_when_safe([each for each in references if each.due_at_ms is not None])
+            self._state.enqueuing.enqueue_when_safe([each for each in references if each.due_at_ms is not None])
             consumer.expect_back(len(now))
             soon.append((consumer, now))
         return soon
@@ -146,7 +146,7 @@ class Settling:
         number = 0
         try:
             for _, references in returned:
-                state.place(references)
+                state.enqueuing.enqueue(references)
                 number += len(references)
                 if number >= _PLACED:
                     number = 0
@@ -162,7 +162,7 @@ class Settling:
                 windows[consumer.shared] = None
         for queue in queues:
             queue.shut = False
-            state.mark_ready(queue)
+            state.ready.mark(queue)
             state.pager.notify(queue)
         for window in windows:
-            state.offer_room(window)
+            state.ready.offer_room(window)

@@ -14,14 +14,14 @@ from homing.journal.contract import QueueStat
 from ..core.consumer import Consumer
 from ..core.message import DELIVERING, Message, MessageReference
 from ..core.queue import Queue
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 
 #: Of which the number is remembered; the journal keeps as many.
 _REMEMBERED: Final = 10_000
 
 
 class Stories:
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: SharedState) -> None:
         self._state = state
         #: (queue, story) -> the number of its message, and how often it failed.
         self._known: dict[tuple[str, str], tuple[int, int]] = {}

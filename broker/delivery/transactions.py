@@ -14,7 +14,7 @@ from ..core.message import Message, MessageReference
 from ..core.producer import Producer
 from ..core.queue import Queue
 from ..core.transaction import Send, Transaction
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..errors import Refused
 from .publish import Intake
 from .settlement import Settlement
@@ -26,7 +26,7 @@ SETTLED_BYTES: Final = 100
 
 
 class Transactions:
-    def __init__(self, state: BrokerState, intake: Intake, settlement: Settlement, settling: Settling, limits: LimitsSection) -> None:
+    def __init__(self, state: SharedState, intake: Intake, settlement: Settlement, settling: Settling, limits: LimitsSection) -> None:
         self._state = state
         self._intake = intake
         self._settlement = settlement

@@ -13,7 +13,7 @@ from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..steps import LOOK_STEP, Steps
 from .references import reference_of
-from .state import BrokerState
+from .shared_state import SharedState
 
 #: Where a message stands: (minus its priority, sequence); and the message.
 Ordered = tuple[tuple[int, int], MessageReference]
@@ -21,7 +21,7 @@ Ordered = tuple[tuple[int, int], MessageReference]
 _MOST_ROWS: Final = 1000
 
 
-def browse(state: BrokerState, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Ordered]]:
+def browse(state: SharedState, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Ordered]]:
     """The first so many behind a cursor, once nobody can be shown a number that may come again after a kill."""
     first = yield from _in_memory(list(queue.references.values()), after, count)
 

@@ -11,14 +11,14 @@ from ..core.queue import Queue
 from ..steps import LOOK_STEP, Steps
 from .browsing import at_hand
 from .in_memory import parts
-from .state import BrokerState
+from .shared_state import SharedState
 
 #: Where the journal says that it is: queue id, priority, sequence.
 QueueEntry = tuple[int, int, int]
 
 
 class ByNumber:
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: SharedState) -> None:
         self._state = state
 
     def find(self, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
@@ -68,7 +68,7 @@ class ByNumber:
                 done = True
             finally:
                 if reference.where is Where.IN_COMMIT:
-                    self._state.place((reference,))
+                    self._state.enqueuing.enqueue((reference,))
 
         yield from self._read(place.queue, place.priority, place.sequence, adopt)
         return done

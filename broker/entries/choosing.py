@@ -16,7 +16,7 @@ from ..steps import Steps
 from .browsing import as_it_is
 from .in_memory import Fits, InMemory, meant
 from .page_reads import Asked
-from .state import BrokerState
+from .shared_state import SharedState
 
 #: Messages of one page: acting on them takes some 5 ms.
 ROWS: Final = 250
@@ -26,7 +26,7 @@ _LOOK_ROWS: Final = 1_000
 Take = Callable[[ReferenceRecord], bool]
 
 
-def choice(state: BrokerState, wanted: Filter, up_to: int, newest_first: bool = False) -> Choice:
+def choice(state: SharedState, wanted: Filter, up_to: int, newest_first: bool = False) -> Choice:
     """What of the filter indexes know. ``up_to``: what comes from that sequence on is not meant."""
     takes: Takes | None = None
     if wanted.is_of_deaths:
@@ -39,18 +39,18 @@ def choice(state: BrokerState, wanted: Filter, up_to: int, newest_first: bool = 
     return Choice(takes, wanted.since_ms, wanted.until_ms, wanted.key, wanted.message_ids, up_to, newest_first)
 
 
-def in_memory(state: BrokerState, queue: Queue, wanted: Filter, up_to: int) -> InMemory:
+def in_memory(state: SharedState, queue: Queue, wanted: Filter, up_to: int) -> InMemory:
     """What of the queue stands on no page and is chosen as ``choice`` chooses among the others."""
     return InMemory(queue, fits(state, wanted, up_to))
 
 
-def fits(state: BrokerState, wanted: Filter, up_to: int) -> Fits:
+def fits(state: SharedState, wanted: Filter, up_to: int) -> Fits:
     """What ``choice`` says, asked of one that is in memory."""
     is_meant = meant(wanted, state.key_of_death)
     return lambda each: each.sequence < up_to and is_meant(each) and _died_so(state, wanted, each)
 
 
-def _died_so(state: BrokerState, wanted: Filter, reference: MessageReference) -> bool:
+def _died_so(state: SharedState, wanted: Filter, reference: MessageReference) -> bool:
     if not wanted.is_of_deaths:
         return True
     death = reference.cause & DEATH_BITS
@@ -72,7 +72,7 @@ def is_dead(record: ReferenceRecord) -> bool:
 class Selection:
     """What a filter takes of a queue, a page at a time: of what is there before the sequence ``up_to``, wherever it is."""
 
-    def __init__(self, state: BrokerState, queue: Queue, wanted: Filter, up_to: int, newest_first: bool = False) -> None:
+    def __init__(self, state: SharedState, queue: Queue, wanted: Filter, up_to: int, newest_first: bool = False) -> None:
         self.queue = queue
         self.wanted = wanted
         #: Each message of its pages has to be looked at.
@@ -101,7 +101,7 @@ class Selection:
 
 
 def choose(
-    state: BrokerState, queue: Queue, wanted: Filter, after: int, take: Take, pages: int = 0, newest_first: bool = False
+    state: SharedState, queue: Queue, wanted: Filter, after: int, take: Take, pages: int = 0, newest_first: bool = False
 ) -> Steps[tuple[int, int | None]]:
     """Gives what is chosen behind ``after``, of what is there now, to ``take``, before anything else is written; returns how many were
     looked at, and where to go on, None at the end.
@@ -138,9 +138,9 @@ def choose(
         yield
 
 
-def in_place(state: BrokerState, queue: Queue, record: ReferenceRecord) -> MessageReference | None:
+def in_place(state: SharedState, queue: Queue, record: ReferenceRecord) -> MessageReference | None:
     """The message where it stands, brought into memory where it is not; None where somebody holds it. Who does not take it out puts it
-    back: ``BrokerState.place``."""
+    back: ``Enqueuing.enqueue``."""
     reference = queue.references.get(record.sequence)
     if reference is None:
         return state.pager.adopt(queue, record)

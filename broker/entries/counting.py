@@ -14,11 +14,11 @@ from ..core.queue import Queue
 from ..steps import LOOK_STEP, Steps
 from .choosing import choice, died_in, fits, in_memory
 from .in_memory import in_memory_only, parts
-from .state import BrokerState
+from .shared_state import SharedState
 
 
 class Counting:
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: SharedState) -> None:
         self._state = state
 
     def choice(self, wanted: Filter) -> Choice:
@@ -77,12 +77,12 @@ class Counting:
         return found
 
 
-def _fault(state: BrokerState, reference: MessageReference) -> tuple[int, str | None]:
+def _fault(state: SharedState, reference: MessageReference) -> tuple[int, str | None]:
     group = state.faults.group_of(reference.cause)
     return (OTHER_FAULT, died_in(reference)) if group is None or not group.queue else (group.fault_id, group.queue)
 
 
-def _none_yet(state: BrokerState, like: MessageReference) -> DeadLetters:
+def _none_yet(state: SharedState, like: MessageReference) -> DeadLetters:
     fault_id, source = _fault(state, like)
     death = like.cause & DEATH_BITS
     reason, back, at_ms = DEATHS[death] if death < len(DEATHS) else "", bool(like.cause & SENT_BACK), like.entered_at_ms

@@ -40,7 +40,8 @@ from ..core.redrive_job import DONE, STOPPED, RedriveJob
 from ..core.reserved import EVENTS
 from ..core.routing import Address, PostOffice, RoutingTypes
 from ..core.seldom import APART
-from ..core.settings.address_settings import AddressSettings, AddressSettingsRepository
+from ..core.settings.address_settings import AddressSettings
+from ..core.settings.in_force import SettingsInForce
 from ..recording.journal_port import JournalPort
 from .notes import Notes
 
@@ -55,12 +56,12 @@ class Events:
         self,
         journal: JournalPort,
         post_office: PostOffice,
-        settings: Callable[[], AddressSettingsRepository],
+        settings: SettingsInForce,
         now_ms: Callable[[], int],
         wake: Callable[[], None],
         broker: str,
     ) -> None:
-        """``settings``: in force; ``broker``: its name."""
+        """``broker``: its name."""
         self._journal = journal
         self._post_office = post_office
         self._settings = settings
@@ -124,7 +125,7 @@ class Events:
         """Of one that somebody cancelled there is no event."""
         if name := {DONE: REDRIVE_DONE, STOPPED: REDRIVE_STOPPED}.get(job.state):
             # A dead-letter queue that made itself has no settings of its own; whose it is, those of the address that it is named after say.
-            source = next((each.source for each in targets_named(job.queue, self._settings())), job.queue)
+            source = next((each.source for each in targets_named(job.queue, self._settings.repository)), job.queue)
             self._report(name, str(job.job_id), job.queue, {"redrive": job.job_id, "sent": job.sent, "why": job.why}, whose=source)
         why = f": {job.why}" if job.why else ""
         log.info("redrive-ended: redrive %d of queue %s is %s, %d sent%s", job.job_id, job.queue, job.state, job.sent, why, extra=APART)
@@ -172,7 +173,7 @@ class Events:
 
     def _settings_of(self, name: str) -> AddressSettings:
         found = self._post_office.queues.get(name)
-        return self._settings().resolve(name) if found is None else found.settings
+        return self._settings.resolve(name) if found is None else found.settings
 
     @property
     def _bound(self) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Final
 
 from ..core.consumer import HeldBytes
+from ..core.memory import Memory
 from ..core.message import REFERENCE_BYTES
-from .shared_state import SharedState
+from ..core.routing import PostOffice
 
 #: Whoever holds less than this, and less than a 64th of the limit, gets more, however short memory is. A page is then at most as large.
 _LEAST_BYTES: Final = 64 << 10
@@ -22,10 +24,11 @@ _COUNT_EVERY_MS: Final = 250
 
 
 class MemoryQuota:
-    def __init__(self, state: SharedState) -> None:
-        self._state = state
-        self._memory = state.memory
-        self._limit = state.memory.limit
+    def __init__(self, memory: Memory, post_office: PostOffice, now_ms: Callable[[], int]) -> None:
+        self._memory = memory
+        self._post_office = post_office
+        self._now_ms = now_ms
+        self._limit = memory.limit
         self._least_bytes = min(_LEAST_BYTES, self._limit // _LEAST_PART)
         #: Pages that are on their way, at what they may take.
         self.coming_bytes = 0
@@ -63,10 +66,10 @@ class MemoryQuota:
         return max(self._limit - self._memory.charged - self.coming_bytes, self._limit // 4 - self._held_bytes, 0)
 
     def _count(self) -> None:
-        now_ms = self._state.now_ms()
+        now_ms = self._now_ms()
         if now_ms >= self._count_at_ms:
             self._count_at_ms = now_ms + _COUNT_EVERY_MS
-            queues = self._state.post_office.queues.values()
+            queues = self._post_office.queues.values()
             held = [consumer.held_bytes for queue in queues for consumer in queue.consumers if consumer.unsettled]
             self._held = array("q", sorted(held + [kept.bytes for kept in self.kept if kept.bytes]))
             self._held_bytes = sum(self._held)

@@ -9,34 +9,34 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
 
 from ..core.message import REFERENCE_BYTES
 from ..core.queue import Queue
+from ..core.routing import PostOffice
 from ..errors import Refused
+from ..recording.journal_port import JournalPort
 from ..steps import Steps
 from .memory_quota import MemoryQuota
-from .shared_state import SharedState
+from .ready_set import ReadySet
 
 _AGAIN_MS: Final = 1_000
 #: Looks at what of a queue is only on disk; returns whether it wants more.
 Look = Callable[[list[ReferenceRecord]], bool]
 
 
-class Reader(Protocol):
-    """The part of journal.Journal that pages are read through."""
-
-    def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None: ...
-
-
 class PageReads:
-    def __init__(self, state: SharedState, reader: Reader, quota: MemoryQuota) -> None:
-        self._state = state
-        self._reader = reader
+    def __init__(
+        self, journal: JournalPort, quota: MemoryQuota, post_office: PostOffice, ready: ReadySet, now_ms: Callable[[], int]
+    ) -> None:
+        self._journal = journal
         self._quota = quota
+        self._post_office = post_office
+        self._ready = ready
+        self._now_ms = now_ms
         #: Pages that are on their way, by queue and kind, and what each may take of memory.
         self.reading: dict[tuple[int, str], int] = {}
         #: Queues of which a page could not be read, and when they are looked at again.
@@ -58,19 +58,19 @@ class PageReads:
                 # It had come, and was taken only in part: nobody knows what is recorded of it, but the journal does.
                 raise error
             self.ended(queue, kind)
-            if self._state.post_office.queues_by_id.get(queue.queue_id) is queue:
+            if self._post_office.queues_by_id.get(queue.queue_id) is queue:
                 failed()
                 if not self._failed:
-                    self._again_ms = self._state.now_ms() + _AGAIN_MS
+                    self._again_ms = self._now_ms() + _AGAIN_MS
                 self._failed[queue] = None
 
-        self._reader.read(wanted, take, lost)
+        self._journal.read(wanted, take, lost)
         return True
 
     def comes_late(self, queue: Queue, priority: int, sequence: int) -> None:
         """It is in the open batch, and what came later may be on disk already."""
         self._late.setdefault((queue, priority), deque()).append(sequence)
-        self._state.journal.when_safe(partial(self._is_there, (queue, priority)))
+        self._journal.when_safe(partial(self._is_there, (queue, priority)))
 
     def _is_there(self, place: tuple[Queue, int]) -> None:
         self._late[place].popleft()
@@ -91,23 +91,23 @@ class PageReads:
         if self._failed and now_ms >= self._again_ms:
             queues, self._failed = self._failed, {}
             for queue in queues:
-                self._state.mark_ready(queue)
+                self._ready.mark(queue)
 
     def ask(self, wanted: Wanted, act: Callable[[Page], bool]) -> Asked:
         """A page for a call. ``act`` is called when it is here, before anything else is written, and says whether there is more to do."""
-        return Asked(self._state, self._reader, wanted, act)
+        return Asked(self._journal, wanted, act, self._ready.wake)
 
 
 class Asked:
     """A page that a call waits for. What goes wrong is the call's own affair: ``more`` raises it."""
 
-    def __init__(self, state: SharedState, reader: Reader, wanted: Wanted, act: Callable[[Page], bool]) -> None:
-        self._state = state
+    def __init__(self, journal: JournalPort, wanted: Wanted, act: Callable[[Page], bool], wake: Callable[[], None]) -> None:
+        self._wake = wake
         self._act = act
         self.came = False
         self._more = False
         self._error: Exception | None = None
-        reader.read(wanted, self._take, self._failed)
+        journal.read(wanted, self._take, self._failed)
 
     def _take(self, page: Page) -> None:
         try:
@@ -122,7 +122,7 @@ class Asked:
 
     def _ended(self) -> None:
         self.came = True
-        self._state.wake()
+        self._wake()
 
     def over(self) -> Steps[bool]:
         """Waits for it, then says ``more``."""

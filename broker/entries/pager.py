@@ -16,14 +16,16 @@ from homing.journal.contract import ReferenceRecord
 from homing.journal.read.pages import Page, Wanted
 
 from ..core.consumer import Consumer
+from ..core.memory import Memory
 from ..core.message import ON_HOLD_MS, MessageReference
 from ..core.queue import SCAN_BUDGET, Queue
+from ..core.routing import PostOffice
+from ..recording.journal_port import JournalPort
 from ..steps import Steps
-from .memory_quota import MemoryQuota
-from .page_reads import Look, PageReads, Reader, Scan
-from .references import reference_of
-from .room import Room, Windows
-from .shared_state import SharedState
+from .enqueuing import Enqueuing
+from .page_reads import Look, PageReads, Scan
+from .ready_set import ReadySet
+from .references import References, reference_of
 from .to_disk import AHEAD_MS, LAST, ToDisk
 
 log = logging.getLogger("homing")
@@ -37,16 +39,29 @@ _LOOK_AGAIN_MS: Final = 1_000
 _WARN_EVERY_MS: Final = 60_000
 
 
-class Pager(Room):
-    """``place``: what puts references that were read into their queue."""
-
-    def __init__(self, state: SharedState, reader: Reader, windows: Windows, place: Callable[[list[MessageReference]], None]) -> None:
-        self._state = state
-        self._place = place
-        super().__init__(MemoryQuota(state), windows)
-        self._references = state.references
-        self.reads = PageReads(state, reader, self.quota)
-        self.to_disk = ToDisk(state, self, self.reads)
+class Pager:
+    def __init__(
+        self,
+        journal: JournalPort,
+        references: References,
+        to_disk: ToDisk,
+        reads: PageReads,
+        enqueuing: Enqueuing,
+        post_office: PostOffice,
+        ready: ReadySet,
+        memory: Memory,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._journal = journal
+        self._references = references
+        self._to_disk = to_disk
+        self._room = to_disk.room
+        self.reads = reads
+        self._enqueuing = enqueuing
+        self._post_office = post_office
+        self._ready = ready
+        self._memory = memory
+        self._now_ms = now_ms
         #: Queues whose consumers hold too much to be given more while memory is short, and when they are looked at again.
         self.held_back: dict[Queue, None] = {}
         self._look_again_ms = self._warned_ms = 0
@@ -61,7 +76,7 @@ class Pager(Room):
         self, queue: Queue, ready: dict[int, int], due: int, first_due_ms: int | None, first_expiry_ms: int | None, size: int, on_hold: int
     ) -> None:
         """What the journal counted at the start and did not read."""
-        newest = self._state.journal.next_id()
+        newest = self._journal.next_id()
         for priority, count in ready.items():
             queue.pending.found_on_disk(priority, count, count * size, newest)
         queue.due_on_disk, queue.on_hold_on_disk = due, on_hold
@@ -69,11 +84,11 @@ class Pager(Room):
         queue.expiry_on_disk_ms = first_expiry_ms
         count = sum(ready.values()) + due
         self._references.count_on_disk(count, count * size)
-        self.to_disk.timed[queue] = None
+        self._to_disk.timed[queue] = None
 
     def forget(self, queue: Queue) -> None:
         """The queue is gone; what it has on disk is the journal's to remove."""
-        self.to_disk.timed.pop(queue, None)
+        self._to_disk.timed.pop(queue, None)
         self.held_back.pop(queue, None)
         self.notify(queue)
         pending, (spilled, size) = queue.pending, self._references.discard_spilled(queue)
@@ -86,13 +101,13 @@ class Pager(Room):
 
     def look(self, queue: Queue) -> None:
         """After a dispatch: the next page, when what is in memory may soon be used up."""
-        pending, now_ms = queue.pending, self._state.now_ms()
+        pending, now_ms = queue.pending, self._now_ms()
         if pending.overdue and queue.first_due_ms is not None:
             self._look_due(queue, now_ms)
         priority = pending.next_on_disk()
         if priority is None or not queue.consumers:
             return
-        messages, size = self._in_force(queue.settings)
+        messages, size = self._room.in_force(queue.settings)
         if (2 * pending.held(priority) < messages and 2 * pending.bytes < size) or self._starves(queue, now_ms):
             self.fetch(queue, priority)
         for consumer in queue.consumers:
@@ -109,7 +124,7 @@ class Pager(Room):
         """Whether this consumer wants messages, and something may be read for it."""
         if not consumer.wants or consumer.queue.is_apart(consumer.connection, now_ms):
             return False
-        if self.quota.allow(consumer.held_bytes + consumer.kept.bytes):
+        if self._room.quota.allow(consumer.held_bytes + consumer.kept.bytes):
             return True
         self.held_back[consumer.queue] = None
         if now_ms >= self._warned_ms + _WARN_EVERY_MS:
@@ -117,23 +132,23 @@ class Pager(Room):
             log.warning(
                 "consumers-held-back: %d MiB are in use, near memory-limit: consumers that hold much, of queue %s and others, get"
                 " nothing from disk until they acknowledge; a smaller prefetch or a larger memory-limit helps",
-                self._state.memory.bytes >> 20,
+                self._memory.bytes >> 20,
                 consumer.queue.name,
             )
         return False
 
     def look_again(self) -> None:
         """At whoever is held back: when memory is no longer short, and once a second."""
-        now_ms = self._state.now_ms()
-        if self.held_back and (now_ms >= self._look_again_ms or self.quota.part() > 0.0):
+        now_ms = self._now_ms()
+        if self.held_back and (now_ms >= self._look_again_ms or self._room.quota.part() > 0.0):
             self._look_again_ms = now_ms + _LOOK_AGAIN_MS
             for queue in self.held_back:
-                self._state.mark_ready(queue)
+                self._ready.mark(queue)
             self.held_back.clear()
 
     def fetch(self, queue: Queue, priority: int) -> None:
         """The next page of one priority; the queue is marked ready when it is here."""
-        rows, size = self._page_of(queue)
+        rows, size = self._room.page_of(queue)
         wanted = Wanted(queue.queue_id, "ready", priority, after=queue.pending.cursor[priority], rows=rows, size=size)
         self.reads.read(queue, "ready", wanted, partial(self._take_ready, queue, priority), _as_it_was)
 
@@ -144,7 +159,7 @@ class Pager(Room):
             return False
         self._waiting.setdefault(queue.queue_id, []).append(callback)
         if pending.overdue and queue.first_due_ms is not None:
-            self._look_due(queue, self._state.now_ms())
+            self._look_due(queue, self._now_ms())
         elif priority is not None:
             self.fetch(queue, priority)
         return True
@@ -156,7 +171,7 @@ class Pager(Room):
 
     def alive(self, queue: Queue, page: Page) -> bool:
         """Whether a page's queue is still there; rows that were set aside are counted out."""
-        if self.to_disk.stopped or self._state.post_office.queues_by_id.get(queue.queue_id) is not queue:
+        if self._to_disk.stopped or self._post_office.queues_by_id.get(queue.queue_id) is not queue:
             return False
         for priority, due_at_ms, cause in page.set_aside:
             self._references.count_set_aside(queue, cause)
@@ -174,7 +189,7 @@ class Pager(Room):
             self.notify(queue)
 
     def _load(self, queue: Queue, priority: int, page: Page) -> None:
-        state, pending = self._state, queue.pending
+        pending = queue.pending
         records = self.reads.before_late(queue, priority, page.records)
         references = self._adopt_ready(queue, priority, records)
         if records:
@@ -182,18 +197,18 @@ class Pager(Room):
         if references:
             queue.append_page(references)
         elif pending.on_disk[priority] and (not page.more or len(records) < len(page.records)):
-            if not state.journal.busy():
+            if not self._journal.busy():
                 log.error(
                     "messages-missing: queue %s: %d messages were counted on disk and are not there", queue.name, pending.on_disk[priority]
                 )
                 pending.come_from_disk(priority, pending.on_disk[priority], pending.disk_bytes)
             # What there is stands in batches that are not on disk yet.
-            state.journal.when_safe(lambda: state.mark_ready(queue))
+            self._journal.when_safe(lambda: self._ready.mark(queue))
             return
-        state.mark_ready(queue)
+        self._ready.mark(queue)
 
     def adopt(self, queue: Queue, record: ReferenceRecord) -> MessageReference:
-        """A message that was only on disk is in memory from here on; it stands in IN_COMMIT until it is placed."""
+        """A message that was only on disk is in memory from here on; it stands in IN_COMMIT until it is enqueued."""
         reference = reference_of(queue, record)
         message = reference.message
         if record.spilled:
@@ -245,19 +260,19 @@ class Pager(Room):
         """At least once a second: reads what is due soon, and what has expired."""
         self.look_again()
         self.reads.look_again(now_ms)
-        for queue in list(self.to_disk.timed):
+        for queue in list(self._to_disk.timed):
             if queue.due_on_disk and queue.first_due_ms is not None:
                 self._look_due(queue, now_ms)
             if queue.expiry_on_disk_ms is not None and queue.expiry_on_disk_ms <= now_ms:
                 self._look_expired(queue, now_ms)
             if not queue.due_on_disk and queue.expiry_on_disk_ms is None:
-                del self.to_disk.timed[queue]
+                del self._to_disk.timed[queue]
 
     def _look_due(self, queue: Queue, now_ms: int) -> None:
         assert queue.first_due_ms is not None, "asked only where something is due"
         if queue in self._references.spilled:
             # A page must show all that was put on disk before ``now_ms``; what is put there later has a later time than it shows.
-            self._state.journal.when_safe(partial(self._read_due, queue, now_ms))
+            self._journal.when_safe(partial(self._read_due, queue, now_ms))
         else:
             self._read_due(queue, now_ms)
 
@@ -270,7 +285,7 @@ class Pager(Room):
         if not self._has_room_for_due(queue) and not (queue.pending.overdue and self._starves(queue, now_ms)):
             return
         (after_ms, after), until_ms = queue.due_horizon, now_ms + AHEAD_MS
-        rows, size = self._page_of(queue, _OVERDUE_PAGES if queue.pending.overdue else 1)
+        rows, size = self._room.page_of(queue, _OVERDUE_PAGES if queue.pending.overdue else 1)
         wanted = Wanted(queue.queue_id, "due", after_ms=after_ms, after=after, until_ms=until_ms, rows=rows, size=size)
         was = queue.due_horizon, queue.first_due_ms
         if self.reads.read(queue, "due", wanted, partial(self._take_due, queue, was[0]), lambda: self._due_as_it_was(queue, *was)):
@@ -279,12 +294,12 @@ class Pager(Room):
             queue.first_due_ms = None
 
     def _has_room_for_due(self, queue: Queue) -> bool:
-        part, waiting = self.quota.part(), queue.scheduled - queue.on_hold + queue.pending.returned
-        return part > 0.0 and waiting <= 4 * self.windows.scheduled * part
+        part, waiting = self._room.quota.part(), queue.scheduled - queue.on_hold + queue.pending.returned
+        return part > 0.0 and waiting <= 4 * self._room.windows.scheduled * part
 
     def earliest_ms(self, queue: Queue) -> int:
         """When one more that waits may go out: now, or, where there is no room for it, when what is only on disk is read next."""
-        now_ms = self._state.now_ms()
+        now_ms = self._now_ms()
         return now_ms if self._has_room_for_due(queue) else max(now_ms, queue.due_horizon[0]) + 1
 
     def _due_as_it_was(self, queue: Queue, horizon: tuple[int, int], first_due_ms: int | None) -> None:
@@ -301,26 +316,26 @@ class Pager(Room):
             queue.due_horizon = after if last is None else (last.due_at_ms or 0, last.sequence)
         times = [at_ms for at_ms in (page.next_ms, queue.first_due_ms) if at_ms is not None]
         queue.first_due_ms = min(times) if times and queue.due_on_disk else None
-        self._place([self.adopt(queue, record) for record in page.records if record.sequence not in queue.references])
-        now_ms = self._state.now_ms()
+        self._enqueuing.enqueue([self.adopt(queue, record) for record in page.records if record.sequence not in queue.references])
+        now_ms = self._now_ms()
         if queue.due_on_disk and queue.first_due_ms is not None:
             self._look_due(queue, now_ms)
-        self._state.mark_ready(queue)
+        self._ready.mark(queue)
         self.notify(queue)
 
     def _look_expired(self, queue: Queue, now_ms: int, after: tuple[int, int] | None = None) -> None:
-        rows, size = self._page_of(queue)
+        rows, size = self._room.page_of(queue)
         # Nothing that is only on disk expires earlier; rows that are gone may, and are not to be passed over each time.
         after = after or ((queue.expiry_on_disk_ms or 0) - 1, LAST)
         wanted = Wanted(queue.queue_id, "expired", after_ms=after[0], after=after[1], until_ms=now_ms, rows=rows, size=size)
-        failed = partial(self.to_disk.expires, queue, queue.expiry_on_disk_ms)
+        failed = partial(self._to_disk.expires, queue, queue.expiry_on_disk_ms)
         if self.reads.read(queue, "expired", wanted, partial(self._take_expired, queue, now_ms), failed):
             queue.expiry_on_disk_ms = None
 
     def _take_expired(self, queue: Queue, now_ms: int, page: Page) -> None:
         if not self._ended(queue, "expired", page):
             return
-        self.to_disk.expires(queue, page.next_ms)
+        self._to_disk.expires(queue, page.next_ms)
         for record in page.records:
             if record.sequence not in queue.references:
                 self.expire(self.adopt(queue, record))
@@ -336,7 +351,7 @@ class Pager(Room):
         for priority in range(len(scanned) - 1, -1, -1):
             scanned[priority] = max(scanned[priority], pending.cursor[priority])
             if pending.on_disk[priority] and scanned[priority] < pending.newest[priority]:
-                rows, size = self._page_of(consumer.queue)
+                rows, size = self._room.page_of(consumer.queue)
                 wanted = Wanted(consumer.queue.queue_id, "all", priority, after=scanned[priority], rows=min(rows, _SCAN_ROWS), size=size)
                 take = partial(self._take_scanned, consumer, priority, pending.newest[priority])
                 self.reads.read(consumer.queue, f"all for {consumer.name}", wanted, take, _as_it_was)
@@ -360,7 +375,7 @@ class Pager(Room):
         else:
             if not page.more:
                 consumer.scanned[priority] = max(newest, consumer.scanned[priority])
-        self._state.mark_ready(queue)
+        self._ready.mark(queue)
 
     def may_find(self, consumer: Consumer) -> bool:
         """Whether there may be something on disk for this consumer that has not come yet."""

@@ -1,7 +1,7 @@
 """References: here every one begins, is counted in and out of memory, is recorded, and ends.
 
-A reference that begins is in its queue's contents and stands in IN_COMMIT until it is placed (state.py). What is read back from disk was
-recorded all the time, and so is what goes there: ``restore``, ``forget``.
+A reference that begins is in its queue's contents and stands in IN_COMMIT until it is enqueued (enqueuing.py). What is read back from disk
+was recorded all the time, and so is what goes there: ``restore``, ``forget``.
 """
 
 from __future__ import annotations

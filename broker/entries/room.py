@@ -32,12 +32,12 @@ class Room:
         """From now on; what is in memory stays there until it goes."""
         self.windows = replace(self.windows, messages=messages, size=size, scheduled=scheduled)
 
-    def room(self, queue: Queue, messages: int, size: int) -> bool:
+    def fits(self, queue: Queue, messages: int, size: int) -> bool:
         """Whether a whole frame finds room in the window, of whatever priority it is."""
-        pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
+        pending, (window, window_bytes) = queue.pending, self.in_force(queue.settings)
         return not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes
 
-    def rooms(self, queues: list[Queue], messages: int, size: int) -> list[bool]:
+    def which_fit(self, queues: list[Queue], messages: int, size: int) -> list[bool]:
         """For each of several queues, whether a whole frame finds room in its window."""
         found: list[bool] = []
         known: AddressSettings | None = None
@@ -45,14 +45,14 @@ class Room:
         for queue in queues:
             if queue.settings is not known:
                 known = queue.settings
-                window, window_bytes = self._in_force(known)
+                window, window_bytes = self.in_force(known)
             pending = queue.pending
             found.append(not pending.disk_count and pending.count + messages <= window and pending.bytes + size <= window_bytes)
         return found
 
     def keeps(self, queue: Queue, priority: int, messages: int = 0, size: int = 0) -> bool:
         """Whether one more message of this priority stays in memory, behind so many others that are about to."""
-        pending, (window, window_bytes) = queue.pending, self._in_force(queue.settings)
+        pending, (window, window_bytes) = queue.pending, self.in_force(queue.settings)
         return not pending.on_disk[priority] and pending.held(priority) + messages < window and pending.bytes + size < window_bytes
 
     def takes(self, queue: Queue, message: Message) -> bool:
@@ -66,7 +66,7 @@ class Room:
         pending = queue.pending
         return self.quota.part() == 1.0 and not (pending.disk_count if priority is None else pending.on_disk[priority])
 
-    def _in_force(self, settings: AddressSettings) -> tuple[int, int]:
+    def in_force(self, settings: AddressSettings) -> tuple[int, int]:
         """Messages and bytes that a queue keeps in memory."""
         windows, part = self.windows, self.quota.part()
         messages, size = windows.messages, windows.size
@@ -74,9 +74,9 @@ class Room:
             messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
         return (messages, size) if part == 1.0 else (int(messages * part), int(size * part))
 
-    def _page_of(self, queue: Queue, pages: int = 1) -> tuple[int, int]:
+    def page_of(self, queue: Queue, pages: int = 1) -> tuple[int, int]:
         """Rows and bytes of its next page, or of so many read as one: no more than its windows, and little when memory is short."""
-        windows, (rows, size) = self.windows, self._in_force(queue.settings)
+        windows, (rows, size) = self.windows, self.in_force(queue.settings)
         if rows < windows.messages:
             least_rows, least_size = self.quota.least_page()
             rows, size = max(rows, least_rows), max(size, least_size)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from homing.journal.contract import ReferenceRecord
+from homing.journal.contract import MessageRecord, ReferenceRecord
 
-from ..core.message import IN_COMMIT, MessageReference
+from ..core.message import IN_COMMIT, Message, MessageReference, is_durable
 from ..core.queue import Queue
+from ..recording.journal_port import JournalPort
+from ..recording.recorder import Recorder
 from .page_reads import PageReads
+from .references import References, expires_at, kinds
 from .room import Room
-from .shared_state import SharedState
 
 #: What is due within this time is in memory; half of it before it runs out, the next of it is read.
 AHEAD_MS: Final = 3_000
@@ -19,24 +22,46 @@ LAST: Final = (1 << 63) - 1
 
 
 class ToDisk:
-    def __init__(self, state: SharedState, room: Room, reads: PageReads) -> None:
-        self._state = state
-        self._references = state.references
-        self._room = room
+    def __init__(
+        self, journal: JournalPort, recorder: Recorder, references: References, room: Room, reads: PageReads, now_ms: Callable[[], int]
+    ) -> None:
+        self._journal = journal
+        self._recorder = recorder
+        self._references = references
+        self.room = room
         self._reads = reads
+        self._now_ms = now_ms
         #: Queues with something on disk that has a time, due or expiring.
         self.timed: dict[Queue, None] = {}
         #: The broker stops: what is on disk stays there, and what is in memory alone stays so (process/keeping.py).
         self.stopped = False
 
-    def arrived(self, queue: Queue, priority: int, sequence: int, size: int, expires_at_ms: int | None, durable: bool) -> None:
-        """A new arrival is in the open batch and nowhere else."""
-        if durable:
-            self._references.count_on_disk(1, size)
-        else:
-            self._references.count_spilled(queue, 1, size)
-        queue.pending.left_on_disk(priority, sequence, size)
-        self.expires(queue, expires_at_ms)
+    def arrive(self, messages: list[Message], queue: Queue, durable: bool, now_ms: int) -> None:
+        """There is no room in memory for these, which all are durable, or none is."""
+        first = self._journal.next_ids(len(messages))
+        queue.sends |= kinds(sum([message.durable for message in messages]), len(messages))
+        for number, message in enumerate(messages, first):
+            message.message_id = number
+            message.kept = message.kept or durable
+        self.join(queue, messages, first, now_ms)
+
+    def join(
+        self, queue: Queue, messages: list[Message], first: int, now_ms: int, shared: Sequence[MessageRecord | None] | None = None
+    ) -> None:
+        """As ``arrive``, of messages that are numbered: they are in the open batch, and nowhere else. ``shared``: see
+        Recorder.arrived_on_disk."""
+        settings, durable = queue.settings, is_durable(messages[0], queue)
+        expiries: list[int | None] = []
+        for sequence, message in enumerate(messages, first):
+            expires_at_ms = expires_at(settings, now_ms, message.expires_at_ms)
+            expiries.append(expires_at_ms)
+            if durable:
+                self._references.count_on_disk(1, message.size)
+            else:
+                self._references.count_spilled(queue, 1, message.size)
+            queue.pending.left_on_disk(queue.priority_of(message.priority), sequence, message.size)
+            self.expires(queue, expires_at_ms)
+        self._recorder.arrived_on_disk(queue, messages, first, expiries, now_ms, shared)
 
     def let_go(self, queue: Queue, references: list[MessageReference]) -> None:
         """Pending references that are on disk are only there from here on: those of a page that is about to move, before the cursor."""
@@ -61,12 +86,12 @@ class ToDisk:
         """A fresh reference that is about to be ready, and recorded if it is durable, is forgotten if it has no place in memory; whether it
         was."""
         queue, priority, pending = reference.queue, reference.priority, reference.queue.pending
-        if self._room.keeps(queue, priority) or reference.sequence <= pending.cursor[priority]:
+        if self.room.keeps(queue, priority) or reference.sequence <= pending.cursor[priority]:
             return False
         if reference.durable:
             self._references.leave_memory(queue, (reference,))
         # What is not on disk yet must be read after all that is.
-        elif self._room.plenty(queue, priority) or reference.sequence <= pending.newest[priority] or not self._spill(reference):
+        elif self.room.plenty(queue, priority) or reference.sequence <= pending.newest[priority] or not self._spill(reference):
             return False
         else:
             self._reads.comes_late(queue, priority, reference.sequence)
@@ -81,9 +106,9 @@ class ToDisk:
         if reference.suspect or not (reference.durable or self._may_wait_on_disk(reference, due_at_ms)):
             return False
         if not queue.due_on_disk:
-            if queue.scheduled < int(self._room.windows.scheduled * self._room.quota.part()):
+            if queue.scheduled < int(self.room.windows.scheduled * self.room.quota.part()):
                 return False
-            queue.due_horizon = (self._state.now_ms() + AHEAD_MS, LAST)
+            queue.due_horizon = (self._now_ms() + AHEAD_MS, LAST)
         if (due_at_ms, reference.sequence) <= queue.due_horizon:
             return False
         if reference.durable:
@@ -99,7 +124,7 @@ class ToDisk:
 
     def _may_wait_on_disk(self, reference: MessageReference, due_at_ms: int) -> bool:
         """Whether one that is not durable waits there: memory is short, and it is on disk long before it is read again (``_look_due``)."""
-        return self._room.quota.part() < 1.0 and due_at_ms > self._state.now_ms() + AHEAD_MS
+        return self.room.quota.part() < 1.0 and due_at_ms > self._now_ms() + AHEAD_MS
 
     def _spill(self, reference: MessageReference) -> bool:
         """Puts one that is not durable on disk; what is in trouble is kept, where it may be. Whether it was put there."""

@@ -19,7 +19,7 @@ from ..recording.mapping import message_key
 from ..steps import Steps
 from . import in_memory
 from .in_memory import meant
-from .state import BrokerState
+from .shared_state import SharedState
 
 #: Behind which the next page begins: (due_at_ms, sequence).
 Cursor = tuple[int, int]
@@ -32,7 +32,7 @@ _ROWS: Final = 250
 Take = Callable[[list[ReferenceRecord]], Cursor | None]
 
 
-def wants(state: BrokerState, wanted: Filter, reference: MessageReference) -> bool:
+def wants(state: SharedState, wanted: Filter, reference: MessageReference) -> bool:
     """Whether it is to be tried again, or is on hold, as what took the place of such a one is; and the filter takes it."""
     if not (reference.failed or reference.delivery_count or reference.on_hold) or not meant(wanted, message_key)(reference):
         return False
@@ -41,7 +41,7 @@ def wants(state: BrokerState, wanted: Filter, reference: MessageReference) -> bo
     return not wanted.scans or wanted.takes(reference)
 
 
-def in_memory_only(state: BrokerState, queue: Queue) -> Steps[list[MessageReference]]:
+def in_memory_only(state: SharedState, queue: Queue) -> Steps[list[MessageReference]]:
     """Those that wait and stand on no page, in order."""
     if not queue.scheduled:
         return []
@@ -50,7 +50,7 @@ def in_memory_only(state: BrokerState, queue: Queue) -> Steps[list[MessageRefere
 
 
 def on_disk(
-    state: BrokerState, queue: Queue, wanted: Filter, after: Cursor, until_ms: int, take: Take, pages: int
+    state: SharedState, queue: Queue, wanted: Filter, after: Cursor, until_ms: int, take: Take, pages: int
 ) -> Steps[tuple[int, Cursor | None]]:
     """Gives what may be meant of those due behind ``after`` and not after ``until_ms`` to ``take``, before anything else is written;
     returns how many were looked at, and where to go on, None at the end. Raises what ``take`` raised, or Refused where a page could not
@@ -79,7 +79,7 @@ def on_disk(
     return looked_at, after
 
 
-def _takes(state: BrokerState, wanted: Filter, queue: Queue) -> Takes | None:
+def _takes(state: SharedState, wanted: Filter, queue: Queue) -> Takes | None:
     """What the filter says of a message's cause; None: nothing."""
     group_of = state.faults.group_of
     return (lambda cause, source: wanted.takes_group(group_of(cause), lambda: queue.name)) if wanted.is_of_deaths else None

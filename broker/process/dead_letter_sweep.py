@@ -89,7 +89,7 @@ class DeadLetterSweep:
         dead = await asyncio.to_thread(self._reader().dead)
         dead += await in_turns(self._broker, self._broker.counting.dead_in_memory())
         self._counting_s = time.monotonic() - began
-        queues = self._broker.state.post_office.queues_by_id
+        queues = self._broker.post_office.queues_by_id
         found = list(excess(dead, self._broker.settings_of, now_ms))
         removed = 0
         for each in found:

@@ -50,7 +50,7 @@ def problems(broker: Broker, config: Config) -> list[ConfigProblem]:
         check(f"addresses.{name}", resources.check_name, name, "address", prefixes)
     for name, queue in config.queues.items():
         check(f"queues.{name}", resources.read_declaration, queue.arguments(name), prefixes)
-    if new_queues := config.queues.keys() - broker.state.post_office.queues.keys():
+    if new_queues := config.queues.keys() - broker.post_office.queues.keys():
         check("queues", resources.check_room, len(new_queues))
     return found
 

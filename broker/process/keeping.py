@@ -57,10 +57,10 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
     """
     kept, not_kept = Counter[str](), Counter[str]()
     loop = asyncio.get_running_loop()
-    broker.state.to_disk.stopped = True
-    broker.state.going_round.write_all()
+    broker.to_disk.stopped = True
+    broker.going_round.write_all()
     broker.recorder.write_rounds()
-    for queue, (number, _) in broker.state.references.spilled.items():
+    for queue, (number, _) in broker.references.spilled.items():
         if keeps(queue):
             # All of these are older than what is in memory, or stand behind it; to keep them is to say so.
             broker.recorder.passing.keep_spilled(queue, number, broker.now_ms())
@@ -72,7 +72,7 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
         if loop.time() >= until_s or journal.space_low:
             not_kept += names
             continue
-        broker.state.references.keep([reference for reference in part if reference.where is not Where.GONE])
+        broker.references.keep([reference for reference in part if reference.where is not Where.GONE])
         kept += names
         try:
             async with asyncio.timeout_at(until_s):
@@ -91,8 +91,8 @@ async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept
 
 def _count_lost(broker: Broker) -> None:
     """What is still only in memory, or on disk for want of it, is gone when the broker is."""
-    references, transient, now_ms = broker.state.references, broker.recorder.transient, broker.now_ms()
-    for queue in broker.state.post_office.queues.values():
+    references, transient, now_ms = broker.references, broker.recorder.transient, broker.now_ms()
+    for queue in broker.post_office.queues.values():
         number = sum([not each.durable and each.where is not Where.GONE for each in queue.references.values()])
         if not keeps(queue):
             number += references.spilled.get(queue, (0, 0))[0]
@@ -147,7 +147,7 @@ def keeps(queue: Queue) -> bool:
 def _in_memory(broker: Broker, not_kept: Counter[str]) -> list[MessageReference]:
     """What is to be written, oldest first."""
     found: list[MessageReference] = []
-    for queue in broker.state.post_office.queues.values():
+    for queue in broker.post_office.queues.values():
         passing = [each for each in queue.references.values() if not each.durable and each.where is not Where.GONE]
         if keeps(queue):
             found += passing

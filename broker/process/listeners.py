@@ -90,7 +90,7 @@ class Listeners:
         if exposed and not self._logins.wanted:
             said = f"{' and '.join(exposed)} would listen beyond loopback, where everybody has to log in, and there are no users"
             raise Refused("users-required", said, f"homing user add NAME --role administrator --data {config.data_directory}")
-        charge = partial(self._broker.state.memory.charge, Kind.CONNECTIONS)
+        charge = partial(self._broker.memory.charge, Kind.CONNECTIONS)
         beside = (self._certificate, charge, self._secret)
         found = await listen("native", config.native, self._native(broker_id), *beside)
         if config.amqp is not None:

@@ -50,12 +50,12 @@ def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
     causes: dict[int, int] = {}
     for death in deaths:
         if death.reason in DEATHS:
-            cause = broker.state.faults.dead_lettered_before(death.died_in, death.fault, death.reason, death.message_id, death.at_ms)
+            cause = broker.fault_groups.dead_lettered_before(death.died_in, death.fault, death.reason, death.message_id, death.at_ms)
             causes[death.sequence] = cause
-            queue = broker.state.post_office.queues_by_id.get(death.queue_id)
+            queue = broker.post_office.queues_by_id.get(death.queue_id)
             reference = queue.references.get(death.sequence) if queue is not None else None
             if reference is not None and not reference.cause:
                 reference.cause = cause
             if queue is not None:
-                broker.state.faults.dead_letters.count(queue, cause, 1)
+                broker.fault_groups.dead_letters.count(queue, cause, 1)
     broker.journal.batch.faults().causes.update(causes)

@@ -25,7 +25,7 @@ log = logging.getLogger("homing")
 
 def recover(broker: Engine, recovered: Recovered) -> None:
     """Fills an empty broker. What fell due meanwhile goes out at once; parked messages look again at the first tick."""
-    post_office = broker.state.post_office
+    post_office = broker.post_office
     post_office.reserve_queue_ids(recovered.next_queue_id)
     for record in recovered.addresses:
         post_office.add_address(Address(record.name, RoutingTypes(record.routing_types), record.created_at_ms, record.auto_created))
@@ -33,8 +33,8 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     broker.policies.restore(recovered.declarations)
     broker.commanded.restore(recovered.declarations)
     broker.restore_settings()
-    broker.state.faults.restore(recovered.faults)
-    broker.state.redrives.restore(recovered.declarations)
+    broker.fault_groups.restore(recovered.faults)
+    broker.redrives.restore(recovered.declarations)
     for queue_record in recovered.queues:
         _queue(broker, queue_record)
     broker.virtual_hosts.restore(recovered.declarations)
@@ -43,11 +43,11 @@ def recover(broker: Engine, recovered: Recovered) -> None:
         _reference(broker, reference, messages)
     for queue_id, cause, dead in recovered.dead:
         if (there := post_office.queues_by_id.get(queue_id)) is not None:
-            broker.state.faults.dead_letters.count(there, cause, dead)
+            broker.fault_groups.dead_letters.count(there, cause, dead)
     for counted in recovered.on_disk:
         queue = post_office.queues_by_id[counted.queue_id]
         times = (counted.first_due_ms, counted.first_expiry_ms)
-        broker.state.pager.restore(queue, counted.ready, counted.due, *times, counted.mean_bytes, counted.on_hold)
+        broker.pager.restore(queue, counted.ready, counted.due, *times, counted.mean_bytes, counted.on_hold)
     for key, (high_watermark, at_ms) in recovered.producers.items():
         client, _, number = key.rpartition("/")
         broker.high_watermarks.keep(client, int(number), high_watermark, at_ms)
@@ -61,11 +61,11 @@ def recover(broker: Engine, recovered: Recovered) -> None:
 def _queue(broker: Engine, record: QueueRecord) -> None:
     if record.policy is not None:
         broker.policies.held_last(record.name, record.policy)
-    settings, policy = broker.state.settings.resolve(record.address), broker.policies.for_queue(record.name)
+    settings, policy = broker.settings_in_force.resolve(record.address), broker.policies.for_queue(record.name)
     read = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
     options = cast(QueueOptions, read)
     try:
-        settings = settings_for(broker.state.settings, record.address, options, policy)
+        settings = settings_for(broker.settings_in_force.repository, record.address, options, policy)
     except Refused as refusal:
         log.error(
             "declaration-unreadable: queue %s: what it was declared with is not understood any more (%s); the address's settings apply",
@@ -86,12 +86,12 @@ def _queue(broker: Engine, record: QueueRecord) -> None:
         keeps_all=keeps_all(record.options or {}),
     )
     queue.paused, queue.policy = record.paused, policy
-    broker.state.post_office.add_queue(queue)
+    broker.post_office.add_queue(queue)
     broker.resources.idle.begin(queue, broker.now_ms())
 
 
 def _reference(broker: Engine, record: ReferenceRecord, messages: dict[int, Message]) -> None:
-    reference = reference_of(broker.state.post_office.queues_by_id[record.queue_id], record)
+    reference = reference_of(broker.post_office.queues_by_id[record.queue_id], record)
     message = messages.setdefault(record.message.message_id, reference.message)
     message.shared = record.shared
     message.stored += 1

@@ -43,7 +43,7 @@ def take_up(broker: Broker, running: Config, read: Config) -> Steps[Config]:
     def declare_all() -> None:
         broker.configured = read.settings_repository()
         limits = config.limits
-        broker.state.pager.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
+        broker.room.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
         declare(broker, config)
 
     def check() -> None:

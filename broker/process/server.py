@@ -168,7 +168,7 @@ class Server:
             next_ms = broker.drain()
             if not next_ms:
                 self._tick()
-                if broker.state.ready:
+                if broker.ready.queues:
                     self._wake()
                 next_ms = broker.next_ms()
         except Exception as error:
@@ -242,7 +242,7 @@ class Server:
             log.warning("setting-ignored: %s", sentence)
         declare(self.broker, config)
         start_notes.warn(config)
-        start_notes.log_changes_of_rules(self.broker.state.post_office.queues, recovered.settings)
+        start_notes.log_changes_of_rules(self.broker.post_office.queues, recovered.settings)
         self.record_settings()
         await self._journal.flush()
         listening = await self.listeners.open(recovered.broker_id)
@@ -300,7 +300,7 @@ class Server:
 
     def statistics(self) -> ProcessStatistics:
         """What the journal has done since the start, and what stands in memory and in files. Times in ms, sizes in bytes."""
-        held, memory = self.broker.state.references, self.broker.memory.describe()
+        held, memory = self.broker.references, self.broker.memory.describe()
         return {
             "version": __version__,
             "journal": asdict(self._journal.statistics),
@@ -386,7 +386,7 @@ class Server:
             self.broker.disconnect(connection, lost=False)
         self.broker.settling.finish()
         self.broker.end_transient_queues()
-        self.broker.state.faults.record_seen(self.broker.now_ms(), waited_ms=0)
+        self.broker.fault_groups.record_seen(self.broker.now_ms(), waited_ms=0)
         for transport in list(self.listeners.transports):
             transport.goodbye("broker-stopping", "the broker is stopping", "reconnect when it is back")
 

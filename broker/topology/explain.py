@@ -15,7 +15,7 @@ from ..core.message import SHARED_QUEUE
 from ..core.queue import Queue
 from ..core.redelivery import delays_returns
 from ..core.settings.address_settings import FIELD_OF_KEY, Origin
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from .amqp.arguments import delayed_retries, is_temporary
 from .amqp.dead_letter_exchanges import DeadLetterExchanges
 from .amqp.policies import dead_letter_exchange, fields_of
@@ -31,9 +31,9 @@ class Explained(NamedTuple):
     amqp_returns_at_once: bool
 
 
-def explain(state: BrokerState, exchanges: DeadLetterExchanges, address: str) -> Explained:
+def explain(state: SharedState, exchanges: DeadLetterExchanges, address: str) -> Explained:
     queue = state.post_office.queues.get(address)
-    origins = state.settings.explain(address)
+    origins = state.settings.repository.explain(address)
     if queue is None or queue.address != address:
         target = dead_letter.target(state.settings.resolve(address), address, DELIVERY_LIMIT)
         return Explained(origins, _ends_in(state, target, None), None, None, False)
@@ -43,7 +43,7 @@ def explain(state: BrokerState, exchanges: DeadLetterExchanges, address: str) ->
     return Explained([_in_force(queue, origin) for origin in origins], ends, *dead_letter_exchange(queue), at_once)
 
 
-def target_of(state: BrokerState, queue: Queue, reason: Death) -> tuple[Target | None, str | None]:
+def target_of(state: SharedState, queue: Queue, reason: Death) -> tuple[Target | None, str | None]:
     """Where the queue's dead letters go, and, where it shares their queue with other temporary ones, that queue.
 
     One that is there under the queue's own name was made on purpose, or before, and takes them.
@@ -56,20 +56,20 @@ def target_of(state: BrokerState, queue: Queue, reason: Death) -> tuple[Target |
     return target, None
 
 
-def takes_all(state: BrokerState, address: str) -> bool:
+def takes_all(state: SharedState, address: str) -> bool:
     """Whether somebody has made a queue of the address's own name for what comes to it: one beside it would be a second copy."""
     own = state.post_office.queues.get(address)
     return own is not None and own.address == address and own.selector is None and not own.auto_created and not is_temporary(own)
 
 
-def to_make(state: BrokerState, target: Target) -> str | None:
+def to_make(state: SharedState, target: Target) -> str | None:
     """The queue that is still to be made for what goes there."""
     queues = state.post_office.queues
     there = target.queue in queues or target.full_name in queues or takes_all(state, target.address)
     return None if there else target.queue
 
 
-def _ends_in(state: BrokerState, target: Target | None, shared: str | None) -> list[str]:
+def _ends_in(state: SharedState, target: Target | None, shared: str | None) -> list[str]:
     if target is None:
         return []
     there = state.post_office.addresses.get(target.address)

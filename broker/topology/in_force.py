@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from ..core.amqp.policy import Policy
 from ..core.queue import Queue
 from ..core.settings.address_settings import AddressSettings, AddressSettingsRepository
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..steps import Steps
 from .resources import settings_for
 
@@ -26,7 +26,7 @@ PolicyOf = Callable[[str], Policy | None]
 
 
 class InForce:
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: SharedState) -> None:
         self._state = state
         self._changing = False
 
@@ -64,7 +64,7 @@ class InForce:
                 last, queue.policy, queue.settings = queue.last_policy, policy, held
                 if queue.last_policy != last:
                     self._state.recorder.queue_changed(queue)
-        self._state.settings = settings
+        self._state.settings.repository = settings
         return changed
 
 

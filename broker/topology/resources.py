@@ -30,7 +30,7 @@ from ..core.settings.address_settings import (
     read_setting,
 )
 from ..core.settings.values import SettingError
-from ..entries.state import BrokerState
+from ..entries.shared_state import SharedState
 from ..errors import Refused
 from ..steps import MOST_AT_ONCE, STEP, Steps, at_once
 from . import places
@@ -61,7 +61,7 @@ class Declaration(NamedTuple):
 
 
 class Resources:
-    def __init__(self, access: Access, state: BrokerState, policies: Policies, limits: LimitsSection) -> None:
+    def __init__(self, access: Access, state: SharedState, policies: Policies, limits: LimitsSection) -> None:
         self.access = access
         self._state = state
         self._policies = policies
@@ -134,7 +134,7 @@ class Resources:
         self.check_room()
         state.declared.check("queues")
         policy = self._policies.for_queue(declared.name)
-        settings = settings_for(state.settings, declared.address, options, policy)
+        settings = settings_for(state.settings.repository, declared.address, options, policy)
         of_itself = auto_created or _comes_again(declared.routing_type)
         address = self.make_address(declared.address, ROUTING_TYPE_OF[declared.routing_type], of_itself)
         address.used_at_ms = state.now_ms()
@@ -187,7 +187,7 @@ class Resources:
 
         ``of_known``: only of an address that is there, because the name may mean ``address::queue`` too.
         """
-        for target in dead_letter.targets_named(name, self._state.settings, self._state.post_office.addresses):
+        for target in dead_letter.targets_named(name, self._state.settings.repository, self._state.post_office.addresses):
             if not of_known or target.source in self._state.post_office.addresses:
                 return self.make_dead_letter_queue(name, target)
         return None
@@ -305,7 +305,7 @@ class Resources:
         left = queue.end()
         queue.counts[COUNT_OF_OUTCOME[outcome]] += len(left)
         self._state.post_office.remove_queue(queue)
-        self._state.ready.pop(queue, None)
+        self._state.ready.queues.pop(queue, None)
         self.idle.forget(queue)
         self._state.recorder.queue_changed(queue, deleted_at_ms=self._state.now_ms())
         for listener in self.queue_gone:
@@ -376,7 +376,7 @@ class Resources:
             # The room of what was in it once is given back.
             queue.references.clear()
         if queue.suspects or queue.apart:
-            self._state.mark_ready(queue)
+            self._state.ready.mark(queue)
         if queue.consumers or queue.count or self._is_named(queue):
             queue.idle_since_ms = None
         elif queue.idle_since_ms is None:
@@ -397,7 +397,7 @@ class Resources:
         """Nothing is bound to it; the duplicate ids that came to it go with it."""
         self._state.post_office.remove_address(address.name)
         self._state.recorder.address_gone(address)
-        self._state.settings.forget(address.name)
+        self._state.settings.repository.forget(address.name)
         for forget in self.address_gone:
             forget(address.name)
 

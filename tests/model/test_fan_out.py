@@ -12,7 +12,7 @@ from homing.broker.core.message import Message
 from homing.broker.core.queue import Queue
 from homing.broker.delivery import publish as broker_sending
 from homing.broker.delivery.fan_out import fan_out
-from homing.broker.entries.state import BrokerState
+from homing.broker.entries.shared_state import SharedState
 from tests import inside
 from tests.model.life import Life
 from tests.model.world import World
@@ -57,7 +57,7 @@ def some(life: Life) -> None:
 def test_a_list_is_what_its_messages_are_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
 
-    def noted(state: BrokerState, messages: list[Message], queues: list[Queue], now_ms: int) -> bool:
+    def noted(state: SharedState, messages: list[Message], queues: list[Queue], now_ms: int) -> bool:
         taken.append(fan_out(state, messages, queues, now_ms))
         return taken[-1]
 
@@ -111,7 +111,7 @@ def test_anycast_queues_still_take_turns() -> None:
 
 def test_what_finds_no_room_in_memory_goes_to_disk() -> None:
     life = sent(lambda life: None)
-    window = inside.pager(life.world.broker).windows.messages
+    window = inside.room(life.world.broker).windows.messages
     client = life.client()
     for start in range(0, window + 500, 500):
         life.send(client, "news", *[str(number) for number in range(start, start + 500)])

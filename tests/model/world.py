@@ -459,8 +459,8 @@ class World:
             dead = {n: each.cause for n, each in queue.references.items() if each.hops and each.cause & DEATH_BITS}
             causes = Counter(cause & 15 for cause in (on_disk[queue.queue_id] | dead).values())
             assert (queue.dead, graves[queue]) == (causes.total(), causes), f"{queue.name}: dead letters"
-        pager = inside.pager(self.broker)
-        assert pager.quota.coming_bytes == sum(pager.reads.reading.values())
+        quota = inside.room(self.broker).quota
+        assert quota.coming_bytes == sum(inside.reads(self.broker).reading.values())
         # An estimate after a start that only counted; of nothing it is nothing.
         if not any(queue.pending.disk_count + queue.due_on_disk for queue in inside.queues(self.broker).values()):
             assert inside.references(self.broker).disk_bytes == 0 or self.journal.load_limit == 0
@@ -478,7 +478,7 @@ class World:
             assert consumer.held_bytes == sum(REFERENCE_BYTES + reference.message.size for reference in consumer.unsettled.values())
         for each in inside.connections(self.broker).values():
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
-        assert pager.quota.kept == {each.kept for each in inside.connections(self.broker).values()}
+        assert quota.kept == {each.kept for each in inside.connections(self.broker).values()}
         held = sum(t.bytes for c in inside.connections(self.broker).values() for t in c.transactions.values())
         kinds = inside.memory(self.broker).by_kind
         assert (kinds[Kind.QUEUES], kinds[Kind.SESSIONS]) == (memory, held)
@@ -493,6 +493,6 @@ class World:
         assert queue.due_on_disk == sum(record.due_at_ms is not None for record in rows), f"{queue.name}: due on disk"
         assert queue.on_hold_on_disk == sum(record.due_at_ms == ON_HOLD_MS for record in rows), f"{queue.name}: on hold on disk"
         assert all(r.sequence > queue.pending.cursor[r.priority] for r in rows if r.due_at_ms is None), f"{queue.name}: behind the cursor"
-        if (queue.queue_id, "due") not in inside.pager(self.broker).reads.reading:
+        if (queue.queue_id, "due") not in inside.reads(self.broker).reading:
             times = [(record.due_at_ms, record.sequence) for record in rows if record.due_at_ms is not None]
             assert all(at > queue.due_horizon for at in times), f"{queue.name}: due too early"

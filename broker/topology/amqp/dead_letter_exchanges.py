@@ -17,7 +17,7 @@ from ...core.message import Message, MessageReference
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
 from ...entries.references import Moved
-from ...entries.state import BrokerState
+from ...entries.shared_state import SharedState
 from ...errors import Refused
 from ..resources import Resources
 from .policies import dead_letter_exchange
@@ -36,7 +36,7 @@ class DeadLetterRoute(NamedTuple):
 
 
 class DeadLetterExchanges:
-    def __init__(self, state: BrokerState, resources: Resources, virtual_hosts: VirtualHosts, amqp: AmqpAccount) -> None:
+    def __init__(self, state: SharedState, resources: Resources, virtual_hosts: VirtualHosts, amqp: AmqpAccount) -> None:
         self._state = state
         self._resources = resources
         self._virtual_hosts = virtual_hosts

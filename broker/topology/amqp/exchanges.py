@@ -40,7 +40,7 @@ from ...core.reserved import EVENTS, FAILURE, RESERVED
 from ...core.rights import Right
 from ...core.routing import Route, take_at_once
 from ...core.standing import Standing
-from ...entries.state import BrokerState
+from ...entries.shared_state import SharedState
 from ...errors import Refused
 from ...protocols.amqp091.codec_tables import compared, write_value
 from .. import places
@@ -70,7 +70,7 @@ _QUEUE_BYTES: Final = 8
 
 class Exchanges:
     def __init__(
-        self, access: Access, state: BrokerState, policies: Policies, ignored: IgnoredArguments, virtual_host: str = DEFAULT
+        self, access: Access, state: SharedState, policies: Policies, ignored: IgnoredArguments, virtual_host: str = DEFAULT
     ) -> None:
         self.access = access
         self._state = state

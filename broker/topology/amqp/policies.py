@@ -19,7 +19,7 @@ from ...core.patterns import Pattern, TooSlow
 from ...core.queue import Queue
 from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
-from ...entries.state import BrokerState
+from ...entries.shared_state import SharedState
 from ...errors import Refused
 from ...steps import STEP, Steps
 from .arguments import delayed_retries
@@ -45,7 +45,7 @@ _ROUTING_KEY: Final = "dead-letter-routing-key"
 
 
 class Policies:
-    def __init__(self, state: BrokerState) -> None:
+    def __init__(self, state: SharedState) -> None:
         self._state = state
         #: (virtual host, name) -> policy.
         self._set: dict[tuple[str, str], Policy] = {}

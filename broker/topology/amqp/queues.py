@@ -18,7 +18,7 @@ from ...core.reserved import RESERVED
 from ...core.rights import Right
 from ...core.routing import ANYCAST, MULTICAST, RoutingTypes
 from ...core.selector import Selector
-from ...entries.state import BrokerState
+from ...entries.shared_state import SharedState
 from ...errors import Refused
 from .. import places
 from ..resources import Declaration, Resources, check_name
@@ -29,7 +29,7 @@ log = logging.getLogger("homing")
 
 
 class DeclaredQueues:
-    def __init__(self, access: Access, state: BrokerState, resources: Resources, ignored: IgnoredArguments) -> None:
+    def __init__(self, access: Access, state: SharedState, resources: Resources, ignored: IgnoredArguments) -> None:
         self.access = access
         self.post_office = state.post_office
         self._state = state
@@ -229,7 +229,7 @@ class DeclaredQueues:
                 following = waiting.pop(0)
                 self._activate(queue, following)
                 queue.attach(following)
-                self._state.mark_ready(queue)
+                self._state.ready.mark(queue)
             if waiting:
                 self._standing_by[queue] = waiting
 

@@ -12,7 +12,7 @@ from ...connection import Connection
 from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
 from ...core.queue import Queue
 from ...core.rights import Right
-from ...entries.state import BrokerState
+from ...entries.shared_state import SharedState
 from ...errors import Refused
 from .. import places
 from ..resources import Resources
@@ -35,7 +35,7 @@ class VirtualHost:
 
 
 class VirtualHosts:
-    def __init__(self, access: Access, state: BrokerState, resources: Resources, policies: Policies, ignored: IgnoredArguments) -> None:
+    def __init__(self, access: Access, state: SharedState, resources: Resources, policies: Policies, ignored: IgnoredArguments) -> None:
         self.access = access
         self._state = state
         self._ignored = ignored
