@@ -16,10 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, Final, NamedTuple
 
 from ..contract import Arrival, Attempts, MessageRecord, Outcomes, QueueStat, ReferenceCounts, ReferenceRecord, make
-from .fault_changes import FaultChanges
-from .last_states import LastStates
+from .history_changes import HistoryChanges
 
-QUEUE_STATS = len(QueueStat)
 #: As plain numbers: places in a list are found sooner by them.
 _SENT, _MOVED_IN, _DELIVERED = int(QueueStat.SENT), int(QueueStat.MOVED_IN), int(QueueStat.DELIVERED)
 _FAILED, _FAILED_FIRST, _FAILED_MS = int(QueueStat.FAILED), int(QueueStat.FAILED_FIRST), int(QueueStat.FAILED_MS)
@@ -61,7 +59,7 @@ class Leaving(NamedTuple):
     outcomes: Iterable[Outcomes]
 
 
-class WriteBatch(LastStates):
+class WriteBatch(HistoryChanges):
     """Everything between two commits. ``wake`` is called at the first touch; ``elide``: add and delete cancel out.
 
     ``older`` are the batches before this one that wait for the disk still, oldest first; it is shared and changes.
@@ -73,22 +71,15 @@ class WriteBatch(LastStates):
         "_older",
         "added",
         "applied",
-        "attempts",
-        "attempts_deleted",
         "begun_ms",
         "changed",
-        "clock_ms",
         "closed_s",
-        "consumer_stats",
         "deleted",
         "deleted_first",
         "elide",
         "elided",
-        "fault_changes",
         "messages",
         "messages_deleted",
-        "outcomes",
-        "queue_stats",
         "size",
         "sources",
         "spill_ended",
@@ -126,15 +117,6 @@ class WriteBatch(LastStates):
         self.deleted_first: set[int] = set()
         self.messages: dict[int, MessageRecord] = {}
         self.messages_deleted: set[int] = set()
-        self.attempts: list[Attempts] = []
-        #: (message_id, sequence, attempt) -> how many of ``attempts`` came before; of those, and on disk, it goes.
-        self.attempts_deleted: dict[tuple[int, int, int], int] = {}
-        self.outcomes: list[Outcomes] = []
-        self.queue_stats: dict[tuple[int, int], list[int]] = {}
-        #: (queue_id, minute, consumer) -> [succeeded, held_ms, failed, failed_ms, first_ms, last_ms]
-        self.consumer_stats: dict[tuple[int, int, str], list[int]] = {}
-        self.fault_changes = FaultChanges()
-        self.clock_ms = 0
         #: When a leader of the replicated log began, which all that is not durable goes with, as with a crash; 0: none did.
         self.begun_ms = 0
         #: Where the replicated log stands with it, packed; None: there is no such log.
@@ -334,18 +316,6 @@ class WriteBatch(LastStates):
         if self.closed_s and not self.added:
             self._wake()
 
-    def add_consumer_stats(self, queue_id: int, minute: int, consumer: str, increments: list[int]) -> None:
-        """``increments``: so many acknowledged, held for so many ms together, so many failed, held for so many ms, first and last time.
-
-        The minute counts them as well (``counts``).
-        """
-        row = self.consumer_stats.get((queue_id, minute, consumer))
-        if row is None:
-            self.consumer_stats[queue_id, minute, consumer] = increments
-        else:
-            row[:4] = map(sum, zip(row[:4], increments[:4], strict=True))
-            row[4], row[5] = min(row[4], increments[4]), max(row[5], increments[5])
-
     def add_message(self, message: MessageRecord, weight: int | None = None) -> None:
         """A body that several references share (or a large one). ``weight``: what it weighs, where that is known."""
         if not self.touched:
@@ -404,48 +374,11 @@ class WriteBatch(LastStates):
             self._change(dict.fromkeys(sequences, standing))
         self.add_consumer_stats(queue_id, minute, consumer, [0, 0, failed, failed_ms, first_at_ms, last_at_ms])
 
-    def delete_attempt(self, message_id: int, sequence: int, attempt: int) -> None:
-        if not self.touched:
-            self.touch()
-        self.attempts_deleted[message_id, sequence, attempt] = len(self.attempts)
-
-    def outcome(self, outcomes: Outcomes) -> None:
-        if not self.touched:
-            self.touch()
-        self.outcomes.append(outcomes)
-
-    def counts(self, queue_id: int, minute: int) -> list[int]:
-        """The row of increments of one queue and minute, indexed by QueueStat; add to it in place."""
-        if not self.touched:
-            self.touch()
-        row = self.queue_stats.get((queue_id, minute))
-        if row is None:
-            row = self.queue_stats[queue_id, minute] = [0] * QUEUE_STATS
-        return row
-
-    def faults(self) -> FaultChanges:
-        """What is to be written of fault groups; add to it."""
-        if not self.touched:
-            self.touch()
-        return self.fault_changes
-
-    def fault_counts(self, fault_id: int, at_ms: int) -> list[int]:
-        """See FaultChanges.counts."""
-        return self.faults().counts(fault_id, at_ms)
-
-    def clock(self, now_ms: int) -> None:
-        """The broker's time; a restart never begins before the latest one seen here."""
-        if not self.touched:
-            self.touch()
-        if now_ms > self.clock_ms:
-            self.clock_ms = now_ms
-
     def absorb(self, later: WriteBatch) -> None:
         """Everything that ``later`` holds happens in this batch as well, after what is here. ``later`` is used up."""
         self._absorb_references(later)
-        self._absorb_history(later)
+        self.absorb_history(later)
         self.absorb_states(later)
-        self.clock_ms = max(self.clock_ms, later.clock_ms)
         self.elided += later.elided
         self._after += later._after
 
@@ -468,19 +401,6 @@ class WriteBatch(LastStates):
         self.messages.update(later.messages)
         for message_id in later.messages_deleted:
             self.delete_message(message_id)
-
-    def _absorb_history(self, later: WriteBatch) -> None:
-        before = len(self.attempts)
-        self.attempts_deleted.update({key: before + number for key, number in later.attempts_deleted.items()})
-        self.attempts += later.attempts
-        self.outcomes += later.outcomes
-        for minute, increments in later.queue_stats.items():
-            row = self.queue_stats.setdefault(minute, increments)
-            if row is not increments:
-                row[:] = map(sum, zip(row, increments, strict=True))
-        self.fault_changes.absorb(later.fault_changes)
-        for key, increments in later.consumer_stats.items():
-            self.add_consumer_stats(*key, increments)
 
     def drop_bodies_gone_in(self, later: Iterable[WriteBatch]) -> None:
         """Shared bodies that nothing here points at any more, and that a later batch deletes, need not be written."""
@@ -507,5 +427,4 @@ class WriteBatch(LastStates):
     def writes(self) -> bool:
         """Whether there is anything for the disk, as against only callbacks."""
         references = self.added or self.changed or self.deleted or self.deleted_first or self.messages or self.messages_deleted
-        history = self.attempts or self.attempts_deleted or self.outcomes or self.queue_stats or self.fault_changes
-        return bool(references or history or self.clock_ms or self.spill_ended) or self.has_states()
+        return bool(references or self.clock_ms or self.spill_ended) or self.has_history() or self.has_states()

@@ -15,6 +15,7 @@ class LastStates:
     __slots__ = (
         "_wake",
         "addresses",
+        "clock_ms",
         "declarations",
         "duplicates",
         "edits",
@@ -32,6 +33,7 @@ class LastStates:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self.touched = False
+        self.clock_ms = 0
         self.queues: dict[int, QueueRecord] = {}
         #: None: to be deleted.
         self.addresses: dict[str, AddressRecord | None] = {}
@@ -129,8 +131,16 @@ class LastStates:
         self.touch()
         self.settings_rows[from_ms] = settings
 
+    def clock(self, now_ms: int) -> None:
+        """The broker's time; a restart never begins before the latest one seen here."""
+        if not self.touched:
+            self.touch()
+        if now_ms > self.clock_ms:
+            self.clock_ms = now_ms
+
     def absorb_states(self, later: LastStates) -> None:
         """Those of ``later`` take the place of these."""
+        self.clock_ms = max(self.clock_ms, later.clock_ms)
         if later.forgotten:
             self._forget_duplicates(later.forgotten)
         self.queues.update(later.queues)
