@@ -23,7 +23,7 @@ from .failure import failure_map
 from .link import Link, Reply
 from .modes import AckMode
 from .operations import Operations
-from .options import connection_options, given, installed_version, policies_of, policy_of
+from .options import ConnectionOptions, connection_options, given, installed_version, policies_of, policy_of
 from .parts import Parts, Tracing
 from .policy import PolicyMap, RedeliveryPolicy
 from .reconnect import NEVER, PASSING_ERRORS, STEADY_AFTER_S, ReconnectPolicy
@@ -335,7 +335,7 @@ class Connection(Operations):
         """Up to WELCOME; raises ConnectError. ``refused``: see _look_at."""
         self._passing = True
         wire = Wire(self.loop, self._link, self._on_lost)
-        on_socket = TlsTransport(wire, self._tls_context(), host) if self.url.tls else wire
+        on_socket = TlsTransport(wire, self._tls or _tls_context(self.options), host) if self.url.tls else wire
         self._welcome = self.loop.create_future()
         self._dialling = wire
         where, looking = place(host, port), None
@@ -370,21 +370,6 @@ class Connection(Operations):
         if self._welcome is not None and not self._welcome.cancel() and not self._welcome.cancelled():
             self._welcome.exception()
         wire.abort(why)
-
-    def _tls_context(self) -> ssl.SSLContext:
-        """Made anew for each attempt: the files may have changed. Raises ConnectError."""
-        if self._tls is not None:
-            return self._tls
-        options = self.options
-        try:
-            context = ssl.create_default_context(cafile=options.cafile)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            if options.certfile is not None:
-                context.load_cert_chain(options.certfile, options.keyfile)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise ConnectError("tls-unusable", f"cafile, certfile or keyfile cannot be used: {why}", "name files in PEM") from error
-        return context
 
     def _hello(self) -> Frame:
         options: dict[str, Any] = {
@@ -550,3 +535,16 @@ class Connection(Operations):
 
 def _closed() -> UsageError:
     return UsageError("connection-closed", "the connection is closed", "make a new one with connect()")
+
+
+def _tls_context(options: ConnectionOptions) -> ssl.SSLContext:
+    """Made anew for each attempt: the files may have changed. Raises ConnectError."""
+    try:
+        context = ssl.create_default_context(cafile=options.cafile)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if options.certfile is not None:
+            context.load_cert_chain(options.certfile, options.keyfile)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ConnectError("tls-unusable", f"cafile, certfile or keyfile cannot be used: {why}", "name files in PEM") from error
+    return context

@@ -16,7 +16,8 @@ from pathlib import Path
 from .backup.backup import Backups
 from .commit.batch import WriteBatch
 from .commit.joining import Joining
-from .commit.scheduler import TICK_S, CommitScheduler
+from .commit.unwritten import Unwritten
+from .commit.wakeup import Wakeup
 from .commit.writer_thread import NoRoom, Standing, Statistics, bad_record, is_full
 from .contract import Recovered
 from .errors import JournalError, io_failure
@@ -37,18 +38,17 @@ __all__ = ["Journal", "JournalError", "JournalOptions"]
 
 log = logging.getLogger("homing.journal")
 
-_IDLE_S = 1.0
 _LATELY_S = 1.0
 #: How long upkeep waits, beside steps of work, for a commit that answers somebody.
 _UPKEEP_S = 0.030
-#: What a reference that is to be written takes beside its message, about.
-_ROW_BYTES = 400
 
 
-class Journal:
+class Journal(Unwritten):
     """One directory, one writer. Make it with ``open``; end it with ``close``, also after a failure."""
 
     def __init__(self, directory: Path, opened: Opened[Recovered], leader: Leader | None = None) -> None:
+        self._wakeup = Wakeup()
+        super().__init__(opened.writer_thread.options, opened.first_id, self._wakeup.set)
         self.directory = directory
         self._leader = leader
         #: Gets the JournalError of the first failure; after it nobody is answered and the process is to end with its exit code.
@@ -70,7 +70,6 @@ class Journal:
         self.on_wal_limit: Callable[[bool], None] = lambda over: None
         self.wal_over = False
         self._upkeep_due = False
-        self._options = opened.writer_thread.options
         self._store = store = opened.store
         self._writer_thread = writer_thread = opened.writer_thread
         loop = asyncio.get_running_loop()
@@ -78,27 +77,14 @@ class Journal:
         self._lock = opened.lock
         beside, spare_bytes = directory / self._options.backup_directory, self._options.disk_reserve_bytes
         self.backups = Backups(directory, beside, store.run, writer_thread.backup, spare_bytes)
-        #: The number that comes next.
-        self.ids_taken = opened.first_id
-        self._reserved_up_to = opened.first_id + 2 * self._options.id_block
-        #: What the commit under way raises it to.
-        self._reserving = self._reserved_up_to
-        self._wakeup = asyncio.Event()
-        self._in_flight: WriteBatch | None = None
-        self._scheduler = CommitScheduler(self._options.elide)
-        self._alarm: asyncio.TimerHandle | None = None
-        self._idle_seconds = 0
-        self._second()
         self._reads = Turns()
         self._ahead = ReadAhead(directory / DATABASE_NAME)
-        self._joining = Joining(loop, lambda: self.batch.awaited and not self._scheduler.pays, self._give)
+        self._joining = Joining(loop, lambda: self.batch.awaited and not self._scheduler.pays, lambda: self._give(loop.time()))
         self._flushes: set[asyncio.Future[None]] = set()
         #: Of these: everything is on disk, and it was not looked yet how things stand since.
         self._flushed: list[asyncio.Future[None]] = []
         self._closing = False
         self._closed = False
-        #: The open batch. Always reached as ``journal.batch``: it is swapped at each commit.
-        self.batch = self._new_batch()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal")
 
     @property
@@ -135,67 +121,6 @@ class Journal:
     @property
     def statistics(self) -> Statistics:
         return self._writer_thread.statistics
-
-    def next_id(self) -> int:
-        """A message id or sequence, like those of ``next_ids``."""
-        return self.next_ids(1)
-
-    def next_ids(self, count: int) -> int:
-        """The first of so many in a row. Never refused.
-
-        They may be shown to nobody before ``ids_reserved``, so that none is ever seen twice, whatever happens. What is written needs no
-        such care: the commit that writes it reserves what it holds. A block is reserved ahead, so that it is rarely waited for.
-        """
-        next_id = self.ids_taken
-        self.ids_taken = next_id + count
-        if self.ids_taken > self._reserved_up_to - self._options.id_block:
-            # The next commit reserves more, and there has to be one, whether there is anything to write or not.
-            self.batch.touch()
-        return next_id
-
-    @property
-    def ids_reserved(self) -> bool:
-        """Whether all that were given are reserved on disk; while they are not, a commit is on its way that changes it."""
-        return self.ids_taken <= self._reserved_up_to
-
-    def wake(self) -> None:
-        """Start a commit of the open batch if it holds anything. Cheap, idempotent; the batch's first touch does it by itself."""
-        if self.batch.touched:
-            self._wakeup.set()
-
-    def when_safe(self, callback: Callable[[], None]) -> None:
-        """Calls back once everything appended so far is on disk; at once when it is already."""
-        if self.busy():
-            self.batch.after.append(callback)
-        else:
-            callback()
-
-    def when_stored(self, callback: Callable[[], None]) -> None:
-        """Calls back when a send may be confirmed: once on disk, which may wait for acknowledgements (commit/scheduler.py). What is on
-        disk for want of memory alone is waited for by nobody."""
-        if self.busy() and self.busy(sends=True):
-            self.batch.confirms.append(callback)
-        else:
-            callback()
-
-    def busy(self, sends: bool = False) -> bool:
-        """Whether something appended is not on disk yet; ``sends``: something that a confirm waits for."""
-        if sends:
-            return any(batch is not None and batch.owes for batch in (self.batch, self._in_flight, *self._scheduler.waiting))
-        return self.batch.touched or self._in_flight is not None or bool(self._scheduler.waiting)
-
-    @property
-    def unwritten_bytes(self) -> int:
-        """Of what was appended and is not on disk yet, about."""
-        in_flight = self._in_flight.size if self._in_flight is not None else 0
-        size = self.batch.size + in_flight + sum([batch.size for batch in self._scheduler.waiting])
-        return size + _ROW_BYTES * self.unwritten_references
-
-    @property
-    def unwritten_references(self) -> int:
-        """References that were added and are not on disk yet."""
-        in_flight = len(self._in_flight.added) if self._in_flight is not None else 0
-        return len(self.batch.added) + in_flight + sum([len(batch.added) for batch in self._scheduler.waiting])
 
     def read(self, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
         """Reads a page between two commits and hands it over on the loop, before anything else is committed.
@@ -245,7 +170,7 @@ class Journal:
                 if leaving.deleted:
                     page = page._replace(records=[record for record in page.records if record.sequence not in leaving.deleted])
             if self.batch.awaited and not wanted.for_consumers:
-                self._close_batch()
+                self._close_batch(asyncio.get_running_loop().time())
                 closed = True
             take(page)
         except JournalError:
@@ -312,16 +237,15 @@ class Journal:
             if is_full(error):
                 log.warning("stop-unmarked: the disk is full: the stop is not marked as clean, and the next start will recover")
                 return
-            self._fail(io_failure(str(error)))
-            raise self._failure() from error
+            failure = io_failure(str(error))
+            self._fail(failure)
+            raise failure from error
 
     async def _release(self) -> None:
         if self._leader is not None:
             await self._leader.close()
         self._writer_thread.close()
-        self._second_timer.cancel()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self._wakeup.close()
         if self.failed.done():
             # The lock stays until the process ends, like the connection: see Store.abandon.
             self._store.abandon()
@@ -330,14 +254,6 @@ class Journal:
         self._ahead.close()
         await self._store.close()
         self._lock.release()
-
-    def _failure(self) -> BaseException:
-        failure = self.failed.exception()
-        assert failure is not None
-        return failure
-
-    def _new_batch(self) -> WriteBatch:
-        return WriteBatch(self._wakeup.set, self._options.elide, self._scheduler.waiting)
 
     async def _run(self) -> None:
         """The writer: commit what has gathered, answer, look after the file, repeat."""
@@ -367,17 +283,17 @@ class Journal:
         of work on many messages."""
         loop = asyncio.get_running_loop()
         self._wakeup.clear()
-        self._idle_seconds = 0
+        self._wakeup.idle_seconds = 0
         if close and self.batch.touched:
-            self._close_batch()
+            self._close_batch(loop.time())
         batch = self._in_flight = self._scheduler.take(loop.time(), self.batch)
         if batch is None:
-            self._look_again(loop)
+            self._wakeup.at(self._scheduler.look_again_s())
             if self._put_off:
                 await self._keep_up()
             elif close and not self._reads:
                 # Where there is much to do, what is delivered meanwhile is no reason to wait.
-                await (self._wakeup.wait() if self._scheduler.pays else self._woken())
+                await (self._wakeup.wait() if self._scheduler.pays else self._wakeup.dispatched())
             return
         reserve = self._reserve_wanted()
         self._reserving = reserve or self._reserved_up_to
@@ -454,28 +370,12 @@ class Journal:
 
     def _end_of_step(self) -> WriteBatch | None:
         """On the store's thread, when a step is written and about to be committed: the next one's page is read meanwhile."""
-        joining = self._joining()
+        # Of what the replicated log has as an entry already nothing joins.
+        joining = self._joining() if self._leader is None else None
         wanted = self._reads.next_wanted if self._reads else None
         if wanted is not None and wanted.on_disk:
             self._ahead.begin(wanted)
         return joining
-
-    def _give(self) -> WriteBatch | None:
-        """What has gathered while the batch in flight is written, and goes along with it; None where it must wait."""
-        in_flight, later = self._in_flight, self.batch
-        if in_flight is None or self._scheduler.waiting or not later.awaited or self.ids_taken > self._reserving:
-            return None
-        if self._leader is not None:  # the entry is there already
-            return None
-        self.batch = self._new_batch()
-        in_flight.absorb(later)
-        self._scheduler.awaited_s = asyncio.get_running_loop().time()
-        return later
-
-    def _close_batch(self) -> None:
-        """What gathers from here on goes with a later commit."""
-        self._scheduler.close(self.batch, asyncio.get_running_loop().time())
-        self.batch = self._new_batch()
 
     async def _keep_up(self, later: bool = False) -> None:
         """Upkeep, where it is due and not for ``later``. Whoever waits for a commit already goes before it, once."""
@@ -484,7 +384,7 @@ class Journal:
             if self._put_off:
                 self.on_commit(self.unwritten_references)
             await self._ahead.over()
-            self._take(await self._store.run(self._writer_thread.upkeep, self._idle_seconds > 1))
+            self._take(await self._store.run(self._writer_thread.upkeep, self._wakeup.idle_seconds > 1))
             self._waits_since_s = 0.0
         self._put_off, self.tidying = before, before or later
         self.on_commit(self.unwritten_references)
@@ -509,46 +409,12 @@ class Journal:
                 flushed.set_result(None)
         self._flushed.clear()
 
-    def _look_again(self, loop: asyncio.AbstractEventLoop) -> None:
-        """When the oldest batch has waited long enough, if nothing comes before."""
-        at_s = self._scheduler.look_again_s()
-        if self._alarm is not None and self._alarm.when() > at_s + TICK_S:
-            self._alarm.cancel()
-            self._alarm = None
-        if self._alarm is None:
-            self._alarm = loop.call_at(at_s, self._ring)
-
-    def _ring(self) -> None:
-        """Some batch may have waited long enough."""
-        self._alarm = None
-        self._wakeup.set()
-
-    def _reserve_wanted(self) -> int | None:
-        """Raise the reservation while a whole block is still ahead, so that it is on disk long before it is needed."""
-        block = self._options.id_block
-        if self._reserved_up_to - self.ids_taken >= block:
-            return None
-        return self.ids_taken + 2 * block
-
-    async def _woken(self) -> None:
-        await self._wakeup.wait()
-        # What this turn of the loop delivers leaves before the writer's thread is woken: first it is dispatched, then it is flushed.
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
     async def _rest(self) -> None:
-        await self._woken()
+        await self._wakeup.dispatched()
         if not self.batch.touched:
             self._wakeup.clear()
-            if self._idle_seconds > 1 and not self.failed.done():
+            if self._wakeup.idle_seconds > 1 and not self.failed.done():
                 self._take(await self._store.run(self._writer_thread.upkeep, True))
-
-    def _second(self) -> None:
-        """Wakes the writer for upkeep when it has rested since the last time. A timer for each rest would cost more than most rests."""
-        self._second_timer = asyncio.get_running_loop().call_later(_IDLE_S, self._second)
-        self._idle_seconds += 1
-        if self._idle_seconds > 1:
-            self._wakeup.set()
 
     def _take(self, standing: Standing) -> None:
         self.wal_bytes = standing.wal_bytes

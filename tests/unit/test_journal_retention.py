@@ -333,7 +333,7 @@ async def test_folding_goes_on_in_bounded_steps_and_rests_for_an_hour(tmp_path: 
         journal.batch.clock(NOW_MS + 3_600_000)
         await journal.flush()
         # Of its own accord it does nothing meanwhile.
-        journal._second_timer.cancel()
+        journal._wakeup.close()
         writer_thread, sizes = journal._writer_thread, [300]
         while writer_thread.retention.due() or len(sizes) == 1:
             writer_thread.retention._next_s = min(writer_thread.retention._next_s, 0.0)

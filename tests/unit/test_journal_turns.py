@@ -325,7 +325,7 @@ async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path)
         await journal.flush()
         # Something else was to wait longer.
         loop = asyncio.get_running_loop()
-        journal._alarm = loop.call_at(loop.time() + 3600, journal._ring)
+        journal._wakeup.at(loop.time() + 3600)
         committed = asyncio.Event()
         journal.on_commit = lambda unwritten: committed.set()
         settle(journal, 1)
