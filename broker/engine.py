@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final, Literal
+from typing import Final
 
-from homing.journal.contract import Death, Outcome
+from homing.journal.contract import Outcome
 from homing.journal.declarations import DeclarationRecord, UserContent
 
 from .auth.access import Who, WriteLine, no_audit
@@ -24,25 +24,33 @@ from .core.consumer import Consumer
 from .core.dead_letter import EXPIRED
 from .core.high_watermarks import HighWatermarks
 from .core.memory import Memory
-from .core.message import MessageReference, Where, largest_message
+from .core.message import Where, largest_message
 from .core.queue import Queue
 from .core.rights import Place
-from .core.settings.address_settings import AddressSettingsRepository
 from .delivery.by_hand import ByHand
+from .delivery.changes import Changes
 from .delivery.chosen import Chosen
+from .delivery.connections import Connections
+from .delivery.consumers import Consumers
 from .delivery.dead_lettering import DeadLetterOffice
 from .delivery.dispatching import Dispatcher
 from .delivery.editing import Editing
 from .delivery.event_messages import EventMessages
 from .delivery.faults import Faults
 from .delivery.flow_control import FlowControl
+from .delivery.gets import Gets
+from .delivery.open_logins import OpenLogins
+from .delivery.producers import Producers
 from .delivery.publish import Intake
 from .delivery.pull_timeouts import Pulls
 from .delivery.redriving import Redriving
+from .delivery.removal import Removal
 from .delivery.retrying import Retrying
 from .delivery.settled import SettledReports
 from .delivery.settlement import Settlement
 from .delivery.settling import Settling
+from .delivery.statistics import Statistics
+from .delivery.subscriptions import Subscriptions
 from .delivery.transactions import Transactions
 from .entries.by_number import ByNumber
 from .entries.counting import Counting
@@ -50,17 +58,17 @@ from .entries.disk_room import DiskRoom
 from .entries.room import Windows
 from .entries.shared_state import SharedState
 from .long_work import WITHOUT_A_LOOP, Long, LongWork, LoopTurns, OnItsWay, Work
-from .open_logins import OpenLogins
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
 from .step_times import StepTimes
 from .steps import LOOK_STEP, STEP, Steps
 from .topology.amqp.dead_letter_exchanges import DeadLetterExchanges
 from .topology.amqp.ignored import IgnoredArguments
-from .topology.amqp.policies import Policies, PolicyChange
+from .topology.amqp.policies import Policies
 from .topology.amqp.queues import DeclaredQueues
 from .topology.amqp.virtual_hosts import VirtualHosts
 from .topology.commanded_settings import CommandedSettings
+from .topology.explain import Explanations
 from .topology.in_force import InForce
 from .topology.resources import Resources
 
@@ -94,14 +102,13 @@ class Engine:
         self.users = Users(self._keep_user, now_ms, self._check_room, audit)
         self.access = self.users.access
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
-        #: Of broker.yaml; what is in force, with what commands have laid over it, is ``settings_in_force``.
-        self.configured = settings = config.settings_repository()
-        self.commanded = CommandedSettings(journal)
+        settings = config.settings_repository()
+        self.commanded = CommandedSettings(journal, settings)
         self.state = SharedState(
             journal, self.recorder, settings, now_ms, rng, wake, config.broker.max_hops, windows, self.memory, disk, config.broker.name
         )
         state = self.state
-        self.post_office, self.settings_in_force = state.post_office, state.settings
+        self.post_office, self.settings = state.post_office, state.settings
         self.fault_groups, self.redrives = state.faults, state.redrives
         self.ready, self.enqueuing, self.references, self.schedule = state.ready, state.enqueuing, state.references, state.schedule
         self.room, self.reads, self.to_disk, self.pager = state.room, state.reads, state.to_disk, state.pager
@@ -111,44 +118,41 @@ class Engine:
         self._make_what_is_declared(amqp)
         self.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
         self.dispatcher = Dispatcher(self.state, self.office)
-        self.settling = Settling(self.state, self._settling_failed)
+        self.settling = Settling(self.state, lambda name, error: self.connections.settling_failed(name, error))
         self.settlement = Settlement(self.state, self.office, self.settling)
-        self.settled_reports = SettledReports(self.state, self.settlement)
+        self.settled_reports = SettledReports(self.access, self.state, self.settlement)
         self._make_what_goes_by_hand(amqp)
         self.intake = Intake(self.state, self.resources, self.office, config.journal.duplicate_ids_per_address)
         self.flow = FlowControl(self.state, disk)
         self._disk_low = disk.low
         self._event_messages = EventMessages(self.events, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, now_ms)
         self.transactions = Transactions(self.state, self.intake, self.settlement, self.settling, self.limits)
-        #: By name, and by client_id.
-        self.connections: dict[str, Connection] = {}
-        self.by_client: dict[str, Connection] = {}
-        self.next_connection = 1
-        #: Kept for journal.marks-retention beyond the connection.
         self.high_watermarks = HighWatermarks()
         self.pulls = Pulls()
+        self._make_services()
         #: Long work that is under way; each returns whether there is more to do.
         self.work = Work(wake, turns)
         #: Routes are asked for anew, and what is open of those that may not have it any more ends.
         self.users.changed.append(lambda over, others: self.post_office.settings_changed())
-        self.users.changed.append(OpenLogins(self.access, self.connections, journal, self.work, self._end).users_changed)
+        self.users.changed.append(OpenLogins(self.access, self.connections, journal, self.work).users_changed)
         self.resources.begin = lambda steps: self.work.begin(self.step_times.of("let go", steps), lambda _: None, _raise)
         self._long = LongWork(turns, wake, self._kinds_of_long_work())
         #: Messages wait for their turn; some have expired and are there still.
         self._in_line = self._expiring = False
-        #: Nothing is handed out any more; all queues are being looked at.
-        self.stopping = self._sweeps = False
+        #: All queues are being looked at.
+        self._sweeps = False
         self._next_second_ms = self._next_parked_ms = 0
 
     def _make_what_is_declared(self, amqp: AmqpAccount) -> None:
         self.policies = Policies(self.state)
-        self.in_force = InForce(self.state)
+        self.in_force = InForce(self.post_office, self.settings, self.policies, self.recorder)
         self.resources = Resources(self.access, self.state, self.policies, self.limits)
         ignored = IgnoredArguments()
         self.virtual_hosts = VirtualHosts(self.access, self.state, self.resources, self.policies, ignored)
         self.declared_queues = DeclaredQueues(self.access, self.state, self.resources, ignored)
         exchanges = DeadLetterExchanges(self.state, self.resources, self.virtual_hosts, amqp)
         self.office = DeadLetterOffice(self.state, self.resources, exchanges)
+        self.explanations = Explanations(self.post_office, self.settings, exchanges)
 
     def _make_what_goes_by_hand(self, amqp: AmqpAccount) -> None:
         self.by_number = ByNumber(self.state)
@@ -159,6 +163,22 @@ class Engine:
         self.chosen = Chosen(self.access, self.state, self.hand, self.limits.answer_bytes)
         self.retrying, self.counting = Retrying(self.access, self.state), Counting(self.state)
         self.faults = Faults(self.access, self.state)
+
+    def _make_services(self) -> None:
+        access, post_office, resources, idle, now_ms = self.access, self.post_office, self.resources, self.resources.idle, self.now_ms
+        self.producers = Producers(access, post_office, self.settings, self.declared, resources, self.flow, self.high_watermarks)
+        self.subscriptions = Subscriptions(access, post_office, self.declared, resources, self.declared_queues, self.ready)
+        self.consumers = Consumers(self.ready, self.settlement, self.pulls, idle, now_ms)
+        self.gets = Gets(access, self.dispatcher, self.office, self.pager, self.room.quota, self.recorder, self.journal, now_ms)
+        self.connections = Connections(
+            access, self.virtual_hosts, self.producers, self.consumers, self.transactions, self.room.quota, now_ms
+        )
+        self.removal = Removal(
+            access, post_office, resources, self.declared_queues, self.virtual_hosts, self.connections, self.consumers, self.office
+        )
+        self.changes = Changes(access, self.commanded, self.policies, self.in_force, self.virtual_hosts, resources, self.office)
+        references, enqueuing, parking = self.references, self.enqueuing, self.office.parking
+        self.statistics = Statistics(self.memory, references, enqueuing, self.events, self.schedule, parking, self.flow)
 
     def _kinds_of_long_work(self) -> dict[str, Long]:
         state, office, call = self.state, self.office, self.step_times.call
@@ -196,7 +216,7 @@ class Engine:
             state.pager.look_again()
         if self.events.waiting:
             self._event_messages.send()
-        if state.ready.queues and not self.stopping:
+        if state.ready.queues and not self.dispatcher.stopping:
             if self.journal.ids_reserved:
                 self.dispatcher.ready(now_ms)
             else:
@@ -234,7 +254,7 @@ class Engine:
             self.pulls.end(now_ms, self._nothing_for)
         if self.resources.idle.look_at_ms <= now_ms:
             for queue in self.resources.expired():
-                self._end_queue(queue, "expired")
+                self.removal.end(queue, "expired")
         if now_ms >= self._next_second_ms:
             self._next_second_ms = now_ms + _SECOND_MS
             self._every_second(now_ms)
@@ -272,7 +292,7 @@ class Engine:
         self.declared.weigh(self._count_declared())
 
     def _count_declared(self) -> dict[str, int]:
-        connections, queues = self.connections.values(), self.post_office.queues
+        connections, queues = self.connections.all.values(), self.post_office.queues
         consumers = [consumer for each in connections for consumer in (*each.consumers.values(), *each.retired.values())]
         hosts = self.virtual_hosts.all()
         exchanges = [exchange for host in hosts for exchange in host.exchanges.exchanges.values()]
@@ -323,7 +343,7 @@ class Engine:
     def _sweep(self) -> Steps[None]:
         """All consumers and transactions, for what took too long, and all queues and addresses."""
         looks = 0
-        for connection in list(self.connections.values()):
+        for connection in list(self.connections.all.values()):
             for consumer in (*connection.consumers.values(), *connection.retired.values()):
                 if late := self.settlement.time_out(consumer, self.now_ms()):
                     connection.front_end.not_held(consumer, [each.tag for each in late])
@@ -339,7 +359,7 @@ class Engine:
     def _is_slow(self, connection: Connection, consumer: Consumer, why: str) -> None:
         self.events.slow(consumer, why)
         if connection.open and consumer.queue.settings.slow_consumer_policy == "kill":
-            self._end(connection, "connection-closed", f"its consumer of queue {consumer.queue.name} is slow: {why}")
+            self.connections.end(connection, "connection-closed", f"its consumer of queue {consumer.queue.name} is slow: {why}")
 
     def _swept(self, _: None) -> None:
         self._sweeps = False
@@ -350,24 +370,7 @@ class Engine:
             del self.office.parking.staying[queue]
             self.resources.idle.watch(queue)
         else:
-            self._end_queue(queue, outcome)
-
-    def record_senders(self) -> None:
-        """The broker stops in order, and keeps what is not durable: what clients send again after the start is known as well."""
-        for producer in [each for connection in self.connections.values() for each in connection.producers.values()]:
-            if producer.used_at_ms:
-                self.journal.batch.producer_high_watermark(producer.key, producer.high_watermark, producer.used_at_ms)
-        self.intake.record_duplicate_ids()
-
-    def end_transient_queues(self) -> None:
-        """The broker stops, and with it queues that are not durable: what is parked in them does not end with them."""
-        for queue in list(self.post_office.queues.values()):
-            if queue.parked and not queue.durable:
-                self.office.move_out(queue, "purged")
-
-    def _end_queue(self, queue: Queue, outcome: Outcome) -> None:
-        """It ends by itself: its time is over, or its last user is gone. What is parked in it does not end with it."""
-        raise NotImplementedError
+            self.removal.end(queue, outcome)
 
     def _check_room(self, who: Who, places: Sequence[Place]) -> None:
         """Raises Refused where its user, or its address, may have no more queues. An address gets a queue of its name."""
@@ -383,60 +386,6 @@ class Engine:
             self.journal.batch.delete_declaration(USER, name)
         else:
             self.journal.batch.declare(DeclarationRecord(USER, name, content))
-
-    def _settling_failed(self, name: str, error: Exception) -> None:
-        """Something broke in the middle of what the connection of that name settled."""
-        raise NotImplementedError
-
-    def _end(self, connection: Connection, code: str, message: str) -> None:
-        """Of the broker's accord; what it held goes back."""
-        raise NotImplementedError
-
-    # -- settings ----------------------------------------------------------------------------------------------------
-
-    def change_in_force(
-        self,
-        settings: AddressSettingsRepository,
-        policies: PolicyChange | None = None,
-        check: Callable[[], None] = lambda: None,
-        then: Callable[[], None] = lambda: None,
-    ) -> Steps[None]:
-        """Other settings, or policies: due times already given stay; limits trim in bounded steps; parked messages look again.
-
-        All of it holds at once, when it is known what that is; ``check`` is called before, ``then`` behind it. Raises Refused, also where
-        ``check`` does, and then nothing has changed. One at a time: see ``InForce.alone``.
-        """
-        if policies is not None:
-            yield from policies.look()
-        policy_of = self.policies.for_queue if policies is None else policies.for_queue
-        found = yield from self.in_force.find(settings, policy_of)
-        check()
-        changed = self.in_force.bring(found, settings, policy_of)
-        if policies is not None:
-            policies.take()
-        then()
-        self.post_office.settings_changed()
-        self.virtual_hosts.settings_changed()
-        for number, (queue, expires_ms) in enumerate(changed, 1):
-            if queue.settings.expires_ms != expires_ms:
-                self.resources.idle.begin(queue, self.now_ms())
-            self.ready.mark(queue)
-            self.office.trim_later(queue)
-            if number % STEP == 0:
-                yield
-        self.office.parking.try_all()
-
-    def restore_settings(self) -> None:
-        """Recovery, before there are queues: what commands had set holds again."""
-        self.settings_in_force.repository = self.commanded.over(self.configured)
-
-    def restore_reference(self, reference: MessageReference, parked_for: Death | Literal[""]) -> None:
-        """Recovery: a reference as it stood on disk takes its place again."""
-        self.references.restore(reference)
-        if parked_for:
-            self.office.parking.keep(reference, parked_for)
-        else:
-            self.enqueuing.enqueue((reference,))
 
 
 def _raise(error: Exception) -> None:

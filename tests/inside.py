@@ -13,7 +13,6 @@ from homing.broker.auth.access import Needs, declared
 from homing.broker.broker import Broker
 from homing.broker.config.config import Config
 from homing.broker.config.models import BrokerSection, JournalSection, LimitsSection, Section
-from homing.broker.connection import Connection
 from homing.broker.core.amqp.policy import Policy
 from homing.broker.core.high_watermarks import HighWatermarks
 from homing.broker.core.memory import Memory
@@ -22,10 +21,19 @@ from homing.broker.core.queue import Queue
 from homing.broker.core.routing import Address
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
 from homing.broker.delivery.by_hand import ByHand
+from homing.broker.delivery.changes import Changes
+from homing.broker.delivery.connections import Connections
+from homing.broker.delivery.consumers import Consumers
 from homing.broker.delivery.dead_lettering import DeadLetterOffice
+from homing.broker.delivery.dispatching import Dispatcher
 from homing.broker.delivery.flow_control import FlowControl
+from homing.broker.delivery.gets import Gets
+from homing.broker.delivery.producers import Producers
 from homing.broker.delivery.publish import Intake
+from homing.broker.delivery.removal import Removal
 from homing.broker.delivery.settlement import Settlement
+from homing.broker.delivery.statistics import Statistics
+from homing.broker.delivery.subscriptions import Subscriptions
 from homing.broker.delivery.transactions import Transactions
 from homing.broker.entries.events import Events
 from homing.broker.entries.fault_groups import FaultGroups
@@ -42,6 +50,7 @@ from homing.broker.steps import at_once
 from homing.broker.topology.amqp.policies import Policies
 from homing.broker.topology.amqp.queues import DeclaredQueues
 from homing.broker.topology.amqp.virtual_hosts import VirtualHosts
+from homing.broker.topology.explain import Explanations
 from homing.broker.topology.resources import Resources
 
 #: Where verbs stand.
@@ -78,8 +87,12 @@ def call_when_woken(broker: Broker, wake: Callable[[], None]) -> None:
     broker.ready.wake = wake
 
 
-def connections(broker: Broker) -> dict[str, Connection]:
+def connections(broker: Broker) -> Connections:
     return broker.connections
+
+
+def consumers(broker: Broker) -> Consumers:
+    return broker.consumers
 
 
 def declared_queues(broker: Broker) -> DeclaredQueues:
@@ -130,17 +143,17 @@ def apply_settings(broker: Broker, configured: AddressSettingsRepository) -> Non
     """As a reload does, at once."""
 
     def then() -> None:
-        broker.configured = configured
+        broker.commanded.configured = configured
 
-    at_once(broker.change_in_force(broker.commanded.over(configured), then=then))
+    at_once(changes(broker).bring(broker.commanded.over(configured), then=then))
 
 
 def set_policy(broker: Broker, policy: Policy) -> None:
-    at_once(broker.change_in_force(broker.settings, broker.policies.with_set(policy)))
+    at_once(changes(broker).bring(broker.settings.repository, broker.policies.with_set(policy)))
 
 
 def clear_policy(broker: Broker, virtual_host: str, name: str) -> None:
-    at_once(broker.change_in_force(broker.settings, broker.policies.cleared(virtual_host, name)))
+    at_once(changes(broker).bring(broker.settings.repository, broker.policies.cleared(virtual_host, name)))
 
 
 def pager(broker: Broker) -> Pager:
@@ -184,7 +197,7 @@ def resources(broker: Broker) -> Resources:
 
 
 def settings(broker: Broker) -> AddressSettingsRepository:
-    return broker.settings_in_force.repository
+    return broker.settings.repository
 
 
 def settlement(broker: Broker) -> Settlement:
@@ -210,3 +223,35 @@ def transactions(broker: Broker) -> Transactions:
 
 def virtual_hosts(broker: Broker) -> VirtualHosts:
     return broker.virtual_hosts
+
+
+def gets(broker: Broker) -> Gets:
+    return broker.gets
+
+
+def producers(broker: Broker) -> Producers:
+    return broker.producers
+
+
+def removal(broker: Broker) -> Removal:
+    return broker.removal
+
+
+def statistics(broker: Broker) -> Statistics:
+    return broker.statistics
+
+
+def subscriptions(broker: Broker) -> Subscriptions:
+    return broker.subscriptions
+
+
+def dispatcher(broker: Broker) -> Dispatcher:
+    return broker.dispatcher
+
+
+def changes(broker: Broker) -> Changes:
+    return broker.changes
+
+
+def explanations(broker: Broker) -> Explanations:
+    return broker.explanations

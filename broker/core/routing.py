@@ -157,6 +157,11 @@ class PostOffice:
         #: Of the names that no queue has: falls with each new queue.
         self.absence_stands = Standing()
 
+    def queues_of(self, address: str) -> list[str] | None:
+        """The names of an address's queues, sorted; None where there is no such address."""
+        found = self.addresses.get(address)
+        return None if found is None else sorted(queue.name for queue in found.queues)
+
     def settings_changed(self) -> None:
         """Settings or policies: what queues take may be another."""
         self.settings_stand = self.settings_stand.fall()

@@ -13,7 +13,7 @@ from ..core.message import MessageReference
 from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.rights import Right
-from ..entries.browsing import as_it_is
+from ..entries.browsing import Ordered, as_it_is, browse
 from ..entries.choosing import choose, in_place, is_dead
 from ..entries.shared_state import SharedState
 from ..steps import Steps
@@ -46,6 +46,11 @@ class Chosen:
         self._state = state
         self._hand = hand
         self._most_bytes = most_bytes
+
+    @needs((Right.BROWSE, at_queue), audited=True)
+    def peek(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Ordered]]:
+        """Of all that is in the queue. See browsing.browse."""
+        return browse(self._state, queue, after, count)
 
     @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=places.chosen, counts=length_of)
     def browse(self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, pages: int) -> Steps[Shown]:

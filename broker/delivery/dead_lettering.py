@@ -133,7 +133,7 @@ class DeadLetterOffice:
             return f"{next((each.name for each in queues if takes_nothing(each)), queues[0].name)} is full"
         if (why := self.exchanges.why_nowhere(queue)) is not None:
             return why
-        target, _ = target_of(self._state, queue, reason)
+        target, _ = target_of(self._state.post_office, queue, reason)
         if target is None:
             return _NO_ADDRESS
         return "it takes dead letters itself" if target.address == queue.address else f"no queue of address {target.address} takes them"
@@ -142,7 +142,7 @@ class DeadLetterOffice:
         """The queue ends: what is parked in it goes where the address settings have dead letters go, whatever its exchange. Whether none
         is left; else the queue stays."""
         parked, now_ms = list(islice(queue.parked.values(), MOST_AT_AN_END)), self._state.now_ms()
-        target, shared = target_of(self._state, queue, DELIVERY_LIMIT)
+        target, shared = target_of(self._state.post_office, queue, DELIVERY_LIMIT)
         if target is not None and target.address != queue.address:
             for reason in dict.fromkeys(each.park_reason for each in parked if each.park_reason):
                 those = [each for each in parked if each.park_reason == reason]
@@ -266,7 +266,7 @@ class DeadLetterOffice:
 
     def _to_address(self, queue: Queue, references: Iterable[MessageReference], reason: Death, now_ms: int) -> list[DeadLetterRoute]:
         """To the dead-letter (or expiry) address of the settings."""
-        target, shared = target_of(self._state, queue, reason)
+        target, shared = target_of(self._state.post_office, queue, reason)
         if target is None:
             moved: list[Moved] = [(reference, []) for reference in references]
             if reason in (EXPIRED, MAX_LENGTH) or queue.settings.without_dead_letter_address == "drop":
@@ -334,7 +334,7 @@ class DeadLetterOffice:
     def _queues(self, target: Target, reference: MessageReference, hops: list[Hop], asked: set[str]) -> list[Queue]:
         """The queues that match; empty when none does. ``asked`` gets the names of what that depended on."""
         post_office = self._state.post_office
-        if (name := to_make(self._state, target)) is not None:
+        if (name := to_make(self._state.post_office, target)) is not None:
             self._resources.make_dead_letter_queue(name, target, shared=target.source != reference.queue.address)
         address = post_office.addresses.get(target.address)
         if address is None or address.name == EVENTS:

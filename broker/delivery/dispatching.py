@@ -21,6 +21,8 @@ class Dispatcher:
     def __init__(self, state: SharedState, office: DeadLetterOffice) -> None:
         self._state = state
         self._office = office
+        #: Nothing is handed out any more.
+        self.stopping = False
 
     def ready(self, now_ms: int) -> None:
         """Every queue of the ready set, as long as the turn's budget lasts."""
@@ -42,12 +44,17 @@ class Dispatcher:
     def serve(self, queue: Queue) -> None:
         """What is here goes to the consumers that wait for it now, so that who looks into the queue next finds what they leave."""
         now_ms, state, cost = self._state.now_ms(), self._state, 0
-        while queue in state.ready.queues and cost < SELECTOR_BUDGET:
+        while not self.stopping and queue in state.ready.queues and cost < SELECTOR_BUDGET:
             del state.ready.queues[queue]
             result = self._dispatch(queue, now_ms)
             cost += result.cost
             if result.more:
                 state.ready.mark(queue)
+
+    def room_made(self, queue: Queue) -> None:
+        """Something has left the queue for a consumer: who waits for its room may go on."""
+        if self._state.awaited.waiting:
+            self._state.awaited.made(queue)
 
     def _dispatch(self, queue: Queue, now_ms: int) -> Dispatch:
         """Once, within the budget of a turn."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..auth.access import Access, queue_place
+from ..connection import Connection
 from ..core.consumer import Consumer
 from ..core.counts import FAILED
 from ..core.fault import ACKNOWLEDGED, FailureReport
 from ..core.message import DEATH_BITS, Message, MessageReference, Trouble
 from ..core.queue import Queue
 from ..core.redelivery import Decision, Failure, Terms
+from ..core.rights import Right
 from ..core.settings.rules import Action
 from ..core.settled_report import SettledReport
 from ..entries.shared_state import SharedState
@@ -26,16 +29,25 @@ _GONE: Final = Decision(Action.DROP, dropped_by=ACKNOWLEDGED)
 
 
 class SettledReports:
-    def __init__(self, state: SharedState, settlement: Settlement) -> None:
+    def __init__(self, access: Access, state: SharedState, settlement: Settlement) -> None:
+        self._access = access
         self._state = state
         self._settlement = settlement
         self._stories = settlement.stories
         #: (queue, story) -> what a try was counted as that had failed before, was acknowledged, and is tried again.
         self._before: dict[tuple[str, str], Trouble] = {}
 
-    def take(self, consumer: Consumer, told: SettledReport, may_keep: bool) -> None:
-        """``consumer``: one of its queue that holds nothing. ``may_keep``: a dead letter may be made of it. A success ends the story of its
-        task, where there is one."""
+    def report(self, connection: Connection, number: int, queue: Queue, told: SettledReport) -> None:
+        """What was acknowledged of the queue has failed. A dead letter is made of it only for who may send to the queue. A success ends the
+        story of its task, where there is one."""
+        consumer = Consumer(number, connection.name, connection.front_end, 1, client=connection.client)
+        consumer.queue = queue
+        consumer.open = False
+        connection.late_reports += 1
+        self._take(consumer, told, self._access.may(connection, Right.SEND, queue_place(queue)))
+
+    def _take(self, consumer: Consumer, told: SettledReport, may_keep: bool) -> None:
+        """``consumer``: one that holds nothing. ``may_keep``: a dead letter may be made of it."""
         queue, message, story = consumer.queue, told.message, told.report.get("story", "")
         if told.succeeded and not self._stories.has(queue, story):
             return

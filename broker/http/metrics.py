@@ -106,7 +106,7 @@ class BrokerFigures:
 
     def _all(self, queues: list[Metric], messages: AllMessages, next_ms: int | None) -> Iterator[Metric]:
         yield _gauge("homing_build_info", "The version that runs.", 1, version=self._version)
-        statistics, figures = self._statistics(), self._broker.figures()
+        statistics, figures = self._statistics(), self._broker.statistics.figures()
         yield from self._messages(messages, figures)
         yield from queues
         yield from self._times(messages, figures, next_ms)
@@ -172,7 +172,7 @@ class BrokerFigures:
     def _held_since(self) -> dict[Queue, int]:
         """When the oldest delivery that is not settled was made, of queues that have one."""
         since: dict[Queue, int] = {}
-        for connection in self._broker.connections.values():
+        for connection in self._broker.connections.all.values():
             for consumer in (*connection.consumers.values(), *connection.retired.values()):
                 for first in consumer.unsettled.values():
                     since[consumer.queue] = min(first.dispatched_at_ms, since.get(consumer.queue, first.dispatched_at_ms))

@@ -114,7 +114,7 @@ def queue_named(broker: Broker, name: str) -> _Queue:
     found = broker.post_office.find_queue(name)
     if found is not None:
         return found
-    if queues := broker.queues_of(name):
+    if queues := broker.post_office.queues_of(name):
         more = f" and {len(queues) - _NAMED} more" if len(queues) > _NAMED else ""
         said = f"{name} is the address of {len(queues)} queues: {', '.join(queues[:_NAMED])}{more}"
         raise Refused("no-such-queue", said, "name one of them")

@@ -13,6 +13,7 @@ from ..broker import Broker
 from ..connection import Connection
 from ..core.consumer import NOBODY, Library
 from ..core.rights import Right
+from ..delivery.connections import Connections
 from ..errors import Refused
 from . import arguments as read
 from .pages import Asked, Listed, listed
@@ -43,7 +44,7 @@ Sockets = Callable[[], Mapping[object, Socket]]
 @needs((Right.MONITOR, everywhere), action="connections")
 def list_all(broker: Broker, who: Who, *, sockets: Sockets, page: Asked) -> Listed[DescribedConnection]:
     found = sockets()
-    return listed(broker, page, broker.connections, lambda each: _describe(each, found.get(each.front_end)))
+    return listed(broker, page, broker.connections.all, lambda each: _describe(each, found.get(each.front_end)))
 
 
 def _describe(connection: Connection, socket: Socket | None) -> DescribedConnection:
@@ -97,10 +98,10 @@ def _why_blocked(connection: Connection) -> Waiting | None:
     return {"limit": first.limit, "why": first.why, "since_ms": first.since_ms, "producers": len(waits)}
 
 
-@asks(Broker.close_connection)
+@asks(Connections.close)
 def close(broker: Broker, who: Who, *, connection: read.Text) -> ClosedConnection:
     """Ends a connection. What it holds goes back as at a clean close: nobody is blamed for it."""
-    found = broker.connections.get(connection)
+    found = broker.connections.all.get(connection)
     if found is None:
         raise Refused("no-such-connection", f"there is no connection {connection}", "homing connections lists all of them")
-    return {"connection": connection, "given_back": broker.close_connection(who, found)}
+    return {"connection": connection, "given_back": broker.connections.close(who, found)}

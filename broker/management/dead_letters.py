@@ -67,7 +67,7 @@ def _of_dead(
         reasons[each.reason] = reasons.get(each.reason, 0) + each.messages
     top = groups.get(max(by_fault, key=lambda fault_id: by_fault[fault_id]))
     sources = sorted({each.source for each in parts if each.fault_id in groups and each.source})[:_SOURCES]
-    settings = [broker.settings_of(source) for source in sources]
+    settings = [broker.in_force.of(source) for source in sources]
     return {
         "queue": queue.name,
         "transient": transient,

@@ -18,7 +18,7 @@ from .pages import Asked, Listed, listed
 @needs((Right.MONITOR, everywhere), action="exchanges")
 def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[DescribedExchange]:
     # As they are sorted: by virtual host, then by name. No name of either holds a zero.
-    found = {f"{virtual_host}\0{each.name}": (virtual_host, each) for virtual_host, each in broker.list_exchanges()}
+    found = {f"{virtual_host}\0{each.name}": (virtual_host, each) for virtual_host, each in broker.virtual_hosts.list_exchanges()}
     return listed(broker, page, found, lambda each: _describe(*each))
 
 
@@ -52,10 +52,10 @@ def bindings(
 ) -> Listed[DescribedBinding]:
     """Those that lead to a queue, or those of an exchange."""
     if queue is not None:
-        found = broker.bindings_of_queue(queue)
+        found = broker.virtual_hosts.bindings_of(queue)
     else:
         name = read.text(broker, "exchange", exchange)
-        source = {(of, each.name): each for of, each in broker.list_exchanges()}.get((virtual_host, name))
+        source = {(of, each.name): each for of, each in broker.virtual_hosts.list_exchanges()}.get((virtual_host, name))
         if source is None:
             raise Refused(
                 "no-such-exchange", f"there is no exchange {name} in virtual host {virtual_host}", "the call exchanges lists them"

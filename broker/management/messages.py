@@ -13,6 +13,7 @@ from ..core.amqp.origin import ids_in
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference, describe_hops
 from ..core.rights import Right
+from ..delivery.chosen import Chosen
 from ..delivery.redriving import Redriving
 from ..errors import Refused
 from ..steps import Steps
@@ -69,7 +70,7 @@ def cause_of(broker: Broker, who: Who, reference: MessageReference) -> tuple[Err
     return describe_fault(shown), str(Right.BROWSE) if hidden else None
 
 
-@asks(Broker.browse)
+@asks(Chosen.peek)
 def peek(
     broker: Broker,
     who: Who,
@@ -79,7 +80,7 @@ def peek(
     after: Annotated[tuple[int, int], read.cursor(_BEFORE_ALL, 0)] | None = None,
 ) -> Steps[Messages]:
     """A page of a queue in delivery order, whatever state its messages are in."""
-    ordered = yield from broker.browse(who, queue, after or (_BEFORE_ALL, 0), limit + 1)
+    ordered = yield from broker.chosen.peek(who, queue, after or (_BEFORE_ALL, 0), limit + 1)
     found: list[Message] = []
     size, last = 0, list(after) if after else None
     for cursor, reference in ordered[:limit]:

@@ -163,7 +163,7 @@ def _reasons(broker: Broker, reference: MessageReference, ahead: int, first: int
 def _nowhere(broker: Broker, reference: MessageReference) -> Reason:
     """Where it is to go and finds no place: an exchange, or an address, which may be its own; neither: nothing is configured."""
     queue = reference.queue
-    exchange = broker.explain(queue.name).dead_letter_exchange
+    exchange = broker.explanations.of(queue.name).dead_letter_exchange
     why = reference.park_reason
     target = dead_letter.target(queue.settings, queue.address, why) if why and exchange is None else None
     address = target.address if target is not None else None
@@ -172,7 +172,7 @@ def _nowhere(broker: Broker, reference: MessageReference) -> Reason:
 
 def _held(broker: Broker, reference: MessageReference) -> Reason:
     consumer = reference.consumer
-    connection = broker.connections.get(consumer.connection) if consumer is not None else None
+    connection = broker.connections.all.get(consumer.connection) if consumer is not None else None
     return {
         "code": "held",
         "consumer": consumer.name if consumer is not None else None,

@@ -11,6 +11,7 @@ from ..broker import Broker
 from ..core.amqp.policy import ALL, Policy, PolicyError, read_policy
 from ..core.amqp.vhost import DEFAULT
 from ..core.rights import Right
+from ..delivery.changes import Changes
 from ..errors import Refused
 from ..steps import Steps
 from . import arguments as read
@@ -42,7 +43,7 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[DescribedPolicy
     return listed(broker, page, found, lambda each: describe(*each))
 
 
-@asks(Broker.set_policy)
+@asks(Changes.set_policy)
 def set_one(
     broker: Broker,
     who: Who,
@@ -59,11 +60,11 @@ def set_one(
         policy = read_policy(name, pattern, definition, apply_to, priority, virtual_host)
     except PolicyError as error:
         raise Refused("invalid-policy", error.message, error.fix) from None
-    yield from broker.set_policy(who, policy)
+    yield from broker.changes.set_policy(who, policy)
     return describe(policy, False)
 
 
-@asks(Broker.clear_policy)
+@asks(Changes.clear_policy)
 def clear(broker: Broker, who: Who, *, name: read.Text, virtual_host: read.Text = DEFAULT) -> Steps[Named]:
-    yield from broker.clear_policy(who, virtual_host, name)
+    yield from broker.changes.clear_policy(who, virtual_host, name)
     return {"name": name}

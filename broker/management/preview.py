@@ -82,7 +82,7 @@ async def preview(
         return any(pattern_matches(each, address) for each in patterns)
 
     # A queue that was made anew is the one that it was, and one that is gone would be made under these settings.
-    held = {queue.name: each if meant(queue.address) else None for queue, each in await in_turns(broker, broker.would_hold(would))}
+    held = {queue.name: each if meant(queue.address) else None for queue, each in await in_turns(broker, broker.in_force.would_hold(would))}
     since_ms = broker.now_ms() - _DAY_MS
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
     looked_at = await in_thread(lambda: account.count(process.past().failures(since_ms, rows)))

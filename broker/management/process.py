@@ -107,7 +107,7 @@ def settings(broker: Broker, who: Who, *, process: Process) -> Properties:
 @needs((Right.MONITOR, everywhere))
 def statistics(broker: Broker, who: Who, *, process: Process, meter: Meter) -> Steps[Statistics]:
     messages = yield from meter.messages_in_steps()
-    figures = broker.figures()
+    figures = broker.statistics.figures()
     limits: dict[str, Level] = {name: {"used": each.used, "limit": each.limit} for name, each in figures.levels.items()}
     return {"messages": messages, **meter.open(), "producers_wait": waiting(figures), "limits": limits, **process.statistics()}
 

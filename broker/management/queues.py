@@ -22,6 +22,7 @@ from ..core.queue import Queue
 from ..core.rights import Place, Right
 from ..core.settings.units import counted
 from ..core.suspects import UNTIL_FREE
+from ..delivery.removal import Removal
 from ..errors import Refused
 from ..steps import Steps
 from ..topology.resources import Resources, takes_nothing
@@ -124,7 +125,7 @@ def _in_full(broker: Broker, meter: Meter, held_back: str | None, queue: Queue) 
 
 
 def _held_back(broker: Broker) -> str | None:
-    return next((each.limit for each in broker.figures().held_back if each.limit in WHOLE), None)
+    return next((each.limit for each in broker.statistics.figures().held_back if each.limit in WHOLE), None)
 
 
 @shown_only(Right.MONITOR)
@@ -132,12 +133,12 @@ def consumers(broker: Broker, who: Who, *, sockets: Sockets, queue: read.Queue |
     """Who holds what: one map per consumer, of one queue or of all that whoever asks may monitor."""
     shown = Shown(broker, who, Right.MONITOR, "consumers")
     if queue is None:
-        of = [each for connection in broker.connections.values() for each in connection.consumers.values()]
+        of = [each for connection in broker.connections.all.values() for each in connection.consumers.values()]
     else:
         shown(queue_place(queue))
         of = broker.declared_queues.all_consumers(queue)
     found = {f"{each.connection}/{each.number:010}": each for each in of}
-    show = partial(_describe_consumer, broker.connections, sockets(), broker.now_ms())
+    show = partial(_describe_consumer, broker.connections.all, sockets(), broker.now_ms())
     return listed(broker, page, found, show, shown, lambda each: queue_place(each.queue))
 
 
@@ -198,7 +199,7 @@ def create(broker: Broker, who: Who, /, **declaration: object) -> BriefQueue:
     return describe(broker.resources.declare(who, declaration))
 
 
-@asks(Broker.remove_queue)
+@asks(Removal.remove)
 def delete(broker: Broker, who: Who, *, queue: read.Queue, if_empty: read.Flag = False, if_unused: read.Flag = False) -> Steps[Removed]:
     def check() -> None:
         if if_empty and queue.count:
@@ -206,7 +207,7 @@ def delete(broker: Broker, who: Who, *, queue: read.Queue, if_empty: read.Flag =
         if if_unused and queue.consumers:
             raise Refused("queue-in-use", f"queue {queue.name} has {counted(len(queue.consumers), 'consumer')}", "stop them first")
 
-    count = yield from broker.remove_queue(who, queue, check)
+    count = yield from broker.removal.remove(who, queue, check)
     return {"messages": count}
 
 
@@ -216,18 +217,18 @@ def purge(broker: Broker, who: Who, *, queue: read.Queue) -> Steps[Removed]:
     return {"messages": count}
 
 
-@asks(Broker.pause)
+@asks(Resources.pause)
 def pause(broker: Broker, who: Who, *, queue: read.Queue) -> BriefQueue:
     return _set_paused(broker, who, queue, True)
 
 
-@asks(Broker.pause)
+@asks(Resources.pause)
 def resume(broker: Broker, who: Who, *, queue: read.Queue) -> BriefQueue:
     return _set_paused(broker, who, queue, False)
 
 
 def _set_paused(broker: Broker, who: Who, queue: Queue, paused: bool) -> BriefQueue:
-    broker.pause(who, queue, paused)
+    broker.resources.pause(who, queue, paused)
     return describe(queue)
 
 

@@ -68,8 +68,8 @@ def of_patterns(_: Broker, __: Who, *, layers: Layers | None = None, pattern: st
 @needs((Right.MONITOR, of_address))
 def explain(broker: Broker, who: Who, *, address: read.Text) -> Explained:
     """Where the address has a queue of its name, what holds for that: its declaration and its policy go before the address settings."""
-    explained = broker.explain(address)
-    queues = broker.queues_of(address)
+    explained = broker.explanations.of(address)
+    queues = broker.post_office.queues_of(address)
     return {
         "address": address,
         "queues": None if queues is None else queues[:SHOWN_QUEUES],
@@ -104,7 +104,7 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[SetOfPattern]:
 @needs((Right.MANAGE, of_patterns), action="set-settings")
 def set_some(broker: Broker, who: Who, *, layers: GivenLayers, dry_run: read.Flag = False) -> Steps[ChangedSettings]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
-    act = None if dry_run else partial(broker.set_settings, who)
+    act = None if dry_run else partial(broker.changes.set_settings, who)
     return broker.in_force.alone(_change(broker, lambda: wanted_layers(broker, layers), act))
 
 
@@ -123,7 +123,7 @@ def unset(
     broker: Broker, who: Who, *, pattern: read.Text, keys: Annotated[list[str], _keys] | None = None, dry_run: read.Flag = False
 ) -> Steps[ChangedSettings]:
     """What commands have set for ``pattern``: ``keys`` of it, or all. What the file says holds again."""
-    act = None if dry_run else partial(broker.unset_settings, who)
+    act = None if dry_run else partial(broker.changes.unset_settings, who)
     return broker.in_force.alone(_change(broker, lambda: _left(broker, pattern, keys), act))
 
 
@@ -157,7 +157,7 @@ def _change(broker: Broker, want: Callable[[], _Wanted], act: Callable[[Layers],
     """
     wanted, patterns = want()
     settings = checked(broker, wanted, patterns)
-    would = yield from broker.would_hold(settings)
+    would = yield from broker.in_force.would_hold(settings)
     touched = [(queue, in_force) for queue, in_force in would if in_force is not queue.settings]
     shown: list[TouchedQueue] = [
         {"queue": queue.name, "changes": _changes(queue.settings, in_force)} for queue, in_force in touched[:SHOWN_QUEUES]
@@ -181,7 +181,7 @@ def _about(patterns: Iterable[str], problems: Iterable[ConfigProblem]) -> list[C
 def checked(broker: Broker, wanted: Layers, patterns: Iterable[str]) -> AddressSettingsRepository:
     """What would be in force with these, of which ``patterns`` are to change. Raises Refused where that contradicts itself, or one of them
     would remove every message."""
-    settings = broker.configured.laid_over(wanted)
+    settings = broker.commanded.laid_over(wanted)
     if problems := [*layer_problems(settings, {}), *_about(patterns, removal_problems(settings, {}))]:
         raise Refused("invalid-setting", "; ".join(each.message for each in problems), problems[0].fix)
     return settings

@@ -113,7 +113,7 @@ class Meter:
 
     def open(self) -> Open:
         """How many queues there are, and who is connected to them."""
-        connections = self._broker.connections.values()
+        connections = self._broker.connections.all.values()
         return {
             "queues": len(self._broker.post_office.queues),
             "connections": len(connections),

@@ -9,6 +9,7 @@ from ..auth.access import Who, asks, everywhere, needs
 from ..broker import Broker
 from ..core.amqp.vhost import prefix_of, split
 from ..core.rights import Right
+from ..delivery.removal import Removal
 from ..steps import Steps
 from ..topology.amqp.virtual_hosts import VirtualHosts
 from . import arguments as read
@@ -26,7 +27,7 @@ class _Counts:
             prefix = split(name)[0]
             self.queues[prefix] += 1
             self.messages[prefix] += queue.count + queue.committing
-        self.connections = Counter(connection.virtual_host for connection in broker.connections.values())
+        self.connections = Counter(connection.virtual_host for connection in broker.connections.all.values())
 
 
 def _describe(name: str, counts: _Counts) -> VirtualHost:
@@ -43,7 +44,7 @@ def _describe(name: str, counts: _Counts) -> VirtualHost:
 @needs((Right.MONITOR, everywhere), action="vhosts")
 def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[VirtualHost]:
     counts = _Counts(broker)
-    return listed(broker, page, {each: each for each in broker.list_virtual_hosts()}, lambda name: _describe(name, counts))
+    return listed(broker, page, {each: each for each in broker.virtual_hosts.names()}, lambda name: _describe(name, counts))
 
 
 @asks(VirtualHosts.add)
@@ -52,8 +53,8 @@ def add(broker: Broker, who: Who, *, name: read.Text) -> VirtualHost:
     return _describe(broker.virtual_hosts.add(who, name).name, _Counts(broker))
 
 
-@asks(Broker.delete_virtual_host)
+@asks(Removal.delete_virtual_host)
 def delete(broker: Broker, who: Who, *, name: read.Text) -> Steps[RemovedVirtualHost]:
     """With everything in it; its connections are closed."""
-    queues, messages = yield from broker.delete_virtual_host(who, name)
+    queues, messages = yield from broker.removal.delete_virtual_host(who, name)
     return {"queues": queues, "messages": messages}

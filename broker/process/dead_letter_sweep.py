@@ -81,7 +81,7 @@ class DeadLetterSweep:
 
     async def look(self) -> int:
         """Returns how many were removed. What cannot be archived stays, and the log says why."""
-        if not limits_anything(self._broker.settings):
+        if not limits_anything(self._broker.settings.repository):
             return 0
         await self._on_disk()
         now_ms = self._broker.now_ms()
@@ -90,7 +90,7 @@ class DeadLetterSweep:
         dead += await in_turns(self._broker, self._broker.counting.dead_in_memory())
         self._counting_s = time.monotonic() - began
         queues = self._broker.post_office.queues_by_id
-        found = list(excess(dead, self._broker.settings_of, now_ms))
+        found = list(excess(dead, self._broker.in_force.of, now_ms))
         removed = 0
         for each in found:
             if (queue := queues.get(each.queue_id)) is not None:
@@ -142,7 +142,7 @@ class DeadLetterSweep:
             queue.name,
             counted(number, "dead letter"),
             over.source,
-            self._broker.settings_of(over.source).whose,
+            self._broker.in_force.of(over.source).whose,
             over.why,
             where,
         )

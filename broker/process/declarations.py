@@ -69,7 +69,7 @@ def declare(broker: Broker, config: Config) -> None:
         make(f"virtual host {name}", broker.virtual_hosts.add, BROKER, name)
     if (policies := broker.policies.configured(policies_of(config))) is not None:
         # At a start; a reload has them taken up already.
-        at_once(broker.change_in_force(broker.settings, policies))
+        at_once(broker.changes.bring(broker.settings.repository, policies))
     for name, address in config.addresses.items():
         types = RoutingTypes(0)
         for routing_type in address.routing_types:

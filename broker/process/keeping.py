@@ -51,6 +51,25 @@ class Kept(NamedTuple):
         return ", ".join([f"{what} {sum(counts.values())} ({_named(counts)})" for what, counts in parts if counts])
 
 
+def end_clients(broker: Broker) -> None:
+    """What they hold comes back as at a clean close: nobody is blamed for our stopping. What they send again after the start is known."""
+    for producer in [each for connection in broker.connections.all.values() for each in connection.producers.values()]:
+        if producer.used_at_ms:
+            broker.journal.batch.producer_high_watermark(producer.key, producer.high_watermark, producer.used_at_ms)
+    broker.intake.record_duplicate_ids()
+    for connection in list(broker.connections.all.values()):
+        broker.connections.disconnect(connection, lost=False)
+    broker.settling.finish()
+    move_out_of_transient(broker)
+
+
+def move_out_of_transient(broker: Broker) -> None:
+    """Queues that are not durable end with the broker: what is parked in them does not end with them."""
+    for queue in list(broker.post_office.queues.values()):
+        if queue.parked and not queue.durable:
+            broker.office.move_out(queue, "purged")
+
+
 async def keep_at_stop(broker: Broker, journal: Journal, until_s: float) -> Kept:
     """Writes what lies in durable queues, oldest first, a commit at a time, until it is all there or the time is over. Nothing else
     happens to these messages any more.

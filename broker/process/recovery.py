@@ -9,11 +9,11 @@ from homing.journal.contract import QueueRecord, Recovered, ReferenceRecord, Ref
 from homing.journal.declarations import QueueOptions
 
 from ..auth.users import contents
+from ..broker import Broker
 from ..core.message import Message
 from ..core.queue import Queue
 from ..core.routing import Address, RoutingTypes
 from ..core.settings.units import known_duration_ms
-from ..engine import Engine
 from ..entries.references import reference_of
 from ..errors import Refused
 from ..recording.mapping import park_reason
@@ -23,7 +23,7 @@ from ..topology.resources import parse_selector, settings_for
 log = logging.getLogger("homing")
 
 
-def recover(broker: Engine, recovered: Recovered) -> None:
+def recover(broker: Broker, recovered: Recovered) -> None:
     """Fills an empty broker. What fell due meanwhile goes out at once; parked messages look again at the first tick."""
     post_office = broker.post_office
     post_office.reserve_queue_ids(recovered.next_queue_id)
@@ -32,7 +32,7 @@ def recover(broker: Engine, recovered: Recovered) -> None:
     broker.users.restore(contents(recovered.declarations))
     broker.policies.restore(recovered.declarations)
     broker.commanded.restore(recovered.declarations)
-    broker.restore_settings()
+    broker.settings.repository = broker.commanded.over(broker.commanded.configured)
     broker.fault_groups.restore(recovered.faults)
     broker.redrives.restore(recovered.declarations)
     for queue_record in recovered.queues:
@@ -58,14 +58,14 @@ def recover(broker: Engine, recovered: Recovered) -> None:
         log.error("message-quarantined: %s", sentence)
 
 
-def _queue(broker: Engine, record: QueueRecord) -> None:
+def _queue(broker: Broker, record: QueueRecord) -> None:
     if record.policy is not None:
         broker.policies.held_last(record.name, record.policy)
-    settings, policy = broker.settings_in_force.resolve(record.address), broker.policies.for_queue(record.name)
+    settings, policy = broker.settings.resolve(record.address), broker.policies.for_queue(record.name)
     read = {key: known_duration_ms(value) if key.endswith("_ms") else value for key, value in record.options.items()}
     options = cast(QueueOptions, read)
     try:
-        settings = settings_for(broker.settings_in_force.repository, record.address, options, policy)
+        settings = settings_for(broker.settings.repository, record.address, options, policy)
     except Refused as refusal:
         log.error(
             "declaration-unreadable: queue %s: what it was declared with is not understood any more (%s); the address's settings apply",
@@ -90,10 +90,14 @@ def _queue(broker: Engine, record: QueueRecord) -> None:
     broker.resources.idle.begin(queue, broker.now_ms())
 
 
-def _reference(broker: Engine, record: ReferenceRecord, messages: dict[int, Message]) -> None:
+def _reference(broker: Broker, record: ReferenceRecord, messages: dict[int, Message]) -> None:
     reference = reference_of(broker.post_office.queues_by_id[record.queue_id], record)
     message = messages.setdefault(record.message.message_id, reference.message)
     message.shared = record.shared
     message.stored += 1
     reference.message = message
-    broker.restore_reference(reference, park_reason(record.state) if record.state & ReferenceState.PARKED else "")
+    broker.references.restore(reference)
+    if record.state & ReferenceState.PARKED and (parked_for := park_reason(record.state)):
+        broker.office.parking.keep(reference, parked_for)
+    else:
+        broker.enqueuing.enqueue((reference,))

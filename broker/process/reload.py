@@ -41,7 +41,7 @@ def take_up(broker: Broker, running: Config, read: Config) -> Steps[Config]:
     """Brings into force what a reload can, and returns what is in force then. Raises Refused before anything has changed."""
 
     def declare_all() -> None:
-        broker.configured = read.settings_repository()
+        broker.commanded.configured = read.settings_repository()
         limits = config.limits
         broker.room.resize(limits.window_messages, limits.window_bytes, limits.window_scheduled)
         declare(broker, config)
@@ -52,7 +52,7 @@ def take_up(broker: Broker, running: Config, read: Config) -> Steps[Config]:
     check()
     config = reloaded(running, read)
     policies = broker.policies.configured(policies_of(config))
-    yield from broker.change_in_force(broker.commanded.over(read.settings_repository()), policies, check, declare_all)
+    yield from broker.changes.bring(broker.commanded.over(read.settings_repository()), policies, check, declare_all)
     return config
 
 

@@ -179,7 +179,7 @@ class _Process:
             log.info("ready: %s", " ".join(f"{name}={each}" for name, each in endpoints.items()))
             if self.http is not None:
                 server.show_metrics(self.http)
-            health.serves(lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S, lambda: waiting(server.broker.figures()))
+            health.serves(lambda: journal.space_low or journal.waits_s > _DISK_HANGS_S, lambda: waiting(server.broker.statistics.figures()))
             self._say_ready(endpoints, server.kept)
             if leading is None:
                 self._manager.feed_watchdog(loop)

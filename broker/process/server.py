@@ -236,9 +236,9 @@ class Server:
         recover(self.broker, recovered)
         keeping.tell(self.broker, self.kept)
         keeping.tell_of_temp_limit(self.broker, config, recovered.declarations)
-        for sentence in start_notes.contradictions(self.broker.settings):
+        for sentence in start_notes.contradictions(self.broker.settings.repository):
             log.error("settings-contradict: %s", sentence)
-        for sentence in start_notes.ignored(self.broker.settings, self.broker.commanded.layers):
+        for sentence in start_notes.ignored(self.broker.settings.repository, self.broker.commanded.layers):
             log.warning("setting-ignored: %s", sentence)
         declare(self.broker, config)
         start_notes.warn(config)
@@ -284,7 +284,7 @@ class Server:
         return self._reader
 
     def settings_in_force(self) -> Properties:
-        return self.config.describe(self.broker.settings)
+        return self.config.describe(self.broker.settings.repository)
 
     async def backup(self, name: str) -> Backup:
         """Raises Refused where none was made."""
@@ -318,7 +318,7 @@ class Server:
             "spilled_bytes": held.spilled_bytes,
             "failed_not_kept": held.failed_not_kept,
             "events": self.broker.events.describe(),
-            "queues_staying": self.broker.figures().queues_staying,
+            "queues_staying": self.broker.statistics.figures().queues_staying,
             "slow_policies": self.broker.policies.slow(),
         }
 
@@ -361,7 +361,7 @@ class Server:
         self._calls.start(self.reload(), lambda answer: None)  # the log says what came of it
 
     def record_settings(self) -> None:
-        self.broker.journal.batch.settings(self._clock.now_ms(), self.config.journal_settings(self.broker.settings))
+        self.broker.journal.batch.settings(self._clock.now_ms(), self.config.journal_settings(self.broker.settings.repository))
 
     def look_for_damage(self) -> None:
         """After an unclean stop, while clients are served. Not on a disk that is nearly full, nor when the write-ahead log has grown to
@@ -380,12 +380,8 @@ class Server:
     # -- stop --------------------------------------------------------------------------------------------------------
 
     def stop_clients(self) -> None:
-        """Says goodbye. What clients hold comes back as at a clean close: nobody is blamed for our stopping."""
-        self.broker.record_senders()
-        for connection in list(self.broker.connections.values()):
-            self.broker.disconnect(connection, lost=False)
-        self.broker.settling.finish()
-        self.broker.end_transient_queues()
+        """Says goodbye."""
+        keeping.end_clients(self.broker)
         self.broker.fault_groups.record_seen(self.broker.now_ms(), waited_ms=0)
         for transport in list(self.listeners.transports):
             transport.goodbye("broker-stopping", "the broker is stopping", "reconnect when it is back")

@@ -66,7 +66,7 @@ async def until_stopped(
 async def drain(server: Serving, journal: Journal) -> None:
     """Nothing more is handed out, what was asked for is answered, and clients are notified, in a few seconds; then what is not durable is
     written, as far as there is time."""
-    server.broker.stopping = True
+    server.broker.dispatcher.stopping = True
     began_s = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout_at(began_s + _ANSWERS_S):

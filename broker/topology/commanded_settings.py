@@ -20,9 +20,15 @@ KIND: Final = "settings"
 
 
 class CommandedSettings:
-    def __init__(self, journal: JournalPort) -> None:
+    def __init__(self, journal: JournalPort, configured: AddressSettingsRepository) -> None:
         self._journal = journal
+        #: Of broker.yaml.
+        self.configured = configured
         self.layers: Layers = {}
+
+    def laid_over(self, layers: Layers) -> AddressSettingsRepository:
+        """What were in force with these, and no others."""
+        return self.configured.laid_over(layers)
 
     def over(self, configured: AddressSettingsRepository) -> AddressSettingsRepository:
         """What is in force over those of a file."""

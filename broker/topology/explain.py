@@ -14,8 +14,9 @@ from ..core.dead_letter import DELIVERY_LIMIT, Target
 from ..core.message import SHARED_QUEUE
 from ..core.queue import Queue
 from ..core.redelivery import delays_returns
+from ..core.routing import PostOffice
 from ..core.settings.address_settings import FIELD_OF_KEY, Origin
-from ..entries.shared_state import SharedState
+from ..core.settings.in_force import SettingsInForce
 from .amqp.arguments import delayed_retries, is_temporary
 from .amqp.dead_letter_exchanges import DeadLetterExchanges
 from .amqp.policies import dead_letter_exchange, fields_of
@@ -31,51 +32,59 @@ class Explained(NamedTuple):
     amqp_returns_at_once: bool
 
 
-def explain(state: SharedState, exchanges: DeadLetterExchanges, address: str) -> Explained:
-    queue = state.post_office.queues.get(address)
-    origins = state.settings.repository.explain(address)
-    if queue is None or queue.address != address:
-        target = dead_letter.target(state.settings.resolve(address), address, DELIVERY_LIMIT)
-        return Explained(origins, _ends_in(state, target, None), None, None, False)
-    by_exchange = exchanges.leads_to(queue)
-    ends = _ends_in(state, *target_of(state, queue, DELIVERY_LIMIT)) if by_exchange is None else [each.name for each in by_exchange]
-    at_once = AMQP in queue.options and not delays_returns(queue.settings)
-    return Explained([_in_force(queue, origin) for origin in origins], ends, *dead_letter_exchange(queue), at_once)
+class Explanations:
+    def __init__(self, post_office: PostOffice, settings: SettingsInForce, exchanges: DeadLetterExchanges) -> None:
+        self._post_office = post_office
+        self._settings = settings
+        self._exchanges = exchanges
+
+    def of(self, address: str) -> Explained:
+        queue = self._post_office.queues.get(address)
+        origins = self._settings.repository.explain(address)
+        if queue is None or queue.address != address:
+            target = dead_letter.target(self._settings.resolve(address), address, DELIVERY_LIMIT)
+            return Explained(origins, _ends_in(self._post_office, target, None), None, None, False)
+        if (by_exchange := self._exchanges.leads_to(queue)) is not None:
+            ends = [each.name for each in by_exchange]
+        else:
+            ends = _ends_in(self._post_office, *target_of(self._post_office, queue, DELIVERY_LIMIT))
+        at_once = AMQP in queue.options and not delays_returns(queue.settings)
+        return Explained([_in_force(queue, origin) for origin in origins], ends, *dead_letter_exchange(queue), at_once)
 
 
-def target_of(state: SharedState, queue: Queue, reason: Death) -> tuple[Target | None, str | None]:
+def target_of(post_office: PostOffice, queue: Queue, reason: Death) -> tuple[Target | None, str | None]:
     """Where the queue's dead letters go, and, where it shares their queue with other temporary ones, that queue.
 
     One that is there under the queue's own name was made on purpose, or before, and takes them.
     """
     target = dead_letter.target(queue.settings, queue.address, reason)
-    if target is not None and target.queue is not None and target.queue not in state.post_office.queues and is_temporary(queue):
+    if target is not None and target.queue is not None and target.queue not in post_office.queues and is_temporary(queue):
         shared = dead_letter.shared_target(queue.settings, queue.address, reason)
         if shared is not None and shared.queue is not None:
             return shared, shared.queue
     return target, None
 
 
-def takes_all(state: SharedState, address: str) -> bool:
+def takes_all(post_office: PostOffice, address: str) -> bool:
     """Whether somebody has made a queue of the address's own name for what comes to it: one beside it would be a second copy."""
-    own = state.post_office.queues.get(address)
+    own = post_office.queues.get(address)
     return own is not None and own.address == address and own.selector is None and not own.auto_created and not is_temporary(own)
 
 
-def to_make(state: SharedState, target: Target) -> str | None:
+def to_make(post_office: PostOffice, target: Target) -> str | None:
     """The queue that is still to be made for what goes there."""
-    queues = state.post_office.queues
-    there = target.queue in queues or target.full_name in queues or takes_all(state, target.address)
+    queues = post_office.queues
+    there = target.queue in queues or target.full_name in queues or takes_all(post_office, target.address)
     return None if there else target.queue
 
 
-def _ends_in(state: SharedState, target: Target | None, shared: str | None) -> list[str]:
+def _ends_in(post_office: PostOffice, target: Target | None, shared: str | None) -> list[str]:
     if target is None:
         return []
-    there = state.post_office.addresses.get(target.address)
+    there = post_office.addresses.get(target.address)
     said = {"_AMQ_ORIG_ADDRESS": target.source, SHARED_QUEUE: shared}
     found = [each.name for each in there.queues if each.selector is None or each.selector.matches(said.get)] if there else []
-    if (name := to_make(state, target)) is not None:
+    if (name := to_make(post_office, target)) is not None:
         found.append(name)
     return found
 

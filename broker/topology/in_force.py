@@ -10,9 +10,12 @@ from typing import Final, TypeVar
 
 from ..core.amqp.policy import Policy
 from ..core.queue import Queue
+from ..core.routing import PostOffice
 from ..core.settings.address_settings import AddressSettings, AddressSettingsRepository
-from ..entries.shared_state import SharedState
+from ..core.settings.in_force import SettingsInForce
+from ..recording.recorder import Recorder
 from ..steps import Steps
+from .amqp.policies import Policies
 from .resources import settings_for
 
 T = TypeVar("T")
@@ -26,8 +29,11 @@ PolicyOf = Callable[[str], Policy | None]
 
 
 class InForce:
-    def __init__(self, state: SharedState) -> None:
-        self._state = state
+    def __init__(self, post_office: PostOffice, settings: SettingsInForce, policies: Policies, recorder: Recorder) -> None:
+        self._post_office = post_office
+        self.settings = settings
+        self._policies = policies
+        self._recorder = recorder
         self._changing = False
 
     def alone(self, steps: Steps[T]) -> Steps[T]:
@@ -40,11 +46,21 @@ class InForce:
         finally:
             self._changing = False
 
+    def of(self, name: str) -> AddressSettings:
+        """What holds for the queue of that name, or would for an address."""
+        queue = self._post_office.find_queue(name)
+        return self.settings.resolve(name) if queue is None else queue.settings
+
+    def would_hold(self, settings: AddressSettingsRepository) -> Steps[list[tuple[Queue, AddressSettings]]]:
+        """What would hold for each queue: its own settings where that is so already. Raises Refused."""
+        found = yield from self.find(settings, self._policies.for_queue)
+        return [(queue, held) for queue, (_, held) in found.items()]
+
     def find(self, settings: AddressSettingsRepository, policy_of: PolicyOf) -> Steps[dict[Queue, Held]]:
         """What would hold for each queue. Raises Refused."""
         found: dict[Queue, Held] = {}
         held = _Found(settings, policy_of)
-        for number, queue in enumerate(list(self._state.post_office.queues.values()), 1):
+        for number, queue in enumerate(list(self._post_office.queues.values()), 1):
             found[queue] = held.of(queue)
             if number % QUEUES_A_STEP == 0:
                 yield
@@ -53,7 +69,7 @@ class InForce:
     def bring(self, found: dict[Queue, Held], settings: AddressSettingsRepository, policy_of: PolicyOf) -> list[tuple[Queue, int | None]]:
         """It holds from here on, for queues that were made meanwhile too. Returns those for which something is another, and what
         ``expires`` was before. Raises Refused, and then nothing has changed."""
-        queues = self._state.post_office.queues.values()
+        queues = self._post_office.queues.values()
         held_of = _Found(settings, policy_of).of
         found |= {queue: held_of(queue) for queue in queues if queue not in found}
         changed: list[tuple[Queue, int | None]] = []
@@ -63,8 +79,9 @@ class InForce:
                 changed.append((queue, queue.settings.expires_ms))
                 last, queue.policy, queue.settings = queue.last_policy, policy, held
                 if queue.last_policy != last:
-                    self._state.recorder.queue_changed(queue)
-        self._state.settings.repository = settings
+                    self._recorder.queue_changed(queue)
+        self.settings.repository = settings
+        self._post_office.settings_changed()
         return changed
 
 

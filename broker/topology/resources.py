@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, cast
 from homing.journal.contract import Outcome, ReferenceRecord
 from homing.journal.declarations import QueueOptions
 
-from ..auth.access import Access, Who, at_queue, needs
+from ..auth.access import BROKER, Access, Who, at_queue, needs
 from ..config.models import LimitsSection
 from ..core import dead_letter
 from ..core.amqp.declared import AMQP
@@ -319,6 +319,24 @@ class Resources:
             self._state.references.let_go(queue, part, outcome, self._state.now_ms())
             yield
 
+    @needs((Right.MANAGE, at_queue), audited=True, tells=places.whether_paused)
+    def pause(self, who: Who, queue: Queue, paused: bool) -> None:
+        """Whether it hands anything out."""
+        if queue.paused is not paused:
+            queue.paused = paused
+            self._state.recorder.queue_changed(queue)
+            self._state.ready.mark(queue)
+
+    def empty(self, queue: Queue) -> Steps[int]:
+        """As it is about to go: nobody is handed anything more. Where that fails, what is left is a queue as before."""
+        paused, queue.paused = queue.paused, True
+        try:
+            return (yield from self.purge(BROKER, queue))
+        except Exception:
+            queue.paused = paused
+            self._state.ready.mark(queue)
+            raise
+
     @needs((Right.MANAGE, at_queue), audited=True, counts=int)
     def purge(self, who: Who, queue: Queue, outcome: Outcome = "purged") -> Steps[int]:
         """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
@@ -348,6 +366,12 @@ class Resources:
         if references:
             self._state.references.leave_all(queue, references, outcome, self._state.now_ms())
         return len(references)
+
+    def held_otherwise(self, queue: Queue, expires_ms: int | None) -> None:
+        """Something else holds for the queue than before, when its ``expires`` was that."""
+        if queue.settings.expires_ms != expires_ms:
+            self.idle.begin(queue, self._state.now_ms())
+        self._state.ready.mark(queue)
 
     def _is_named(self, queue: Queue) -> bool:
         return queue.name in self.named or queue.address in self.named

@@ -30,7 +30,7 @@ class Life:
         assert client.connection is not None
         producer = client.producers.get(address)
         if producer is None:
-            producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
+            producer = inside.producers(self.world.broker).open(client.connection, len(client.producers) + 1, address)
             client.producers[address] = producer
         messages = [Message(0, address, body.encode(), **more) for body in bodies]
         assert self.world.send(producer, messages) is None
@@ -38,7 +38,9 @@ class Life:
     def subscribe(self, client: Client, queue: str, **options: Any) -> Consumer:
         assert client.connection is not None
         number = len(client.consumers) + 1
-        consumer = client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, ConsumerOptions(**options))
+        consumer = client.consumers[number] = inside.subscriptions(self.world.broker).subscribe(
+            client.connection, number, queue, ConsumerOptions(**options)
+        )
         return consumer
 
     def queue(self, name: str) -> Queue:
@@ -55,4 +57,4 @@ class Life:
         assert client.connection is not None
         for consumer in client.consumers.values():
             consumer.delivered(consumer.next_tag - 1, self.world.time_ms)
-        self.world.broker.disconnect(client.connection, lost=True)
+        inside.connections(self.world.broker).disconnect(client.connection, lost=True)

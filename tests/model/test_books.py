@@ -157,7 +157,7 @@ class Books:
 
     def pause(self, program: Program) -> None:
         queue = self.queue
-        self.world.broker.pause(ANYBODY, queue, not queue.paused)
+        inside.resources(self.world.broker).pause(ANYBODY, queue, not queue.paused)
 
     def keep(self, program: Program) -> None:
         """As an orderly stop does."""
@@ -186,7 +186,7 @@ class Books:
         self._check_minutes()
         for queue in inside.queues(broker).values():
             for connection, until_ms in queue.apart.items():
-                (there,) = [each for each in inside.connections(broker).values() if each.name == connection]
+                (there,) = [each for each in inside.connections(broker).all.values() if each.name == connection]
                 holds = any(each.queue is queue and each.unsettled for each in there.all_consumers())
                 assert holds or until_ms == UNTIL_FREE, f"{queue.name}: {connection} is set apart for nothing"
 

@@ -140,7 +140,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert client.connection is not None
         producer = client.producers.get(address)
         if producer is None:
-            producer = self.world.broker.open_producer(client.connection, len(client.producers) + 1, address)
+            producer = inside.producers(self.world.broker).open(client.connection, len(client.producers) + 1, address)
             client.producers[address] = producer
         messages = [Message(0, address, key.encode(), priority=priority, delay_ms=delay_ms) for key in keys]
         assert self.world.send(producer, messages) is None
@@ -155,7 +155,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert client.connection is not None
         producer = client.producers.get("a")
         if producer is None:
-            producer = client.producers["a"] = self.world.broker.open_producer(client.connection, len(client.producers) + 1, "a")
+            producer = client.producers["a"] = inside.producers(self.world.broker).open(client.connection, len(client.producers) + 1, "a")
         first = producer.high_watermark + 1
         for _ in range(2 if again else 1):
             inside.intake(self.world.broker).send(producer, first, [Message(0, "a", key.encode())], self.world.time_ms)
@@ -176,7 +176,7 @@ class BrokerModel(RuleBasedStateMachine):
         if len(client.consumers) < 6 and (queue != "DLQ.a" or queue in inside.queues(self.world.broker)):
             number = max(client.consumers, default=0) + 1
             options = ConsumerOptions(prefetch, selector, session=session, transacted=bool(session))
-            client.consumers[number] = self.world.broker.subscribe(client.connection, number, queue, options)
+            client.consumers[number] = inside.subscriptions(self.world.broker).subscribe(client.connection, number, queue, options)
 
     def _held(self, transacted: bool) -> list[tuple[Client, int, Delivery]]:
         return [
@@ -402,7 +402,7 @@ class BrokerModel(RuleBasedStateMachine):
             for number, deliveries in client.held.items():
                 if deliveries and number in client.consumers:
                     client.consumers[number].delivered(max(deliveries), self.world.time_ms)
-        self.world.broker.disconnect(client.connection, how == "lost", how == "amqp")
+        inside.connections(self.world.broker).disconnect(client.connection, how == "lost", how == "amqp")
         self.generation += 1
         self.clients[who] = self.world.client(f"client-{self.generation}-{who}", self._observe)
 
@@ -417,8 +417,8 @@ class BrokerModel(RuleBasedStateMachine):
             client.held.pop(consumer.number, None)
             del client.consumers[consumer.number]
         for consumer in ends:
-            broker.unsubscribe(client.connection, consumer, keep_delivered=True)
-        broker.release(client.connection, ends)
+            inside.consumers(broker).unsubscribe(client.connection, consumer, keep_delivered=True)
+        inside.consumers(broker).release(client.connection, ends)
 
     @precondition(lambda self: self.number > 3)
     @rule()

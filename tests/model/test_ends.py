@@ -50,7 +50,7 @@ class Ends(Life):
             assert client.connection is not None
             number = max(client.consumers, default=0) + 1
             options = ConsumerOptions(prefetch, selector)
-            client.consumers[number] = self.world.broker.subscribe(client.connection, number, "a", options)
+            client.consumers[number] = inside.subscriptions(self.world.broker).subscribe(client.connection, number, "a", options)
             channels.append([client.consumers[number]])
 
     def held(self) -> Iterator[tuple[Consumer, MessageReference]]:
@@ -95,16 +95,16 @@ class Ends(Life):
             others = [consumer for channel in channels if channel not in ending for consumer in channel]
             beside = [(consumer, tag) for consumer in others for tag in consumer.unsettled]
             for consumer in consumers:
-                self.world.broker.unsubscribe(client.connection, consumer, keep_delivered=True)
+                inside.consumers(self.world.broker).unsubscribe(client.connection, consumer, keep_delivered=True)
                 del client.consumers[consumer.number]
-            self.world.broker.release(client.connection, consumers)
+            inside.consumers(self.world.broker).release(client.connection, consumers)
             channels.remove(ending[0])
             if not channels:
                 del self.channels[client]
             self.company |= set(beside) if before else set()
             alone = len(before) == 1 and not beside
         else:
-            self.world.broker.disconnect(client.connection, how == "lost", how == "closed")
+            inside.connections(self.world.broker).disconnect(client.connection, how == "lost", how == "closed")
             del self.channels[client]
             alone = len(before) == 1
         for reference, failed, suspect, had_company in before:

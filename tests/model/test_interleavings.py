@@ -55,7 +55,7 @@ def test_what_comes_back_unread_is_in_no_transaction_any_more() -> None:
     life.world.commit()
     assert one.connection is not None
     inside.transactions(life.world.broker).hold_acknowledgement(one.connection, 1, consumer, list(consumer.unsettled.values()))
-    life.world.broker.disconnect(one.connection, lost=True)
+    inside.connections(life.world.broker).disconnect(one.connection, lost=True)
     life.world.commit()
     consumer = life.subscribe(two, "a")
     life.world.commit()
@@ -114,9 +114,9 @@ def test_each_pull_ends_at_its_own_time() -> None:
     client.pull_empty = empty.append  # type: ignore[assignment, method-assign]
     consumer = life.subscribe(client, "a", prefetch=0)
     assert client.connection is not None
-    life.world.broker.pull(client.connection, consumer, -1)
-    life.world.broker.pull(client.connection, consumer, 100)
-    life.world.broker.pull(client.connection, consumer, 5000)
+    inside.consumers(life.world.broker).pull(client.connection, consumer, -1)
+    inside.consumers(life.world.broker).pull(client.connection, consumer, 100)
+    inside.consumers(life.world.broker).pull(client.connection, consumer, 5000)
     life.world.turn()
     life.world.time_ms += 100
     life.world.turn()
@@ -216,7 +216,7 @@ def test_a_resend_of_messages_that_are_not_durable_is_recognised_while_the_broke
     for _ in range(2):
         client = life.world.client("the-same", life.seen.append)
         assert client.connection is not None
-        producer = life.world.broker.open_producer(client.connection, 1, "a")
+        producer = inside.producers(life.world.broker).open(client.connection, 1, "a")
         assert inside.intake(life.world.broker).send(producer, 1, [Message(0, "a", b"m", durable=False)], life.world.time_ms) is None
     assert life.queue("a").ready == 1
     assert not life.world.journal.producers
@@ -228,7 +228,7 @@ def test_what_somebody_declares_is_not_removed_by_itself() -> None:
     life.send(client, "a", "m")
     assert client.connection is not None
     inside.resources(life.world.broker).declare(BROKER, {"queue": "a"})
-    life.world.broker.disconnect(client.connection, lost=False)
+    inside.connections(life.world.broker).disconnect(client.connection, lost=False)
     at_once(inside.resources(life.world.broker).purge(BROKER, life.queue("a")))
     for _ in range(30):
         life.world.time_ms += 1000
@@ -417,7 +417,7 @@ def test_duplicate_ids_are_forgotten_with_their_address() -> None:
     inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     for client in (sender, receiver):
         assert client.connection is not None
-        life.world.broker.disconnect(client.connection, lost=False)
+        inside.connections(life.world.broker).disconnect(client.connection, lost=False)
     for _ in range(40):
         life.world.time_ms += 1_000
         life.world.commit()

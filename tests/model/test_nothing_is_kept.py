@@ -34,14 +34,14 @@ def native(world: World, name: str) -> None:
     """A queue that makes itself, a message that fails once, a connection that is lost."""
     client = world.client(name, lambda delivery: None)
     assert client.connection is not None
-    producer = world.broker.open_producer(client.connection, 1, name)
+    producer = inside.producers(world.broker).open(client.connection, 1, name)
     world.send(producer, [Message(0, name, b"x", duplicate_id=name)])
-    consumer = world.broker.subscribe(client.connection, 1, name, ConsumerOptions(1))
+    consumer = inside.subscriptions(world.broker).subscribe(client.connection, 1, name, ConsumerOptions(1))
     world.commit()
     inside.settlement(world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {"reason": "once"})
     world.commit()
     inside.settlement(world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
-    world.broker.disconnect(client.connection, lost=True)
+    inside.connections(world.broker).disconnect(client.connection, lost=True)
 
 
 def amqp(world: World, name: str) -> None:

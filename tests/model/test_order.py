@@ -145,11 +145,11 @@ def test_a_pull_waits_for_it() -> None:
     broker, connection, empty = reader.world.broker, reader.reader.connection, []
     assert connection is not None
     reader.reader.pull_empty = lambda consumer: empty.append(consumer)  # type: ignore[method-assign]
-    broker.pull(connection, reader.consumer, -1)
+    inside.consumers(broker).pull(connection, reader.consumer, -1)
     assert reader.turn() == "A"
     nacked(reader)
-    broker.pull(connection, reader.consumer, 0)
-    broker.pull(connection, reader.consumer, -1)
+    inside.consumers(broker).pull(connection, reader.consumer, 0)
+    inside.consumers(broker).pull(connection, reader.consumer, -1)
     assert reader.turn() == ""
     assert not empty, "nobody is told that there is nothing while it is on its way"
     assert reader.commit() == "AB"
@@ -212,7 +212,7 @@ def test_credit_is_never_lost(fate: Callable[[Reader], str]) -> None:
 def test_a_queue_that_is_deleted_and_a_connection_that_is_lost_meanwhile() -> None:
     reader = Reader(1)
     nacked(reader)
-    reader.world.broker.delete_queue(ANYBODY, reader.queue("a"))
+    inside.removal(reader.world.broker).delete(ANYBODY, reader.queue("a"))
     reader.world.commit()
     assert reader.consumer.returning == 0
     reader = Reader(2)
@@ -268,7 +268,7 @@ class Single(Life):
         assert client.connection is not None
         consumer = client.consumers[1]
         consumer.delivered(consumer.next_tag - 1, self.world.time_ms)
-        self.world.broker.disconnect(client.connection, lost)
+        inside.connections(self.world.broker).disconnect(client.connection, lost)
         self.declared.promote([self.queue("q")])
 
 
@@ -293,14 +293,14 @@ def test_it_waits_for_what_a_cancelled_one_still_holds_whether_that_is_settled_o
     assert holder.connection is not None
     cancelled = holder.consumers[1]
     cancelled.delivered(3, life.world.time_ms)
-    broker.unsubscribe(holder.connection, cancelled, keep_delivered=True)
+    inside.consumers(broker).unsubscribe(holder.connection, cancelled, keep_delivered=True)
     life.declared.promote([life.queue("q")])
     life.world.commit()
     assert life.keys() == [], "the channel holds them still"
     inside.settlement(broker).acknowledge(cancelled, [cancelled.unsettled[2]])
     life.world.commit()
     assert life.keys() == []
-    broker.release(holder.connection, [cancelled])
+    inside.consumers(broker).release(holder.connection, [cancelled])
     life.world.turn()
     assert life.keys() == []
     life.world.commit()
@@ -318,7 +318,7 @@ def test_but_not_for_what_its_own_channel_holds() -> None:
     cancelled, window = holder.consumers[1], SharedWindow()
     cancelled.delivered(3, life.world.time_ms)
     window.join(cancelled)
-    broker.unsubscribe(holder.connection, cancelled, keep_delivered=True)
+    inside.consumers(broker).unsubscribe(holder.connection, cancelled, keep_delivered=True)
     again = life.subscribe(holder, "q", prefetch=10)
     window.join(again)
     life.declared.stand_by(life.queue("q"), again)

@@ -107,7 +107,7 @@ def test_after_a_crash_what_was_due_meanwhile_goes_before_what_never_went_out() 
     life.world.commit()
     assert life.keys() == numbers(6)
     inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
-    life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
+    inside.consumers(life.world.broker).unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
     life.world.commit()
     assert (life.queue("a").waiting, life.queue("a").due_on_disk) == (6, 4)
     life.world.journal.load_limit = 0
@@ -169,7 +169,7 @@ def die(life: LongLife, count: int, prefetch: int) -> Client:
     for _ in range(-(-count // prefetch) + 1):
         life.world.commit()
         inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
-    life.world.broker.unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
+    inside.consumers(life.world.broker).unsubscribe(receiver.connection, consumer)  # type: ignore[arg-type]
     life.world.commit()
     life.keys()
     return receiver
@@ -189,7 +189,7 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
     life.world.commit()
     assert life.run(inside.resources(life.world.broker).purge(BROKER, life.queue("a"))) == 9
     assert life.queue("a").count == 0
-    assert life.world.broker.delete_queue(ANYBODY, life.queue("b")) == 9
+    assert inside.removal(life.world.broker).delete(ANYBODY, life.queue("b")) == 9
     life.world.commit()
     life.world.crash()
     assert sum(queue.count for queue in inside.queues(life.world.broker).values()) == 0
@@ -429,13 +429,13 @@ def test_dead_letters_that_may_not_go_home_stay_where_they_are() -> None:
     life.world.commit()
     inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
-    life.world.broker.delete_queue(ANYBODY, life.queue("a"))
+    inside.removal(life.world.broker).delete(ANYBODY, life.queue("a"))
     life.send(life.client(), "b", "one")
     life.world.commit()
     dead = life.queue("DLQ.a")
     with pytest.raises(Refused, match="2 queues"):
         life.run(life.world.broker.redriving.at_once(ANYBODY, dead, None))
-    life.world.broker.delete_queue(ANYBODY, life.queue("b"))
+    inside.removal(life.world.broker).delete(ANYBODY, life.queue("b"))
     life.world.commit()
     life.world.check_balance()
     assert dead.count == 9

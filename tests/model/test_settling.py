@@ -221,10 +221,10 @@ def test_a_get_waits_for_what_comes_back() -> None:
     while not work(world).shut:
         turn(world)
     assert work(world).pending.count, "some of it is there"
-    connection = next(iter(inside.connections(world.broker).values()))
-    assert world.broker.get(connection, 99, work(world)) is None
+    connection = next(iter(inside.connections(world.broker).all.values()))
+    assert inside.gets(world.broker).get(connection, 99, work(world)) is None
     answered: list[bool] = []
-    assert world.broker.when_read(connection, work(world), lambda: answered.append(work(world).shut))
+    assert inside.gets(world.broker).when_read(connection, work(world), lambda: answered.append(work(world).shut))
     until_over(world)
     assert answered == [False]
 
@@ -248,8 +248,8 @@ def test_a_broker_that_stops_settles_all_of_it_at_once() -> None:
     world, _ = filled()
     peer = holder(world)
     end(peer, "nack")
-    for connection in list(inside.connections(world.broker).values()):
-        world.broker.disconnect(connection, lost=False)
+    for connection in list(inside.connections(world.broker).all.values()):
+        inside.connections(world.broker).disconnect(connection, lost=False)
     world.broker.settling.finish()
     assert not work(world).delivering
     world.commit()

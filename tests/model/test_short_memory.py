@@ -53,12 +53,12 @@ def get_until_refused(life: LongLife, client: Client) -> list[Consumer]:
     got: list[Consumer] = []
     while True:
         try:
-            broker.check_get(connection, queue)
+            inside.gets(broker).check(connection, queue)
         except Refused:
             return got
-        reference = broker.get(connection, 1_000_000 + queue.count + len(got), queue)
+        reference = inside.gets(broker).get(connection, 1_000_000 + queue.count + len(got), queue)
         if reference is None:
-            assert broker.when_read(connection, queue, lambda: None), "the queue came to its end"
+            assert inside.gets(broker).when_read(connection, queue, lambda: None), "the queue came to its end"
             life.world.commit()
         else:
             assert reference.consumer is not None
@@ -77,8 +77,10 @@ def test_single_gets_of_one_connection_hold_no_more_of_a_short_memory_than_a_con
     assert 0 < len(got) < 100
     assert hog.connection is not None
     life.queue("a").paused = True
-    life.world.broker.check_get(hog.connection, life.queue("a"))
-    assert life.world.broker.get(hog.connection, 1, life.queue("a")) is None, "a paused queue is empty for it, and refuses nothing"
+    inside.gets(life.world.broker).check(hog.connection, life.queue("a"))
+    assert inside.gets(life.world.broker).get(hog.connection, 1, life.queue("a")) is None, (
+        "a paused queue is empty for it, and refuses nothing"
+    )
     life.queue("a").paused = False
     life.send(sender, "b", *numbers(40, 200))
     life.world.commit()
@@ -105,7 +107,7 @@ def test_closed_consumers_that_keep_what_they_were_given_hold_together_no_more_t
         consumer = life.subscribe(hog, "a", prefetch=4)
         life.world.commit()
         consumer.delivered(consumer.next_tag - 1, life.world.time_ms)
-        life.world.broker.unsubscribe(hog.connection, consumer, keep_delivered=True)
+        inside.consumers(life.world.broker).unsubscribe(hog.connection, consumer, keep_delivered=True)
         life.world.check_balance()
     assert 0 < len(hog.connection.retired) < 100
     assert inside.memory(life.world.broker).charged < 40_000

@@ -13,7 +13,7 @@ import pytest
 from homing.broker.auth.access import BROKER
 from homing.broker.core.redelivery import Failure
 from homing.broker.core.redrive_job import RedriveJob
-from homing.broker.process.keeping import keep_at_stop
+from homing.broker.process.keeping import end_clients, keep_at_stop
 from homing.journal.contract import QueueStat
 from tests import inside
 from tests.model.long_life import LongLife
@@ -32,9 +32,7 @@ def spilled(life: LongLife) -> int:
 
 def stop(life: LongLife, flush: Callable[[], Awaitable[None]] | None = None) -> None:
     """In order; and the next start. ``flush``: in place of the journal's."""
-    life.world.broker.record_senders()
-    for connection in list(inside.connections(life.world.broker).values()):
-        life.world.broker.disconnect(connection, lost=False)
+    end_clients(life.world.broker)
     life.world.commit()
 
     async def commit() -> None:
@@ -175,8 +173,8 @@ def test_both_kinds_in_random_lives(seed: int) -> None:
         if rng.random() < 0.7:
             life.world.commit()
             life.world.check_balance()
-    for connection in list(inside.connections(life.world.broker).values()):
-        life.world.broker.disconnect(connection, lost=False)
+    for connection in list(inside.connections(life.world.broker).all.values()):
+        inside.connections(life.world.broker).disconnect(connection, lost=False)
     life.world.time_ms += 20_000
     life.keys()
     last = life.client()

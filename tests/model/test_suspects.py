@@ -61,7 +61,7 @@ def test_pull_consumers_that_hold_nothing_are_not_kept_waiting_for_a_suspect() -
     life.world.commit()
     assert second.connection is not None
     for _ in range(3):
-        life.world.broker.pull(second.connection, consumer, -1)
+        inside.consumers(life.world.broker).pull(second.connection, consumer, -1)
         life.world.commit()
         inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
         life.world.commit()
@@ -80,7 +80,7 @@ def test_who_asks_for_one_is_not_set_apart_for_a_suspect_that_has_expired() -> N
     assert len(life.queue("a").suspects) == 2
     life.world.time_ms += 2_000
     assert second.connection is not None
-    found = life.world.broker.get(second.connection, 1, life.queue("a"))
+    found = inside.gets(life.world.broker).get(second.connection, 1, life.queue("a"))
     assert found is not None
     assert (found.message.body, life.queue("a").apart) == (b"three", {})
 
@@ -220,7 +220,7 @@ def test_where_the_suspects_are_gone_nobody_makes_room_any_more() -> None:
 def test_a_consumer_that_leaves_makes_room_no_more_and_another_does() -> None:
     life = Busy(2, 3)
     assert life.queue("a").apart == {life.consumers[0].connection: UNTIL_FREE}
-    life.world.broker.unsubscribe(life.workers[0].connection, life.consumers[0])  # type: ignore[arg-type]
+    inside.consumers(life.world.broker).unsubscribe(life.workers[0].connection, life.consumers[0])  # type: ignore[arg-type]
     life.world.commit()
     assert life.queue("a").apart == {life.consumers[1].connection: UNTIL_FREE}
 
@@ -234,7 +234,7 @@ def test_a_single_get_brings_a_suspect_to_who_holds_nothing_and_nothing_beside_i
     got = [_get(life, getter, 1), _get(life, getter, 2), _get(life, other, 1), _get(life, other, 2)]
     assert got == ["suspect-0", None, "suspect-1", None]
     assert other.connection is not None
-    life.world.broker.release(other.connection, list(other.connection.retired.values()))
+    inside.consumers(life.world.broker).release(other.connection, list(other.connection.retired.values()))
     life.world.commit()
     assert life.keys() == []
     life.world.time_ms += 1000
@@ -244,7 +244,7 @@ def test_a_single_get_brings_a_suspect_to_who_holds_nothing_and_nothing_beside_i
 
 def _get(life: Life, client: Client, number: int) -> str | None:
     assert client.connection is not None
-    found = life.world.broker.get(client.connection, number, life.queue("a"))
+    found = inside.gets(life.world.broker).get(client.connection, number, life.queue("a"))
     return None if found is None else found.message.body.decode()
 
 

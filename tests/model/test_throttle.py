@@ -241,8 +241,8 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
     inside.settlement(world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     world.commit()
     assert client.connection is not None
-    world.broker.disconnect(client.connection, lost=False)
-    world.broker.delete_queue(ANYBODY, life.queue("home"))
+    inside.connections(world.broker).disconnect(client.connection, lost=False)
+    inside.removal(world.broker).delete(ANYBODY, life.queue("home"))
     for name in ("one", "two"):
         inside.resources(world.broker).declare(BROKER, {"queue": name})
     world.commit()
@@ -269,7 +269,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
         assert "then redrive what is left" in reported[0].fix
         assert dead.ready == 50
         world.check_balance()
-    world.broker.delete_queue(ANYBODY, life.queue("one"))
+    inside.removal(world.broker).delete(ANYBODY, life.queue("one"))
     world.commit()
     work = world.broker.redriving.at_once(ANYBODY, life.queue("DLQ.home"), None)
     for _ in work:

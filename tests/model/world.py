@@ -358,7 +358,7 @@ class World:
 
     def client(self, client_id: str, observe: Callable[[Delivery], None]) -> Client:
         client = Client(self.now_ms, observe)
-        client.connection = self.broker.connect(client_id, "", client)
+        client.connection = inside.connections(self.broker).connect(client_id, "", client)
         return client
 
     def turn(self) -> None:
@@ -414,7 +414,7 @@ class World:
             assert apart or not takers & busy, f"{queue.name}: a suspect starves"
 
     def _consumers(self) -> list[Consumer]:
-        return [c for each in inside.connections(self.broker).values() for c in (*each.consumers.values(), *each.retired.values())]
+        return [c for each in inside.connections(self.broker).all.values() for c in (*each.consumers.values(), *each.retired.values())]
 
     def crash(self) -> None:
         """The process dies; a new one goes on with what is on disk."""
@@ -476,10 +476,10 @@ class World:
             assert consumer.back >= 0
             assert consumer.holds_since_ms == min((each.dispatched_at_ms for each in consumer.unsettled.values()), default=None)
             assert consumer.held_bytes == sum(REFERENCE_BYTES + reference.message.size for reference in consumer.unsettled.values())
-        for each in inside.connections(self.broker).values():
+        for each in inside.connections(self.broker).all.values():
             assert each.kept.bytes == sum(consumer.held_bytes for consumer in each.retired.values())
-        assert quota.kept == {each.kept for each in inside.connections(self.broker).values()}
-        held = sum(t.bytes for c in inside.connections(self.broker).values() for t in c.transactions.values())
+        assert quota.kept == {each.kept for each in inside.connections(self.broker).all.values()}
+        held = sum(t.bytes for c in inside.connections(self.broker).all.values() for t in c.transactions.values())
         kinds = inside.memory(self.broker).by_kind
         assert (kinds[Kind.QUEUES], kinds[Kind.SESSIONS]) == (memory, held)
         assert kinds[Kind.FAULTS] == sum(group.weight for group in inside.faults(self.broker).by_id.values())

@@ -249,8 +249,8 @@ def test_a_name_with_colons_is_one_queue_for_everybody(world: World) -> None:
     client = world.client("native", lambda delivery: None)
     assert client.connection is not None
     for number, name in enumerate(("app::Work", "::shop.app::Work"), 1):
-        assert world.broker.subscribe(client.connection, number, name, ConsumerOptions()).queue.name == name
-        assert world.broker.open_producer(client.connection, number, name).address == name
+        assert inside.subscriptions(world.broker).subscribe(client.connection, number, name, ConsumerOptions()).queue.name == name
+        assert inside.producers(world.broker).open(client.connection, number, name).address == name
 
 
 def test_what_died_in_a_queue_with_colons_has_a_dead_letter_queue_ahead_of_time_too() -> None:
@@ -259,8 +259,10 @@ def test_what_died_in_a_queue_with_colons_has_a_dead_letter_queue_ahead_of_time_
     declared(peer, "app::Work")
     client = world.client("native", lambda delivery: None)
     assert client.connection is not None
-    assert world.broker.subscribe(client.connection, 1, "DLQ.app::Work", ConsumerOptions()).queue.name == "DLQ.app::Work"
-    assert world.broker.subscribe(client.connection, 2, "DLQ.app::Other", ConsumerOptions()).queue.name == "Other", (
+    assert (
+        inside.subscriptions(world.broker).subscribe(client.connection, 1, "DLQ.app::Work", ConsumerOptions()).queue.name == "DLQ.app::Work"
+    )
+    assert inside.subscriptions(world.broker).subscribe(client.connection, 2, "DLQ.app::Other", ConsumerOptions()).queue.name == "Other", (
         "address::queue, as ever"
     )
     peer.send(published("app::Work"))
@@ -296,11 +298,11 @@ def test_a_connection_that_ends_with_a_queue_of_its_own_has_nobody_look_at_all_o
         def values(self) -> NoReturn:
             raise AssertionError("all connections are looked at")
 
-    world.broker.connections = Unseen(inside.connections(world.broker))
+    inside.connections(world.broker).all = Unseen(inside.connections(world.broker).all)
     for number, peer in enumerate(peers):
         peer.session.lost()
         assert sorted(inside.queues(world.broker)) == [f"own-{each}" for each in range(number + 1, len(peers))]
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
 
 
 @pytest.mark.parametrize(("version", "count"), [("3.13.7", 8), ("4.1.0", 1)])

@@ -135,7 +135,7 @@ def test_a_connection_opens_step_by_step(world: World) -> None:
     assert peer.call(1, "channel.close", 200, "bye", 0, 0) == [("channel.close-ok", [])]
     assert peer.call(0, "connection.close", 200, "bye", 0, 0) == [("connection.close-ok", [])]
     assert peer.ended
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
 
 
 def test_nothing_is_done_that_comes_behind_a_goodbye(world: World) -> None:
@@ -233,7 +233,7 @@ def test_what_ends_a_connection_before_it_is_open(world: World, frames: list[byt
     peer.send(PROTOCOL_HEADER)
     assert codes(peer.send(b"".join(frames))) == [("connection.close", code)]
     assert peer.ended
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
 
 
 def test_a_refused_login_is_not_explained_to_whoever_does_not_announce_that_he_reads_it(world: World) -> None:
@@ -241,7 +241,7 @@ def test_a_refused_login_is_not_explained_to_whoever_does_not_announce_that_he_r
     peer.send(PROTOCOL_HEADER)
     assert peer.call(0, "connection.start-ok", {}, "PLAIN", b"\x00guest\x00wrong", "en_US") == []
     assert peer.hung_up
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
 
 
 @pytest.mark.parametrize(("channel_max", "frame_max"), [(3000, 8192), (100, 4095), (100, 200_000)])
@@ -275,7 +275,7 @@ def test_what_ends_an_open_connection(world: World, frames: bytes, code: int) ->
     peer = Peer(world)
     peer.log_in()
     assert codes(peer.send(frames)) == [("connection.close", code)]
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
     assert peer.send(method_frame(1, "channel.open", "")) == [], "nothing is answered after the close"
 
 
@@ -347,7 +347,7 @@ def test_what_a_channel_holds_of_several_queues_is_settled_by_its_own_tags_whoev
         return [each.message.body for each in queues[queue].references.values() if each.where is Where.DELIVERING]
 
     # a1 b1 a2 b2 a3 b3, by two holders.
-    assert len(inside.connections(world.broker)["c1"].retired) == 2
+    assert len(inside.connections(world.broker).all["c1"].retired) == 2
     peer.call(1, "basic.ack", 3, False)
     assert (held("a"), held("b")) == ([b"1", b"3"], [b"1", b"2", b"3"])
     peer.call(1, "basic.nack", 4, True, True)
@@ -355,7 +355,7 @@ def test_what_a_channel_holds_of_several_queues_is_settled_by_its_own_tags_whoev
     assert [queues[each].count for each in "ab"] == [2, 3]
     peer.call(1, "basic.ack", 0, True)
     assert [queues[each].count for each in "ab"] == [1, 2]
-    assert not inside.connections(world.broker)["c1"].retired
+    assert not inside.connections(world.broker).all["c1"].retired
     # The second of three is gone before they are handed out, which waits for the disk.
     peer.session.receive(method_frame(1, "basic.consume", 0, "counted", "", False, False, False, False, {}))
     world.broker.drain()
@@ -502,5 +502,5 @@ def test_random_clients_leave_the_balance_right(seed: int) -> None:
         peer.session.lost()
     world.commit()
     world.check_balance()
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
     assert all(not queue.consumers and not queue.delivering for queue in inside.queues(world.broker).values())

@@ -94,17 +94,19 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
 
 def test_the_mark_of_a_producer_that_is_gone_is_kept_for_as_long_as_the_settings_say() -> None:
     world = World({}, marks_retention_ms=60_000, parked_retry_ms=1_000)
-    gone, here = (world.broker.connect(name, "", Client(world.now_ms, lambda delivery: None)) for name in ("gone", "here"))
+    gone, here = (
+        inside.connections(world.broker).connect(name, "", Client(world.now_ms, lambda delivery: None)) for name in ("gone", "here")
+    )
     for connection in (gone, here):
-        producer = world.broker.open_producer(connection, 1, "orders")
+        producer = inside.producers(world.broker).open(connection, 1, "orders")
         inside.flow(world.broker).open(producer)
         world.send(producer, [Message(0, "orders", b"x")])
-    world.broker.disconnect(gone, lost=True)
+    inside.connections(world.broker).disconnect(gone, lost=True)
     marks = inside.high_watermarks(world.broker)
     marks.make_anew()
     assert (marks.of("gone", 1), marks.count) == (1, 1)
-    world.broker.close_producer(here, 1)
-    inside.flow(world.broker).open(world.broker.open_producer(here, 1, "orders"))
+    inside.producers(world.broker).close(here, 1)
+    inside.flow(world.broker).open(inside.producers(world.broker).open(here, 1, "orders"))
     for after_ms, left in ((59_000, (1, 1)), (2_000, (0, 1))):
         world.time_ms += after_ms
         world.turn()

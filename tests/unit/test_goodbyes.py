@@ -86,7 +86,7 @@ async def _talk(protocol: str, then: Callable[[Loop, Sockets, Any, Any], Any]) -
     said = b""
     while not said.endswith(answer):
         said += await asyncio.wait_for(reader.read(1 << 16), 10)
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
     await then(loop, sockets, reader, writer)
     writer.close()
     server.close()

@@ -103,10 +103,10 @@ def test_what_a_native_producer_names_is_left_alone() -> None:
     life = Life()
     client = life.world.client("native", lambda delivery: None)
     assert client.connection is not None
-    life.world.broker.open_producer(client.connection, 1, "q")
+    inside.producers(life.world.broker).open(client.connection, 1, "q")
     life.passes(5000)
     assert life.there
-    life.world.broker.close_producer(client.connection, 1)
+    inside.producers(life.world.broker).close(client.connection, 1)
     life.passes(2000)
     assert not life.there
 

@@ -42,7 +42,7 @@ def by_command(broker: Broker) -> Steps[Any]:
 
 
 def by_policy(broker: Broker) -> Steps[Any]:
-    return broker.set_policy(ANYBODY, read_policy("p", "^(many|new)", {"delivery-limit": 6}))
+    return inside.changes(broker).set_policy(ANYBODY, read_policy("p", "^(many|new)", {"delivery-limit": 6}))
 
 
 def by_reload(broker: Broker) -> Steps[Any]:

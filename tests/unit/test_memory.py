@@ -116,7 +116,7 @@ def test_hops_are_charged_what_they_take() -> None:
 
 def test_transactions_are_charged_what_they_take() -> None:
     world = World({}, max_transaction_operations=10 * MANY)
-    broker, connection = world.broker, world.broker.connect("", "", Anybody())
+    broker, connection = world.broker, inside.connections(world.broker).connect("", "", Anybody())
     channel = inside.transactions(broker).begin(connection, 2, lambda: None)
 
     def native() -> None:
@@ -237,16 +237,16 @@ def declare_queue(world: World, connection: Connection, number: int) -> None:
 
 
 def subscribe(world: World, connection: Connection, number: int) -> None:
-    world.broker.subscribe(connection, number, f"queue.{number}", ConsumerOptions(10))
+    inside.subscriptions(world.broker).subscribe(connection, number, f"queue.{number}", ConsumerOptions(10))
 
 
 def subscribe_with_selector(world: World, connection: Connection, number: int) -> None:
     selector = f"number = {number} AND kind LIKE 'a%' AND region IN ('eu', 'us') OR price BETWEEN 1 AND 2"
-    world.broker.subscribe(connection, 10 * MANY + number, f"queue.{number}", ConsumerOptions(10, selector))
+    inside.subscriptions(world.broker).subscribe(connection, 10 * MANY + number, f"queue.{number}", ConsumerOptions(10, selector))
 
 
 def open_producer(world: World, connection: Connection, number: int) -> None:
-    world.broker.open_producer(connection, number, f"queue.{number}")
+    inside.producers(world.broker).open(connection, number, f"queue.{number}")
 
 
 def leave_mark(world: World, connection: Connection, number: int) -> None:
@@ -292,7 +292,7 @@ def add_virtual_host(world: World, connection: Connection, number: int) -> None:
 def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_limit() -> None:
     world = World({})
     broker = world.broker
-    connection = broker.connect("", "", Anybody())
+    connection = inside.connections(broker).connect("", "", Anybody())
     many = 300
     inside.resources(broker).read_selector("the = 'grammar'")
 
@@ -318,11 +318,11 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     # What is there may be declared again.
     declare_queue(world, connection, 1)
     bind(world, connection, 1)
-    broker.disconnect(connection, lost=False)
+    inside.connections(broker).disconnect(connection, lost=False)
     inside.high_watermarks(broker).forget(10**13, ())
-    for name in broker.list_virtual_hosts():
+    for name in inside.virtual_hosts(broker).names():
         if name != "/":
-            at_once(broker.delete_virtual_host(ANYBODY, name))
+            at_once(inside.removal(broker).delete_virtual_host(ANYBODY, name))
     for queue in list(inside.queues(broker).values()):
         inside.resources(broker).delete_queue(queue)
     for address in list(inside.addresses(broker).values()):

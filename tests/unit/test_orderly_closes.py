@@ -148,7 +148,7 @@ def test_it_counts_only_where_a_limit_is_in_force(arguments: dict[str, Any], set
     assert (reference.delivery_count, reference.failed, reference.due_at_ms) == (1, failed, None), "without a delay, and no rule has a say"
     assert reference.cause == 0, "no fault is seen in it"
     assert not inside.faults(world.broker).by_id
-    world.broker.disconnect(worker(world).session.connection, lost=False)
+    inside.connections(world.broker).disconnect(worker(world).session.connection, lost=False)
     assert queue(world).consumers == []
     world.commit()
     assert reference.failed == failed, "nor does it count where the broker ends the connection of its own accord"

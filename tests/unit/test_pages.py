@@ -97,7 +97,7 @@ def test_what_comes_and_goes_between_two_pages_doubles_nothing() -> None:
     for number in range(30):
         inside.resources(broker).declare(BROKER, {"queue": f"q{number:02}"})
     first: Any = list_queues(broker, {"limit": 10})
-    broker.delete_queue(ANYBODY, inside.queues(broker)[first["next"]])
+    inside.removal(broker).delete(ANYBODY, inside.queues(broker)[first["next"]])
     inside.resources(broker).declare(BROKER, {"queue": "a"})
     second: Any = list_queues(broker, {"limit": 100, "after": first["next"]})
     assert names([first, second]) == [f"q{number:02}" for number in range(30)]
@@ -112,7 +112,7 @@ def test_every_list_has_pages() -> None:
         for consumer in (1, 2):
             client = world.client(f"client {number} {consumer}", lambda delivery: None)
             assert client.connection is not None
-            broker.subscribe(client.connection, consumer, "orders", consumer_options({}))
+            inside.subscriptions(broker).subscribe(client.connection, consumer, "orders", consumer_options({}))
     assert names(pages(broker, by_anybody(virtual_hosts.list_all), limit=2)) == ["/", *(f"host {number}" for number in range(5))]
     found = pages(broker, by_anybody(policies.list_all), limit=2)
     assert list(zip(names(found, "virtual_host"), names(found), strict=True)) == [

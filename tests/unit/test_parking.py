@@ -14,6 +14,7 @@ from homing.broker.core.amqp.policy import Policy
 from homing.broker.core.event import KINDS, PARKED, QUEUE_STAYS
 from homing.broker.core.patterns import pattern_of
 from homing.broker.core.settings.address_settings import AddressSettingsRepository
+from homing.broker.process.keeping import move_out_of_transient
 from homing.broker.steps import at_once
 from tests import inside
 from tests.model.world import ANYBODY, World
@@ -176,7 +177,7 @@ def with_its_connection(life: Life) -> None:
 def with_the_broker(life: Life) -> None:
     life.declare("q", exclusive=True, dead_letter_exchange="later")
     life.die("q")
-    life.broker.end_transient_queues()
+    move_out_of_transient(life.broker)
     life.world.commit()
     life.world.crash()
     life.broker = life.world.broker
@@ -216,17 +217,17 @@ def test_only_where_it_has_nowhere_to_go_the_queue_stays(way: Callable[[Life], N
         life.passes(10_000)
     assert life.counts == {"q": (1, 1)}
     assert life.made(QUEUE_STAYS) == [1]
-    assert life.broker.figures().queues_staying == 1
+    assert inside.statistics(life.broker).figures().queues_staying == 1
     inside.apply_settings(life.broker, AddressSettingsRepository({"#": {}}))
     if way is by_setting:
         assert life.counts == {"q": (1, 1)}, "it is not to end any more"
         life.passes(2_000)
-        assert life.broker.figures().queues_staying == 0
+        assert inside.statistics(life.broker).figures().queues_staying == 0
         return
     life.passes(2_000)
     assert sum(count for count, _ in life.counts.values()) == 1
     assert "q" not in life.counts
-    assert life.broker.figures().queues_staying == 0
+    assert inside.statistics(life.broker).figures().queues_staying == 0
 
 
 def test_who_uses_it_again_has_it_back() -> None:
@@ -234,12 +235,12 @@ def test_who_uses_it_again_has_it_back() -> None:
     by_argument(life)
     life.peer.call(1, "basic.consume", 0, "q", "c", False, False, False, False, {})
     life.passes(2_000)
-    assert life.broker.figures().queues_staying == 0
+    assert inside.statistics(life.broker).figures().queues_staying == 0
     life.peer.call(1, "basic.cancel", "c", False)
     life.passes(2_000)
-    assert (life.counts, life.broker.figures().queues_staying) == ({"q": (1, 1)}, 0)
+    assert (life.counts, inside.statistics(life.broker).figures().queues_staying) == ({"q": (1, 1)}, 0)
     life.passes(2_000)
-    assert life.broker.figures().queues_staying == 1
+    assert inside.statistics(life.broker).figures().queues_staying == 1
 
 
 # -- told of ---------------------------------------------------------------------------------------------------------------

@@ -201,8 +201,8 @@ def test_the_first_user_ends_everybody_who_had_no_name_and_nobody_is_blamed() ->
     world = World({})
     client = world.client("anonymous", lambda delivery: None)
     assert client.connection is not None
-    producer = world.broker.open_producer(client.connection, 1, "a")
-    world.broker.subscribe(client.connection, 1, "a", ConsumerOptions(10))
+    producer = inside.producers(world.broker).open(client.connection, 1, "a")
+    inside.subscriptions(world.broker).subscribe(client.connection, 1, "a", ConsumerOptions(10))
     world.send(producer, [Message(0, "a", b"one", None, 4, True, world.now_ms())])
     world.turn()
     peer = Peer(world)
@@ -210,7 +210,7 @@ def test_the_first_user_ends_everybody_who_had_no_name_and_nobody_is_blamed() ->
     world.broker.users.add(client.connection, "anna", HASH, ALL)
     assert client.ended
     assert [(name, values[0]) for name, values in peer.methods()] == [("connection.close", 320)]
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
     queue = inside.queues(world.broker)["a"]
     (reference,) = queue.references.values()
     assert (queue.ready, reference.failed) == (1, 0)
@@ -223,12 +223,12 @@ def test_whoever_makes_the_first_user_hears_of_it_and_may_do_nothing_more() -> N
     client = world.client("anonymous", lambda delivery: None)
     assert client.connection is not None
     world.broker.users.add(client.connection, "anna", HASH, ALL)
-    assert len(inside.connections(world.broker)) == 1
+    assert len(inside.connections(world.broker).all) == 1
     with pytest.raises(Refused, match="send access to address 'a' in vhost '/' refused for user ''"):
-        world.broker.open_producer(client.connection, 1, "a")
+        inside.producers(world.broker).open(client.connection, 1, "a")
     with pytest.raises(Refused, match="administer access"):
         world.broker.users.delete(client.connection, "anna")
     world.commit()
     world.turn()
     assert client.ended
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all

@@ -23,11 +23,11 @@ class SlowJournal:
 async def test_a_slow_disk_does_not_break_an_orderly_stop(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(shutdown, "_ANSWERS_S", 0.01)
     reported: list[bool] = []
-    broker = SimpleNamespace(stopping=False)
+    broker = SimpleNamespace(dispatcher=SimpleNamespace(stopping=False))
 
     async def nothing(began_s: float) -> None: ...
 
-    said = {"stop_clients": lambda: reported.append(broker.stopping), "sockets": dict}
+    said = {"stop_clients": lambda: reported.append(broker.dispatcher.stopping), "sockets": dict}
     server = SimpleNamespace(broker=broker, **said, keep_messages=nothing)
     # What came out of here would end the process with another exit code.
     await shutdown.drain(cast(Any, server), cast(Any, SlowJournal()))
@@ -45,7 +45,7 @@ def test_a_broker_that_stops_hands_out_nothing_more() -> None:
     peer.call(1, "basic.consume", 0, "q", "tag", False, False, False, False, {})
     publish(peer, b"first")
     assert bodies(peer) == [b"first"]
-    world.broker.stopping = True
+    inside.dispatcher(world.broker).stopping = True
     publish(peer, b"second")
     assert bodies(peer) == []
     assert [name for name, _ in peer.call(1, "basic.get", 0, "q", True)] == ["basic.get-empty"]

@@ -8,6 +8,7 @@ from homing.broker.core.counts import SENT
 from homing.broker.management import statistics
 from homing.broker.management.statistics import SAMPLE_MS, Meter
 from homing.broker.steps import at_once
+from tests import inside
 from tests.model.world import ANYBODY, World
 
 
@@ -38,6 +39,6 @@ def test_what_deleted_queues_counted_stays_in_the_sum_however_far_a_round_has_co
         for queue in queues:
             queue.counts[SENT] += 1
         if turn == 6:
-            world.broker.delete_queue(ANYBODY, queues.pop())
+            inside.removal(world.broker).delete(ANYBODY, queues.pop())
         meter.sample()
     assert at_once(meter.messages_in_steps())["sent"] == 7 + 4 * 12

@@ -135,7 +135,7 @@ def test_what_is_wrong_is_answered_and_ends_the_connection(world: World, data: b
     assert (command, peer.ended) == ("ERROR", True)
     assert headers["message"] in body.decode()
     assert "behind" not in inside.queues(world.broker), "nothing is acted on that comes behind it"
-    assert not inside.connections(world.broker)
+    assert not inside.connections(world.broker).all
 
 
 def test_an_error_names_the_receipt_of_its_frame_and_what_was_before_it_is_done(world: World) -> None:
@@ -316,7 +316,7 @@ def test_what_a_connection_holds_is_bounded_and_given_back(world: World) -> None
     peer = Peer(world).log_in()
     for number in range(300):
         peer.call("SEND", b"x", destination=f"/queue/{number}")
-    (connection,) = inside.connections(world.broker).values()
+    (connection,) = inside.connections(world.broker).all.values()
     assert len(connection.producers) == 100
     for number in range(1000):
         peer.call("BEGIN", transaction=str(number))
@@ -490,7 +490,7 @@ def test_all_before_it_is_of_all_queues_of_a_pattern_and_so_is_the_window(world:
     assert ack(said[2][1]) == ack(said[0][1]) == [], "named already"
     assert [counts(world, name) for name in "ab"] == [(0, 1), (0, 2)]
     queue = inside.queues(world.broker)["a"]
-    world.broker.delete_queue(next(iter(inside.connections(world.broker).values())), queue)
+    inside.removal(world.broker).delete(next(iter(inside.connections(world.broker).all.values())), queue)
     assert not peer.ended, "the others go on"
     assert bodies(peer.call("SEND", b"6", destination="/queue/a")) == [b"6"]
 

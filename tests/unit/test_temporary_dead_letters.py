@@ -96,7 +96,7 @@ def test_one_that_was_made_ahead_for_a_temporary_queue_takes_its_dead_letters_an
     client = life.world.client("native", lambda delivery: None)
     assert client.connection is not None
     for number, name in enumerate(("DLQ.goes", "DLQ.temporary"), 1):
-        life.world.broker.subscribe(client.connection, number, name, ConsumerOptions())
+        inside.subscriptions(life.world.broker).subscribe(client.connection, number, name, ConsumerOptions())
     life.declare("other", exclusive=True)
     life.declare("goes", exclusive=True)
     life.die("goes")
@@ -152,7 +152,7 @@ def _source(life: Life, name: str) -> str:
 def test_who_waits_at_a_shortened_name_before_the_first_death_gets_what_dies() -> None:
     life = Life({})
     source = life.declare("s" * 255)
-    (target,) = life.world.broker.explain(source).dead_letter_queues
+    (target,) = inside.explanations(life.world.broker).of(source).dead_letter_queues
     assert len(target) == 255
     made = inside.resources(life.world.broker).queue_for_consumer(target)
     life.die(source)
@@ -167,4 +167,4 @@ def test_one_that_was_made_under_the_full_name_goes_on_taking_them() -> None:
     inside.resources(life.world.broker).make_dead_letter_queue(full, Target("DLA", full, source))
     life.die(source)
     assert life.dead == {full: 1}
-    assert life.world.broker.explain(source).dead_letter_queues == [full]
+    assert inside.explanations(life.world.broker).of(source).dead_letter_queues == [full]

@@ -116,7 +116,7 @@ class Life:
     def live(self, times: dict[str, int]) -> None:
         """One queue of each kind; messages come with every time, fail with every delay, and die."""
         broker, client = self.broker, Client(lambda: self.time_ms, lambda delivery: None)
-        client.connection = connection = broker.connect("c", "", client)
+        client.connection = connection = inside.connections(broker).connect("c", "", client)
         for pattern in ("native", "DLQ"):
             definition = {"message-ttl": times["policy"]}
             attempt(policies.set_one, broker, ANYBODY, name=pattern, pattern=f"^{pattern}", definition=definition)
@@ -133,9 +133,9 @@ class Life:
         )
         policy = {"redelivery_policy": {"initial_redelivery_delay_ms": times["policy"], "maximum_redeliveries": 1}}
         for number, name in enumerate(("native", "amqp", "plain"), 1):
-            producer = broker.open_producer(connection, number, name)
+            producer = inside.producers(broker).open(connection, number, name)
             options = attempt(fields.consumer_options, policy) or ConsumerOptions()
-            consumer = broker.subscribe(connection, number, name, options)
+            consumer = inside.subscriptions(broker).subscribe(connection, number, name, options)
             items: list[list[Any]] = [[b"a", None, 4, True, times["ttl"]], [b"b", None, 4, True, 0, times["delay"]], [b"c"], [b"d"]]
             messages: list[Message] = [m for item in items for m in fields.messages([item], name, producer.key, self.time_ms)[0]]
             assert inside.intake(broker).send(producer, 1, messages, broker.now_ms()) is None

@@ -29,11 +29,11 @@ async def _talk(protocol: str, takes: bool) -> None:
     reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=1 << 12)
     words, heartbeat = TALK[protocol]
     writer.write(words)
-    while not inside.connections(world.broker):
+    while not inside.connections(world.broker).all:
         await asyncio.wait_for(reader.read(1 << 16), 10)
     (transport,) = sockets
     transport.write(bytes(16 << 20))
-    connection = next(iter(inside.connections(world.broker).values()))
+    connection = next(iter(inside.connections(world.broker).all.values()))
     for _ in range(12):
         loop.ahead_s += WRITE_TIMEOUT_S / 8
         before = loop.time()

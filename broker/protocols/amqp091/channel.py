@@ -122,7 +122,7 @@ class Channel:
             raise AmqpError(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", NUMBER["basic.consume"])
         tag = tag or "amq.ctag-" + secrets.token_urlsafe(16)
         prefetch = UNLIMITED if no_ack else self.prefetch or UNLIMITED
-        consumer = session.broker.consume(
+        consumer = session.broker.subscriptions.consume(
             session.connection,
             session.next_consumer(),
             queue,
@@ -144,7 +144,7 @@ class Channel:
             return
         session, consumer = self.session, subscription.consumer
         session.subscribers.pop(consumer.number, None)
-        session.broker.unsubscribe(session.connection, consumer, keep_delivered=True)
+        session.broker.consumers.unsubscribe(session.connection, consumer, keep_delivered=True)
         if local_name(consumer.queue.name) == self.publisher.reply_queue:
             # The queue ends with its consumer; another one may be asked for.
             self.publisher.reply_queue = ""
@@ -152,14 +152,14 @@ class Channel:
             self.holders[consumer.number] = consumer
         else:
             self.window.leave(consumer)
-        session.broker.consumers_gone([consumer.queue])
+        session.broker.removal.consumers_gone([consumer.queue])
 
     def cancelled(self, subscription: Subscription) -> None:
         """The broker ended it: the queue is gone."""
         self.subscriptions.pop(subscription.tag, None)
         self.window.leave(subscription.consumer)
         if self.window.limit:
-            self.session.broker.offer_room(self.window)
+            self.session.broker.ready.offer_room(self.window)
         if self.session.notifies_cancels:
             # Behind the answer to whoever deleted it, which waits for the disk.
             self.answer_when_safe("basic.cancel", subscription.tag, True)
@@ -215,7 +215,7 @@ class Channel:
     def qos(self, prefetch: int, for_channel: bool) -> None:
         if for_channel:
             self.window.limit = prefetch
-            self.session.broker.offer_room(self.window)
+            self.session.broker.ready.offer_room(self.window)
         else:
             self.prefetch = prefetch
 
@@ -333,7 +333,7 @@ class Channel:
         if not consumer.open and not consumer.unsettled:
             self._drop_holder(consumer)
         if self.window.limit:
-            self.session.broker.offer_room(self.window)
+            self.session.broker.ready.offer_room(self.window)
 
     def _drop_holder(self, consumer: Consumer) -> None:
         self.holders.pop(consumer.number, None)
@@ -402,8 +402,8 @@ class Channel:
         open_ones = [subscription.consumer for subscription in self.subscriptions.values()]
         for consumer in open_ones:
             session.subscribers.pop(consumer.number, None)
-            session.broker.unsubscribe(session.connection, consumer, keep_delivered=True)
-        session.broker.release(session.connection, [*self.holders.values(), *open_ones])
+            session.broker.consumers.unsubscribe(session.connection, consumer, keep_delivered=True)
+        session.broker.consumers.release(session.connection, [*self.holders.values(), *open_ones])
         self.subscriptions.clear()
         self.holders.clear()
         self._unacked.clear()
@@ -411,4 +411,4 @@ class Channel:
         if self._transacted.open is not None:
             self._transacted.end()
         queues = [consumer.queue for consumer in open_ones]
-        session.broker.settling.when_over(session.connection.name, partial(session.broker.consumers_gone, queues))
+        session.broker.settling.when_over(session.connection.name, partial(session.broker.removal.consumers_gone, queues))

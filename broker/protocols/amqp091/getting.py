@@ -20,21 +20,21 @@ _DELIVERY: Final = struct.Struct(">QB")
 def get(channel: Channel, queue: Queue, no_ack: bool) -> None:
     """Answers with the next message, or that there is none. Raises Refused while memory is short."""
     session = channel.session
-    session.broker.check_get(session.connection, queue)
+    session.broker.gets.check(session.connection, queue)
     _get(channel, queue, no_ack)
 
 
 def _get(channel: Channel, queue: Queue, no_ack: bool) -> None:
     session, broker = channel.session, channel.session.broker
-    broker.serve(queue)
-    reference = broker.get(session.connection, channel.holder_of_gets(queue), queue)
+    broker.dispatcher.serve(queue)
+    reference = broker.gets.get(session.connection, channel.holder_of_gets(queue), queue)
     if reference is not None:
         answer = _handed_out(channel, queue, reference, no_ack)
-        _answer(channel, answer, at_once=broker.may_answer(queue, reference))
-    elif broker.when_read(session.connection, queue, lambda: _get_again(channel, queue, no_ack)):
+        _answer(channel, answer, at_once=broker.gets.may_answer(queue, reference))
+    elif broker.gets.when_read(session.connection, queue, lambda: _get_again(channel, queue, no_ack)):
         session.defer()
     else:
-        _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=broker.may_answer(queue))
+        _answer(channel, method_frame(channel.number, "basic.get-empty", ""), at_once=broker.gets.may_answer(queue))
 
 
 def _get_again(channel: Channel, queue: Queue, no_ack: bool) -> None:

@@ -135,7 +135,7 @@ def _queue_declare(channel: Channel, values: _Values) -> None:
             session.connection, name, durable=durable, exclusive=exclusive, auto_delete=auto_delete, arguments=_arguments(arguments)
         )
     channel.last_queue = local_name(queue.name)
-    session.broker.serve(queue)
+    session.broker.dispatcher.serve(queue)
     consumers = len(session.broker.declared_queues.all_consumers(queue))
     _reply(channel, no_wait, "queue.declare-ok", channel.last_queue, queue.ready + len(queue.parked), consumers)
 
@@ -165,7 +165,7 @@ def _queue_unbind(channel: Channel, values: _Values) -> None:
 def _queue_purge(channel: Channel, values: _Values) -> None:
     _, name, no_wait = values
     session, queue = channel.session, _queue(channel, name)
-    session.broker.serve(queue)
+    session.broker.dispatcher.serve(queue)
     steps = session.broker.resources.purge(session.connection, queue)
 
     def purged(count: int) -> None:
@@ -184,10 +184,10 @@ def _queue_delete(channel: Channel, values: _Values) -> None:
     if queue is None:
         _reply(channel, no_wait, "queue.delete-ok", 0)
         return
-    broker.serve(queue)
+    broker.dispatcher.serve(queue)
     check = partial(broker.declared_queues.check_delete, queue, if_unused, if_empty)
     count = queue.ready + len(queue.parked)
-    broker.delete_queue(channel.session.connection, queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count), check)
+    broker.removal.delete(channel.session.connection, queue, lambda: _reply(channel, no_wait, "queue.delete-ok", count), check)
 
 
 # -- basic -------------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def _reply_queue(channel: Channel, no_ack: bool) -> Queue:
         raise precondition_failed("reply consumer cannot acknowledge", NUMBER["basic.consume"])
     if channel.publisher.reply_queue:
         raise precondition_failed("reply consumer already set", NUMBER["basic.consume"])
-    queue = channel.session.broker.make_reply_queue(channel.session.connection)
+    queue = channel.session.broker.declared_queues.make_reply_queue(channel.session.connection)
     channel.publisher.reply_queue = local_name(queue.name)
     return queue
 

@@ -154,7 +154,7 @@ def _route(session: AmqpConnection, way: Way, headers: LateHeaders, more_keys: l
         found: Route | Search = session.search[1]
     else:
         try:
-            found = session.broker.route(session.connection, exchange, key, headers, more_keys)
+            found = session.broker.virtual_hosts.route(session.connection, exchange, key, headers, more_keys)
         except Refused as refusal:
             raise error_of(refusal, _PUBLISH) from None
     if isinstance(found, Route):

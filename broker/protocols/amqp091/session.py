@@ -367,7 +367,7 @@ class AmqpSession(AmqpConnection):
         self._expected = _OPEN
 
     def _open(self, vhost: str) -> None:
-        self.connection = self.broker.connect(
+        self.connection = self.broker.connections.connect(
             "", self.login, self, virtual_host=vhost, client=self._client, peer=self._output.endpoint, shares=self.shares
         )
         self.connection.returns_at_once = True
@@ -375,7 +375,7 @@ class AmqpSession(AmqpConnection):
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)
         self._may_read_on = True
-        self.producer = self.turn.producer = self.broker.open_sender(self.connection)
+        self.producer = self.turn.producer = self.broker.producers.open_sender(self.connection)
         self._may_read_on = self.producer.waiting is not None
         self.write(method_frame(0, "connection.open-ok", ""))
 
@@ -405,15 +405,15 @@ class AmqpSession(AmqpConnection):
         for channel in self._channels.open.values():
             channel.end("lost" if lost else "closed")
         self.exceptions.over(self.shown)
-        self.broker.disconnect(self.connection, lost, counts)
+        self.broker.connections.disconnect(self.connection, lost, counts)
         self.subscribers.clear()
         self.patterns.clear()
         self.reports.close()
         self._channels.let_go()
 
         def settled() -> None:
-            self.broker.delete_exclusive(self.connection)
-            self.broker.consumers_gone(queues)
+            self.broker.removal.delete_exclusive(self.connection)
+            self.broker.removal.consumers_gone(queues)
 
         self.broker.settling.when_over(self.connection.name, settled)
 
@@ -501,7 +501,7 @@ class AmqpSession(AmqpConnection):
     def resumed(self) -> None:
         """The peer reads again."""
         if self._expected == 0:
-            self.broker.socket_resumed(self.connection)
+            self.broker.consumers.socket_resumed(self.connection)
 
     def heartbeat(self) -> None:
         self.write(HEARTBEAT_FRAME)

@@ -49,7 +49,7 @@ class ConsumerQueues:
         whole = "routing_key" in headers and settled.event.body is not None
         again, succeeded = headers.get("again") is True, headers.get("succeeded") is True
         told = SettledReport(settled.report, _message(session, settled, queue), whole, again, succeeded, settled.before)
-        session.broker.report_settled(session.connection, session.next_consumer(), queue, told)
+        session.broker.settled_reports.report(session.connection, session.next_consumer(), queue, told)
 
 
 def _message(session: AmqpConnection, settled: Settled, queue: Queue) -> Message:

@@ -153,7 +153,7 @@ class Sends:
             self._flow.notify_blocked(producer)
             if producer.high_watermark > before:
                 # It had room, and took none of it where messages had come before: nothing else brings about the next turn then.
-                broker.wake()
+                broker.ready.wake()
         elif connection.producers.get(producer.number) is producer:
             self._flow.top_up(producer)
         return done

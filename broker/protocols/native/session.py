@@ -147,7 +147,7 @@ class NativeSession:
         if self._cancel_login is not None:
             self._cancel_login()
         if self._connection is not None:
-            self._broker.disconnect(self._connection, lost=True)
+            self._broker.connections.disconnect(self._connection, lost=True)
 
     def broken(self, error: Exception) -> None:
         """What the peer sent cannot be acted on: it is given the reason, and what it held goes back at once."""
@@ -162,7 +162,7 @@ class NativeSession:
     def resumed(self) -> None:
         """The peer reads again."""
         if self._connection is not None:
-            self._broker.socket_resumed(self._connection)
+            self._broker.consumers.socket_resumed(self._connection)
 
     def heartbeat(self) -> None:
         self._write([int(Op.HEARTBEAT)])
@@ -215,7 +215,7 @@ class NativeSession:
             return
         try:
             policies = PolicyMap.from_map(options["redelivery_policies"]) if options.get("redelivery_policies") else None
-            self._connection = self._broker.connect(
+            self._connection = self._broker.connections.connect(
                 options["client_id"], user, self, policies, client=fields.client(options), peer=self._output.endpoint, shares=self._shares
             )
         except (Refused, RedeliveryPolicyError) as refusal:
@@ -254,7 +254,7 @@ class NativeSession:
 
     def _open_producer(self, connection: Connection, request: int, number: int, address: str) -> None:
         try:
-            producer = self._broker.open_producer(connection, number, address)
+            producer = self._broker.producers.open(connection, number, address)
         except Refused as refusal:
             self._refuse(request, refusal)
             return
@@ -268,7 +268,7 @@ class NativeSession:
 
     def _on_end_producer(self, connection: Connection, frame: Frame) -> None:
         (number,) = take(frame, "END_PRODUCER", int)
-        self._sends.then(lambda: self._broker.close_producer(connection, number))
+        self._sends.then(lambda: self._broker.producers.close(connection, number))
 
     def _on_send(self, connection: Connection, frame: Frame) -> None:
         number, first, items, session = take(frame, "SEND", int, int, list, int, defaults=(0,))
@@ -285,7 +285,7 @@ class NativeSession:
     def _on_subscribe(self, connection: Connection, frame: Frame) -> None:
         request, number, name, options = take(frame, "SUBSCRIBE", REQUEST, CONSUMER, str, dict)
         try:
-            consumer = self._broker.subscribe(connection, number, name, fields.consumer_options(options))
+            consumer = self._broker.subscriptions.subscribe(connection, number, name, fields.consumer_options(options))
         except (Refused, RedeliveryPolicyError) as refusal:
             self._refuse(request, Refused(refusal.code, refusal.message, refusal.fix))
             return
@@ -299,7 +299,7 @@ class NativeSession:
         request, number = take(frame, "UNSUBSCRIBE", REQUEST, int)
         consumer = connection.consumers.get(number)
         if consumer is not None:
-            self._broker.unsubscribe(connection, consumer)
+            self._broker.consumers.unsubscribe(connection, consumer)
         self._when_settled(connection, lambda: self._answer_when_safe(request, None))
 
     def _on_delivered(self, connection: Connection, frame: Frame) -> None:
@@ -319,14 +319,14 @@ class NativeSession:
             raise malformed(f"PULL names consumer {number}, which is not one with prefetch 0")
         if consumer.pulls >= _MAX_PULLS:
             raise ProtocolError("too-many-pulls", f"{_MAX_PULLS} pulls of consumer {number} wait for an answer", "wait for answers first")
-        self._broker.pull(connection, consumer, timeout_ms)
+        self._broker.consumers.pull(connection, consumer, timeout_ms)
 
     def _on_touch(self, connection: Connection, frame: Frame) -> None:
         number, ranges = take(frame, "TOUCH", int, list)
         check_ranges(ranges)
         consumer = self._consumer(connection, number)
         held, missing = consumer.held(ranges) if consumer is not None else ([], ranges)
-        self._broker.touch(held)
+        self._broker.consumers.touch(held)
         if missing:
             self._write([int(Op.NOT_HELD), number, missing])
 
@@ -349,7 +349,7 @@ class NativeSession:
             self._not_held(number, ranges, request)
             return
         if kind == AckType.DELIVERED:
-            self._broker.delivered(consumer, sum(ranges[at + 1] - ranges[at] + 1 for at in range(0, len(ranges), 2)))
+            self._broker.consumers.delivered(consumer, sum(ranges[at + 1] - ranges[at] + 1 for at in range(0, len(ranges), 2)))
             return
         held, missing = consumer.held(ranges)
         self._settle(connection, consumer, kind, held, failure, session)
@@ -457,7 +457,7 @@ class NativeSession:
         self._sends.then(lambda: self._close(connection, request))
 
     def _close(self, connection: Connection, request: int) -> None:
-        self._broker.disconnect(connection, lost=False)
+        self._broker.connections.disconnect(connection, lost=False)
 
         def closed() -> None:
             self._write([int(Op.CLOSED), request])

@@ -42,7 +42,7 @@ class Browser:
         """Shows it all, then says that it was. Raises Refused."""
         after, queue = _BEFORE_ALL, self._broker.post_office.find_queue(self._queue)
         while queue is not None:
-            places = yield from self._broker.browse(self._connection, queue, after, _PAGE)
+            places = yield from self._broker.chosen.peek(self._connection, queue, after, _PAGE)
             while not self._output.writable and self._going_on:
                 yield True
             if not self._going_on:

@@ -48,7 +48,7 @@ def declare(broker: Broker, connection: Connection, destination: Destination, su
         try:
             exchanges.bind(connection, destination.name, exchange.Destination(local_name(queue.name), True), destination.key, {})
         except Refused:
-            broker.consumers_gone([queue])
+            broker.removal.consumers_gone([queue])
             raise
     return queue
 

@@ -47,7 +47,7 @@ class ToAddress(Outlet):
         return sent
 
     def close(self) -> None:
-        self._broker.close_producer(self._connection, self.producer.number)
+        self._broker.producers.close(self._connection, self.producer.number)
 
 
 class ToExchange(Outlet):
@@ -89,7 +89,7 @@ class ToExchange(Outlet):
         """None: it is to be looked for in another turn, too. Raises Refused."""
         if self._search is None:
             headers = LateHeaders(lambda: _compared(properties))
-            found = self._broker.route(self._connection, self._exchange, self._key, headers)
+            found = self._broker.virtual_hosts.route(self._connection, self._exchange, self._key, headers)
             if isinstance(found, Route):
                 return found
             self._search = found
@@ -126,7 +126,7 @@ def _compared(properties: Properties | None) -> Compared:
 def route_at_once(broker: Broker, connection: Connection, message: Message) -> Route:
     """Of what was told to go through an exchange. Raises Refused."""
     way = way_of(message)
-    found = broker.route(connection, way.exchange, way.keys[0], LateHeaders(lambda: _compared(message.properties)))
+    found = broker.virtual_hosts.route(connection, way.exchange, way.keys[0], LateHeaders(lambda: _compared(message.properties)))
     while not isinstance(found, Route):
         found = broker.throttle.seek(found) or found
     return found

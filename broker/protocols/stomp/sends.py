@@ -41,9 +41,9 @@ class Sends:
         outlet = self._known(("", address))
         if outlet is None:
             self._opened += 1
-            producer = self._broker.open_producer(self._connection, self._opened, address)
+            producer = self._broker.producers.open(self._connection, self._opened, address)
             if is_topic:
-                self._broker.make_topic(self._connection, address)
+                self._broker.resources.make_topic(address)
             outlet = self._keep(("", address), ToAddress(self._broker, self._connection, producer, address))
             self._flow.open(producer)
         return outlet
@@ -52,7 +52,7 @@ class Sends:
         """Raises Refused."""
         outlet = self._known((exchange, key))
         if outlet is None:
-            sender = self._connection.sender or self._broker.open_sender(self._connection)
+            sender = self._connection.sender or self._broker.producers.open_sender(self._connection)
             address = prefix_of(self._connection.virtual_host) + exchange
             outlet = self._keep((exchange, key), ToExchange(self._broker, self._connection, sender, address, exchange, key))
         return outlet

@@ -349,9 +349,11 @@ class StompSession:
     def _logged_in(self, user: str, headers: Headers, beats: tuple[int, int]) -> None:
         broker, host = self._broker, headers.get("host", DEFAULT)
         # ActiveMQ's programs give the name of its machine.
-        virtual_host = host if host in broker.list_virtual_hosts() else DEFAULT
+        virtual_host = host if host in broker.virtual_hosts.names() else DEFAULT
         client, shares = Client(client_id=headers.get("client-id", "")[:LONGEST_NAME]), self._shares
-        connection = broker.connect("", user, self, virtual_host=virtual_host, client=client, peer=self._output.endpoint, shares=shares)
+        connection = broker.connections.connect(
+            "", user, self, virtual_host=virtual_host, client=client, peer=self._output.endpoint, shares=shares
+        )
         self._connection, self._prefix = connection, prefix_of(virtual_host)
         self._sends = Sends(broker, connection, self._say)
         self._subscriptions = Subscriptions(broker, connection, self._version, self._prefix, self._options.topics)
@@ -385,13 +387,13 @@ class StompSession:
             return
         queues = self._subscriptions.queues()
         self._subscriptions.close()
-        self._broker.disconnect(connection, lost, counts)
+        self._broker.connections.disconnect(connection, lost, counts)
         self._ways.clear()
         self._transactions.clear()
 
         def settled() -> None:
-            self._broker.delete_exclusive(connection)
-            self._broker.consumers_gone(queues)
+            self._broker.removal.delete_exclusive(connection)
+            self._broker.removal.consumers_gone(queues)
 
         self._broker.settling.when_over(connection.name, settled)
 
@@ -536,7 +538,7 @@ class StompSession:
     def resumed(self) -> None:
         """The peer reads again."""
         if self._connection is not None:
-            self._broker.socket_resumed(self._connection)
+            self._broker.consumers.socket_resumed(self._connection)
 
     def heartbeat(self) -> None:
         if not self._ended:

@@ -70,7 +70,7 @@ class Subscriptions:
                 raise Refused(
                     "too-many-queues", f"a connection has at most {_MOST_TEMPORARY} temporary queues, with short names", "use one again"
                 )
-            queue = self._temporary[name] = self._broker.make_reply_queue(self._connection).name
+            queue = self._temporary[name] = self._broker.declared_queues.make_reply_queue(self._connection).name
         return queue
 
     def hear_answers(self, name: str) -> None:
@@ -89,7 +89,7 @@ class Subscriptions:
         options = self._options(headers)
         prefetch = options.prefetch
         if prefetch is None:
-            prefetch = self._broker.settings_of(self._prefix + wanted[0].name).consumer_prefetch
+            prefetch = self._broker.in_force.of(self._prefix + wanted[0].name).consumer_prefetch
         prefetch %= _NO_LIMIT
         made = Subscription(subscription, text, mode, self._version, wanted, prefetch, self._topics)
         if made.patterns and len(self._watches) >= _MOST_WATCHES:
@@ -136,7 +136,7 @@ class Subscriptions:
             text = None if destination.kind == EXCHANGE else text
         else:
             name = self._prefix + destination.name
-        make = self._broker.subscribe_topic if destination.kind == TOPIC else self._broker.subscribe
+        make = self._broker.subscriptions.subscribe_topic if destination.kind == TOPIC else self._broker.subscriptions.subscribe
         consumer = make(self._connection, self._last, name, options)
         self._by_number[consumer.number] = subscription.add(destination.text, consumer, text)
 
@@ -194,7 +194,7 @@ class Subscriptions:
             return
         ended, durable = self._by_id.pop(subscription, None), self._durable(headers)
         if durable is not None:
-            self._broker.end_subscription(self._connection, durable)
+            self._broker.removal.end_subscription(self._connection, durable)
         elif ended is None:
             raise Refused("no-such-subscription", f"there is no subscription {subscription[:80]!r}", "name the id of one that is open")
         if ended is None:
@@ -203,12 +203,12 @@ class Subscriptions:
             watch.end()
         for part in ended.parts.values():
             if part.consumer.open:
-                self._broker.unsubscribe(self._connection, part.consumer, keep_delivered=True)
+                self._broker.consumers.unsubscribe(self._connection, part.consumer, keep_delivered=True)
             self._settled(part.consumer)
-        self._broker.consumers_gone([part.consumer.queue for part in ended.parts.values()])
+        self._broker.removal.consumers_gone([part.consumer.queue for part in ended.parts.values()])
         for queue in [part.consumer.queue for part in ended.parts.values() if part.bound] if flag(headers, "durable", False) else ():
             if self._broker.post_office.queues.get(queue.name) is queue:
-                self._broker.delete_queue(self._connection, queue)
+                self._broker.removal.delete(self._connection, queue)
 
     def cancelled(self, consumer: Consumer) -> bool:
         """Its queue is gone; whether what it is part of goes on."""
@@ -297,7 +297,7 @@ class Subscriptions:
             self._by_number.pop(consumer.number, None)
             self._connection.retired.pop(consumer.number, None)
         if part is not None and part.whole.window is not None:
-            self._broker.offer_room(part.whole.window)
+            self._broker.ready.offer_room(part.whole.window)
 
     def queues(self) -> list[Any]:
         """Those that are consumed."""

@@ -115,6 +115,7 @@ class DeclaredQueues:
                 _shown(queue),
             )
 
+    @needs((Right.CONSUME, places.replied))
     def make_reply_queue(self, connection: Connection) -> Queue:
         """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""
         name = f"{prefix_of(connection.virtual_host)}{REPLY_TO}.{secrets.token_urlsafe(16)}"
@@ -124,16 +125,19 @@ class DeclaredQueues:
         self._own(connection, queue)
         return queue
 
-    def make_topic_queue(self, connection: Connection, address: str, selector: Selector | None, max_length: int | None) -> Queue:
+    def make_topic_queue(
+        self, connection: Connection, address: str, selector: Selector | None, most_waiting: int | None, prefetch: int | None
+    ) -> Queue:
         """What one subscription of the connection's gets of all that is sent to the address. It goes with its consumer.
 
-        ``max_length``: the oldest give way to what is more than that.
+        ``most_waiting``: beside what the consumer prefetches; the oldest give way to what is more than that.
         """
         self._resources.check_name(address, "address")
         self._resources.make_topic(address)
         name, options = f"{address}.{secrets.token_urlsafe(16)}", QueueOptions(exclusive=True)
-        if max_length is not None:
-            options |= QueueOptions(max_length=max_length, overflow="drop-head")
+        if most_waiting is not None:
+            prefetch = self._state.settings.resolve(address).consumer_prefetch if prefetch is None else prefetch
+            options |= QueueOptions(max_length=most_waiting + prefetch, overflow="drop-head")
         queue = self._resources.make_queue(Declaration(name, address, MULTICAST, selector, False, options, auto_created=True))
         self._own(connection, queue)
         return queue

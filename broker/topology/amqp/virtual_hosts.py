@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from homing.journal.declarations import DeclarationRecord, NoContent
 
 from ...auth.access import Access, Who, needs
 from ...connection import Connection
+from ...core.amqp.exchange import Binding, Compared, Destination, Exchange
+from ...core.amqp.search import Search
 from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
 from ...core.queue import Queue
 from ...core.rights import Right
+from ...core.routing import Route
 from ...entries.shared_state import SharedState
 from ...errors import Refused
 from .. import places
@@ -64,8 +67,27 @@ class VirtualHosts:
     def of(self, queue: Queue) -> VirtualHost:
         return self._by_prefix[split(queue.name)[0]]
 
+    @needs((Right.SEND, places.published_to), same=places.same_route)
+    def route(self, connection: Connection, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route | Search:
+        """Where a message published to the exchange under these keys goes, good as long as it ``stands``; or the search for it, which is to
+        go on (``throttle.seek``). Raises Refused: no such exchange, or an internal one.
+        """
+        return self.exchanges_of(connection).published(exchange, key, headers, more_keys)
+
+    def list_exchanges(self) -> list[tuple[str, Exchange]]:
+        """And the virtual host of each."""
+        return [(host.name, each) for host in self.all() for each in host.exchanges.exchanges.values()]
+
+    def bindings_of(self, queue: Queue) -> list[Binding]:
+        """That lead to it."""
+        destination = Destination(split(queue.name)[1], True)
+        return [binding for exchange in self.of(queue).exchanges.exchanges.values() for binding in exchange.bindings_to(destination)]
+
     def all(self) -> list[VirtualHost]:
         return sorted(self._by_prefix.values(), key=lambda each: each.name)
+
+    def names(self) -> list[str]:
+        return [each.name for each in self.all()]
 
     def queues_of(self, virtual_host: VirtualHost) -> list[Queue]:
         return [queue for queue in self._state.post_office.queues.values() if split(queue.name)[0] == virtual_host.prefix]

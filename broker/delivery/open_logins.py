@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from .auth.access import Access, queue_place
-from .connection import Connection
-from .core.rights import Place, Right
-from .long_work import Work
-from .recording.journal_port import JournalPort
-from .steps import Steps
-
-#: Ends a connection of the broker's accord: with a code, and why.
-End = Callable[[Connection, str, str], None]
+from ..auth.access import Access, queue_place
+from ..connection import Connection
+from ..core.rights import Place, Right
+from ..long_work import Work
+from ..recording.journal_port import JournalPort
+from ..steps import Steps
+from .connections import Connections
 
 
 class OpenLogins:
-    def __init__(self, access: Access, connections: Mapping[str, Connection], journal: JournalPort, work: Work, end: End) -> None:
+    def __init__(self, access: Access, connections: Connections, journal: JournalPort, work: Work) -> None:
         self._access = access
         self._connections = connections
         self._journal = journal
         self._work = work
-        self._end = end
 
     def users_changed(self, over: frozenset[str] | None, others: frozenset[str]) -> None:
         """``over``: see Users.changed."""
-        for connection in list(self._connections.values()):
+        for connection in list(self._connections.all.values()):
             if over is None or connection.user in over:
                 self._end_login(connection)
             elif connection.user in others and (lost := self._lost_right(connection)) is not None:
-                self._end(connection, "access-refused", lost)
+                self._connections.end(connection, "access-refused", lost)
 
     def _end_login(self, connection: Connection) -> None:
         """At once, or, where nothing is open, when what is on its way to the disk is answered: who changed it hears that it was done."""
         why = "login-required", "users or their passwords have changed, and this login counts no more"
         if connection.has_something_open:
-            self._end(connection, *why)
+            self._connections.end(connection, *why)
             return
 
         def end_in_a_turn_of_its_own() -> Steps[None]:
             yield
             if connection.open:
-                self._end(connection, *why)
+                self._connections.end(connection, *why)
 
         self._journal.when_safe(lambda: self._work.begin(end_in_a_turn_of_its_own(), lambda _: None, _raise))
 

@@ -1,0 +1,75 @@
+"""Producers: opened and closed, and what is known of each when it comes again, its high watermark."""
+
+from __future__ import annotations
+
+from ..auth.access import Access, needs
+from ..connection import Connection
+from ..core.high_watermarks import HighWatermarks
+from ..core.producer import Producer
+from ..core.rights import Right
+from ..core.routing import PostOffice
+from ..core.settings.in_force import SettingsInForce
+from ..entries.declared import Declared
+from ..errors import Refused
+from ..topology.places import at_address, at_new_address
+from ..topology.resources import Resources
+from .flow_control import FlowControl
+
+
+class Producers:
+    def __init__(
+        self,
+        access: Access,
+        post_office: PostOffice,
+        settings: SettingsInForce,
+        declared: Declared,
+        resources: Resources,
+        flow: FlowControl,
+        high_watermarks: HighWatermarks,
+    ) -> None:
+        self.access = access
+        self.post_office = post_office
+        self.settings = settings
+        self._declared = declared
+        self._resources = resources
+        self._flow = flow
+        #: Kept for journal.marks-retention beyond the connection.
+        self._high_watermarks = high_watermarks
+
+    @needs((Right.SEND, at_address), (Right.CREATE, at_new_address), action="open-producer")
+    def open(self, connection: Connection, number: int, address: str) -> Producer:
+        """The producer with its high watermark. Answer it through ``when_safe``; credit follows, see FlowControl.open."""
+        if number in connection.producers:
+            raise Refused("producer-exists", f"producer {number} is open already", "choose another number")
+        self._declared.check("producers")
+        self._resources.check_producer(address)
+        client = connection.client_id or connection.name
+        producer = Producer(client, number, address, self._high_watermarks.of(client, number), connection.front_end, connection.bounds)
+        connection.producers[number] = producer
+        self._resources.named[address] = self._resources.named.get(address, 0) + 1
+        return producer
+
+    def open_sender(self, connection: Connection) -> Producer:
+        """One producer for all that comes on the connection, to whatever address; nothing is numbered (AMQP). It is given credit."""
+        connection.sender = producer = Producer(f"{connection.name}/amqp", 0, "", 0, connection.front_end, connection.bounds)
+        self._flow.open(producer)
+        return producer
+
+    def close(self, connection: Connection, number: int) -> None:
+        producer = connection.producers.pop(number, None)
+        if producer is None:
+            return
+        self._flow.close(producer)
+        if producer.used_at_ms:
+            self._high_watermarks.keep(producer.client, number, producer.high_watermark, producer.used_at_ms)
+        named = self._resources.named
+        named[producer.address] -= 1
+        if not named[producer.address]:
+            del named[producer.address]
+
+    def close_all(self, connection: Connection) -> None:
+        """The connection has ended."""
+        for number in list(connection.producers):
+            self.close(connection, number)
+        if connection.sender is not None:
+            self._flow.close(connection.sender)
