@@ -69,7 +69,8 @@ class Journal(Unwritten):
         self.wal_bytes = 0
         self.on_wal_limit: Callable[[bool], None] = lambda over: None
         self.wal_over = False
-        self._upkeep_due = False
+        #: By the last look upkeep has something to do, which it does by and by while nothing else is to be done.
+        self.upkeep_due = False
         self._store = store = opened.store
         self._writer_thread = writer_thread = opened.writer_thread
         loop = asyncio.get_running_loop()
@@ -85,6 +86,7 @@ class Journal(Unwritten):
         self._flushed: list[asyncio.Future[None]] = []
         self._closing = False
         self._closed = False
+        self._take(opened.standing)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal")
 
     @property
@@ -110,7 +112,6 @@ class Journal(Unwritten):
         journal = cls(directory, opened, leader)
         if leader is not None:
             await journal._lead(leader)
-        journal._take(opened.standing)
         return journal, opened.found
 
     @property
@@ -268,7 +269,7 @@ class Journal(Unwritten):
                     continue
                 elif self._closing:
                     return
-                elif self._upkeep_due:
+                elif self.upkeep_due:
                     await self._keep_up()
                 else:
                     await self._rest()
@@ -363,7 +364,7 @@ class Journal(Unwritten):
 
     def _may_wait(self, now_s: float) -> bool:
         """Whether upkeep waits for a commit that answers somebody: who sends one after another has sent nothing yet right after."""
-        if not self._upkeep_due or self._put_off or self.space_low or self.sync_ms is None:
+        if not self.upkeep_due or self._put_off or self.space_low or self.sync_ms is None:
             return False
         self._waits_since_s = self._waits_since_s or now_s
         return now_s < self._waits_since_s + _UPKEEP_S
@@ -379,8 +380,8 @@ class Journal(Unwritten):
 
     async def _keep_up(self, later: bool = False) -> None:
         """Upkeep, where it is due and not for ``later``. Whoever waits for a commit already goes before it, once."""
-        before = self._upkeep_due and self.batch.awaited and not self._put_off and not self.space_low
-        if self._upkeep_due and not before and not later:
+        before = self.upkeep_due and self.batch.awaited and not self._put_off and not self.space_low
+        if self.upkeep_due and not before and not later:
             if self._put_off:
                 self.on_commit(self.unwritten_references)
             await self._ahead.over()
@@ -418,7 +419,7 @@ class Journal(Unwritten):
 
     def _take(self, standing: Standing) -> None:
         self.wal_bytes = standing.wal_bytes
-        self._upkeep_due = standing.upkeep_due
+        self.upkeep_due = standing.upkeep_due
         over = standing.wal_bytes > self._options.wal_limit_bytes
         if over != self.wal_over:
             self.wal_over = over

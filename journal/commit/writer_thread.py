@@ -120,6 +120,8 @@ class WriterThread:
     #: A log has what is committed, so that it is synced now and then only.
     replicated: bool = False
     statistics: Statistics = field(default_factory=Statistics)
+    #: By which upkeep has its times; only ever forward.
+    clock: Callable[[], float] = time.monotonic
     #: Called on the store's thread as soon as a batch is on disk, where something else is looked at before ``commit`` returns.
     on_disk: Callable[[WriteBatch], object] = lambda batch: None
 
@@ -137,7 +139,7 @@ class WriterThread:
         self._last_sync_s = 0.0
         #: The longest of the last syncs.
         self._synced_ms = 1.0
-        self._not_here_until_s = 0.0
+        self._not_here_until_s = -math.inf
         #: The log may begin anew with the next commit, for which SQLite waits for the disk.
         self._log_ends = False
         self._batch_bytes = _LEAST_BATCH_BYTES
@@ -150,7 +152,7 @@ class WriterThread:
         self._rows = self._left = 0
         #: Rows and commits, and bytes, since it was looked how things stand.
         self._unseen_rows = self._unseen_bytes = 0
-        self._between_s = time.monotonic() + _BETWEEN_S
+        self._between_s = self.clock() + _BETWEEN_S
         #: The last step of upkeep that had something to do while there was other work.
         self._last_step: _Step | None = None
         self.statistics.database_bytes = self.disk.database_bytes()
@@ -178,16 +180,15 @@ class WriterThread:
 
     def may_write_here(self, batch: WriteBatch) -> bool:
         """Whether the loop writes the batch: it is small, nothing waits for the disk, and what was written there before took no time."""
-        if self._log_ends or self._sparing or self.disk.space_low or time.perf_counter() < self._not_here_until_s:
+        if self._log_ends or self._sparing or self.disk.space_low or self.clock() < self._not_here_until_s:
             return False
         return batch.is_small()
 
     def write_here(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Written:
         """On the loop. Raises NoRoom, too."""
         written = self.write(connection, batch, reserve_up_to, here=True)
-        now_s = time.perf_counter()
-        if now_s - written.began_s > _LONG_S:
-            self._not_here_until_s = now_s + _NOT_HERE_S
+        if time.perf_counter() - written.began_s > _LONG_S:
+            self._not_here_until_s = self.clock() + _NOT_HERE_S
         return written
 
     def write(
@@ -315,7 +316,7 @@ class WriterThread:
         Else whoever waits for a commit waits for one of them only, in turns."""
         self.files.look(time.perf_counter())
         try:
-            self._low_look_s = time.monotonic() + _LOW_LOOK_S
+            self._low_look_s = self.clock() + _LOW_LOOK_S
             for step in self._in_turn():
                 if step(connection, idle) and not idle:
                     self._last_step = step
@@ -332,7 +333,7 @@ class WriterThread:
 
     def _resting(self) -> bool:
         """Upkeep found the disk full a moment ago."""
-        return time.monotonic() < self._put_off_s
+        return self.clock() < self._put_off_s
 
     def _sweep(self, connection: sqlite3.Connection, idle: bool) -> int:
         return 0 if self._resting() else self._tolerating_full(connection, lambda: self.sweep.step(connection, self.writer.state))
@@ -340,12 +341,12 @@ class WriterThread:
     def _forget(self, connection: sqlite3.Connection, idle: bool) -> int:
         if self._resting():
             return 0
-        removed = self._tolerating_full(connection, lambda: self.retention.step(connection, self.writer.state))
+        removed = self._tolerating_full(connection, lambda: self.retention.step(connection, self.writer.state, self.clock()))
         self.statistics.history_rows_removed += removed
         return removed
 
     def _give_back(self, connection: sqlite3.Connection, idle: bool) -> int:
-        pages = self._tolerating_full(connection, lambda: self.retention.give_back(connection, self.disk.space_low))
+        pages = self._tolerating_full(connection, lambda: self.retention.give_back(connection, self.disk.space_low, self.clock()))
         self.statistics.pages_given_back += pages
         return pages
 
@@ -356,7 +357,7 @@ class WriterThread:
         state, statistics = self.writer.state, self.statistics
         # Faster than they become more.
         bits, rows = self.vacuum.step(connection, max(STEP_ROWS, 2 * self._left))
-        self._between_s = time.monotonic() + _BETWEEN_S
+        self._between_s = self.clock() + _BETWEEN_S
         # What left twice was counted twice.
         state.tombstones = state.tombstones - bits if bits else 0
         state.references -= rows
@@ -373,17 +374,17 @@ class WriterThread:
                 raise
             roll_back(connection)
             self.disk.space_low = True
-            self._put_off_s = time.monotonic() + _FULL_S
+            self._put_off_s = self.clock() + _FULL_S
             return 0
 
     def _checkpoint_due(self, connection: sqlite3.Connection, idle: bool) -> int:
         # Where space is low, the file gets shorter only by a checkpoint.
         limit = _IDLE_CHECKPOINT_BYTES if idle or self.disk.space_low else self.options.checkpoint_every_bytes
-        if self.meter.pending_bytes() < limit or time.monotonic() < self._checkpoint_next_s:
+        if self.meter.pending_bytes() < limit or self.clock() < self._checkpoint_next_s:
             return 0
         self._checkpoint(connection)
         if self.meter.pending_bytes() >= limit:
-            self._checkpoint_next_s = time.monotonic() + _HELD_UP_S
+            self._checkpoint_next_s = self.clock() + _HELD_UP_S
         return 1
 
     def _checkpoint(self, connection: sqlite3.Connection) -> None:
@@ -413,7 +414,7 @@ class WriterThread:
         state = self.writer.state
         if not state.tombstones or self._resting():
             return False
-        if idle or self.disk.space_low or (self._rows < _LITTLE_ROWS and time.monotonic() >= self._between_s):
+        if idle or self.disk.space_low or (self._rows < _LITTLE_ROWS and self.clock() >= self._between_s):
             return True
         return pressing(connection, state.references, state.tombstones)
 
@@ -427,10 +428,10 @@ class WriterThread:
                 "history-resumed: there is room: history is written again; of %d attempts and outcomes none was kept",
                 self.statistics.history_dropped,
             )
-        now_s = time.monotonic()
+        now_s = self.clock()
         due = pending >= self.options.checkpoint_every_bytes and now_s >= self._checkpoint_next_s
         due = due or (space_low and now_s >= self._low_look_s) or self._vacuum_due(connection, idle)
-        due = due or (not self._resting() and (self.retention.due() or self.sweep.due()))
+        due = due or (not self._resting() and (self.retention.due(now_s) or self.sweep.due()))
         statistics, used = self.statistics, self.meter.used_bytes()
         statistics.wal_bytes, statistics.disk_free_bytes = used, self.disk.left_bytes
         statistics.history_bytes = self.writer.state.history_bytes

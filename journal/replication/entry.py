@@ -134,7 +134,7 @@ def hash_of(packed: bytes) -> bytes:
 
 def pack_batch(batch: WriteBatch, reserve_up_to: int | None, version: int = OLDEST) -> bytes:
     """What the batch writes, and up to where its commit reserves ids."""
-    return _PACKERS[version](batch, reserve_up_to)
+    return PACKERS[version](batch, reserve_up_to)
 
 
 def _pack_1(batch: WriteBatch, reserve_up_to: int | None) -> bytes:
@@ -209,7 +209,7 @@ def unpack_batch(packed: bytes, version: int = OLDEST) -> tuple[WriteBatch, int 
     if not packed:
         return WriteBatch(), None
     try:
-        return _UNPACKERS[version](packed)
+        return UNPACKERS[version](packed)
     except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
         raise BadEntry(f"it holds no batch ({type(error).__name__}: {error})") from error
 
@@ -293,5 +293,5 @@ def _or_none(record: Callable[..., Any], fields: list[Any] | None) -> Any:
     return None if fields is None else record(*fields)
 
 
-_PACKERS: dict[int, Callable[[WriteBatch, int | None], bytes]] = {1: _pack_1}
-_UNPACKERS: dict[int, Callable[[bytes], tuple[WriteBatch, int | None]]] = {1: _unpack_1}
+PACKERS: dict[int, Callable[[WriteBatch, int | None], bytes]] = {1: _pack_1}
+UNPACKERS: dict[int, Callable[[bytes], tuple[WriteBatch, int | None]]] = {1: _unpack_1}

@@ -9,7 +9,7 @@ each: a row at a time would wait for the interpreter's lock at each row.
 from __future__ import annotations
 
 import sqlite3
-import time
+from math import inf
 
 from ..commit.fault_changes import FAULT_SLOT_MS
 from ..commit.fault_groups import fold_slots
@@ -60,12 +60,11 @@ _ALIVE = (
 
 
 class Retention:
-    """Where the sweep stands. ``due`` is cheap and may be asked after every batch."""
+    """Where the sweep stands. ``due`` is cheap and may be asked after every batch. ``now_s``: of a clock that only goes forward."""
 
     def __init__(self, options: JournalOptions) -> None:
         self._options = options
-        self._next_s = time.monotonic()
-        self._vacuum_next_s = self._next_s
+        self._next_s = self._vacuum_next_s = -inf
         self._giving_back = False
         #: Attempts up to here were looked at in this sweep: (at_ms, failure_id).
         self._cursor: tuple[int, int] | None = None
@@ -75,12 +74,12 @@ class Retention:
         self._folded_to = -1
         self._folded_queue = -1
 
-    def due(self) -> bool:
-        return self._giving_back or time.monotonic() >= self._next_s
+    def due(self, now_s: float) -> bool:
+        return self._giving_back or now_s >= self._next_s
 
-    def step(self, connection: sqlite3.Connection, state: WriterState) -> int:
+    def step(self, connection: sqlite3.Connection, state: WriterState, now_s: float) -> int:
         """Remove up to a few thousand rows in one transaction. Returns how many went; when all is done, rests for a minute."""
-        if time.monotonic() < self._next_s:
+        if now_s < self._next_s:
             return 0
         connection.execute("BEGIN IMMEDIATE")
         before, forgotten, duplicates = state.history_bytes, dict(state.forgotten), dict(state.duplicates)
@@ -107,7 +106,7 @@ class Retention:
             raise
         if not more and not more_left_over and not folding and served < _STEP_ROWS:
             self._cursor = None
-            self._next_s = time.monotonic() + _PERIOD_S
+            self._next_s = now_s + _PERIOD_S
         return removed
 
     def _history(self, connection: sqlite3.Connection, state: WriterState) -> tuple[int, bool]:
@@ -192,19 +191,19 @@ class Retention:
                 return True
         return False
 
-    def give_back(self, connection: sqlite3.Connection, space_low: bool) -> int:
+    def give_back(self, connection: sqlite3.Connection, space_low: bool, now_s: float) -> int:
         """Return a few free pages to the file system when a quarter of the file, and 16 MiB at least, lies free.
 
         Where space is low, all that lies free: otherwise a drained journal would go on filling the disk, and producers wait for ever.
         """
-        if time.monotonic() < self._vacuum_next_s and not space_low:
+        if now_s < self._vacuum_next_s and not space_low:
             return 0
         free = connection.execute("PRAGMA freelist_count").fetchone()[0]
         total = connection.execute("PRAGMA page_count").fetchone()[0]
         enough = free > 0 if space_low else free >= _VACUUM_LEAST_PAGES and free * 4 >= total
         self._giving_back = enough and free > _VACUUM_PAGES
         if not enough:
-            self._vacuum_next_s = time.monotonic() + _LOOK_S
+            self._vacuum_next_s = now_s + _LOOK_S
             return 0
         # As a script: ``execute`` would step it once, and so move a single page.
         connection.executescript(f"BEGIN IMMEDIATE; PRAGMA incremental_vacuum({_VACUUM_PAGES})")

@@ -212,7 +212,7 @@ class Raw:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
-        self._writer = writer
+        self.writer = writer
         self._decoder = FrameDecoder()
         self._requests = itertools.count(1)
         self.unasked: list[Frame] = []
@@ -227,13 +227,13 @@ class Raw:
             await raw.read(Op.WELCOME)
             yield raw
         finally:
-            raw._writer.close()
+            raw.writer.close()
             with contextlib.suppress(OSError):
-                await raw._writer.wait_closed()
+                await raw.writer.wait_closed()
 
     async def write(self, *frame: Any) -> None:
-        self._writer.write(encode(frame))
-        await self._writer.drain()
+        self.writer.write(encode(frame))
+        await self.writer.drain()
 
     async def read(self, *ops: int) -> Frame:
         """The next frame of one of these kinds; others are put aside."""
@@ -300,7 +300,7 @@ class Line:
         self.connections = 0
         self.to_broker: Callable[[Frame], str] = lambda frame: "pass"
         self.to_client: Callable[[Frame], str] = lambda frame: "pass"
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self.url = ""
 
@@ -308,14 +308,14 @@ class Line:
     @asynccontextmanager
     async def to(cls, server: Server) -> AsyncIterator[Line]:
         line = cls(server)
-        listener = await asyncio.start_server(line._accept, "127.0.0.1", 0)
+        listener = await asyncio.start_server(line.accept, "127.0.0.1", 0)
         line.url = f"homing://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         try:
             yield line
         finally:
             line.cut()
             listener.close()
-            await asyncio.gather(*line._tasks, return_exceptions=True)
+            await asyncio.gather(*line.tasks, return_exceptions=True)
             await listener.wait_closed()
 
     def cut(self) -> None:
@@ -325,7 +325,7 @@ class Line:
                 writer.transport.abort()
         self._writers.clear()
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.open:
             writer.transport.abort()
             return
@@ -339,8 +339,8 @@ class Line:
         self._writers |= {writer, far_writer}
         for source, target, watch in ((reader, far_writer, "to_broker"), (far_reader, writer, "to_client")):
             task = asyncio.get_running_loop().create_task(self._pump(source, target, watch, (writer, far_writer)))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
 
     async def _pump(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, watch: str, both: tuple[asyncio.StreamWriter, ...]

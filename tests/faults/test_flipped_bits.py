@@ -122,11 +122,12 @@ async def test_counts_and_times_that_changed_on_disk_are_found(
     with pytest.raises(JournalError, match=f"row {sequence} of table reference"):
         await Journal.open(tmp_path / "data", JournalOptions(**OPTIONS), NOW_MS)
     if column != "state":  # of many messages a start reads what stands apart
-        journal, _ = await Journal.open(tmp_path / "data", JournalOptions(**OPTIONS, load_limit=0), NOW_MS)
-        wanted = Wanted(1, "all", 4, after=sequence - 1)
-        with pytest.raises(JournalError, match=f"row {sequence} of table reference"):
-            await journal._store.run(read_page, wanted)
-        await journal.close()
+        async with opened(tmp_path / "data", load_limit=0):
+            with (
+                closing(sqlite3.connect(tmp_path / "data" / "homing.db")) as connection,
+                pytest.raises(JournalError, match=f"row {sequence} of table reference"),
+            ):
+                read_page(connection, Wanted(1, "all", 4, after=sequence - 1))
     async with opened(tmp_path / "data", on_damage="quarantine") as (journal, recovered):
         assert sequence not in [record.sequence for record in recovered.references]
         assert len(recovered.references) == len(sources["stopped"][1]) - 1

@@ -33,7 +33,7 @@ def test_who_holds_much_of_a_short_memory_gets_no_more_until_it_settles_some() -
         life.send(sender, "a", *numbers(10, start))
         life.world.commit()
     assert 0 < len(consumer.unsettled) < 100
-    assert inside.flow(life.world.broker)._reason_for_all(False) is None, "producers go on"
+    assert not inside.flow(life.world.broker).held_back(), "producers go on"
     life.keys()
     life.send(sender, "b", *numbers(40, 200))
     life.world.commit()
@@ -129,7 +129,7 @@ def test_many_long_queues_read_no_more_into_memory_than_there_is_room_for() -> N
         life.world.commit()
         life.world.check_balance()
         most = max(most, inside.memory(life.world.broker).charged)
-        assert inside.flow(life.world.broker)._reason_for_all(False) is None, "producers go on"
+        assert not inside.flow(life.world.broker).held_back(), "producers go on"
         settled = came
         for reader in readers.values():
             came += len(reader.unsettled)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import pika
 
 import homing
-from homing.client import AckMode, Connection, HomingError, Message
+from homing.client import AckMode, Connection, ConnectionLost, HomingError, Message
 from tests.process import ROOT
 
 #: What outlives messages goes soon, so that a soak of minutes sees it going.
@@ -178,8 +178,8 @@ async def visitors(url: str, done: Done) -> None:
         message = await consumer.receive(timeout_ms=500)
         while message is not None and await consumer.receive(timeout_ms=20) is not None:
             pass  # what those who went without a word have left
-        if number % 3 == 0 and connection.wire is not None and connection.wire._transport is not None:
-            connection.wire._transport.abort()  # as when its program is killed
+        if number % 3 == 0 and connection.wire is not None:
+            connection.wire.abort(ConnectionLost("killed", "as when its program is killed", ""))
         elif message is not None:
             await session.acknowledge(confirm=True)
         await connection.close()

@@ -108,5 +108,11 @@ def query(directory: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return connection.execute(sql, values).fetchall()
 
 
+def change(directory: Path, sql: str, *values: Any) -> None:
+    """By another hand than the journal's, open or not."""
+    with closing(sqlite3.connect(directory / "homing.db", isolation_level=None)) as connection:
+        connection.execute(sql, values)
+
+
 def sequences(directory: Path) -> list[int]:
     return [row[0] for row in query(directory, "SELECT sequence FROM reference ORDER BY sequence")]

@@ -410,7 +410,7 @@ def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> No
     peer.call(0, "connection.open", "/", "", False)
     peer.call(1, "channel.open", "")
     peer.call(1, "queue.declare", 0, "q", False, False, False, False, False, {})
-    inside.flow(world.broker)._memory.limit = 100_000
+    inside.memory(world.broker).limit = 100_000
     payload = write_arguments(METHODS[NUMBER["basic.publish"]], (0, "", "q", False, False))
     published = b"".join(content_frames(1, payload, b"\x00\x00", b"x" * 60_000, 131_072))
     reported = [name for _ in range(200) for name, _ in peer.send(published) if peer.reading or name]

@@ -30,39 +30,39 @@ class Story:
         self.t = t
         return self
 
-    def _add(self, event: str, **fields: Any) -> Story:
+    def add(self, event: str, **fields: Any) -> Story:
         self.t += 1
         self.events.append({"t": self.t, "w": self.t + 1e12, "c": "someone", "e": event, **fields})
         return self
 
     def sent(self, key: str = "k", outcome: str = "ok", **fields: Any) -> Story:
-        self._add("send", key=key, queue=QUEUE, **fields)
-        return self if outcome == "unknown" else self._add("sent", key=key, outcome=outcome)
+        self.add("send", key=key, queue=QUEUE, **fields)
+        return self if outcome == "unknown" else self.add("sent", key=key, outcome=outcome)
 
     def delivered(self, count: int = 1, key: str = "k", number: int = 1, queue: str = QUEUE) -> Story:
-        return self._add("deliver", key=key, id=number, queue=queue, count=count, mode="INDIVIDUAL")
+        return self.add("deliver", key=key, id=number, queue=queue, count=count, mode="INDIVIDUAL")
 
     def acked(self, outcome: str | None = "ok", number: int = 1, queue: str = QUEUE, **fields: Any) -> Story:
-        self._add("ack", id=number, queue=queue, **fields)
-        return self if outcome is None else self._add("acked", id=number, queue=queue, outcome=outcome)
+        self.add("ack", id=number, queue=queue, **fields)
+        return self if outcome is None else self.add("acked", id=number, queue=queue, outcome=outcome)
 
     def failed(self, count: int = 1, outcome: str | None = None, delay_ms: int = 0, how: str = "nack", number: int = 1) -> Story:
-        self._add("fail", id=number, queue=QUEUE, count=count, delay_ms=delay_ms, how=how)
-        return self if outcome is None else self._add("failed", id=number, queue=QUEUE, count=count, outcome=outcome)
+        self.add("fail", id=number, queue=QUEUE, count=count, delay_ms=delay_ms, how=how)
+        return self if outcome is None else self.add("failed", id=number, queue=QUEUE, count=count, outcome=outcome)
 
     def committed(self, tx: str, outcome: str) -> Story:
-        self._add("commit", tx=tx)
-        return self if outcome == "unknown" else self._add("committed", tx=tx, outcome=outcome)
+        self.add("commit", tx=tx)
+        return self if outcome == "unknown" else self.add("committed", tx=tx, outcome=outcome)
 
     def edited(self, outcome: str, ttl_ms: int = 0) -> Story:
         """Message 1, by one with the key "copy"."""
-        self._add("send", key="copy", queue=QUEUE, tx="t", of=1, ttl_ms=ttl_ms)._add("ack", id=1, queue=QUEUE, tx="t", edit=True, key="k")
+        self.add("send", key="copy", queue=QUEUE, tx="t", of=1, ttl_ms=ttl_ms).add("ack", id=1, queue=QUEUE, tx="t", edit=True, key="k")
         return self.committed("t", outcome)
 
     def retried(self, way: str, outcome: str = "ok", delay_ms: int = 0, cut: bool = False) -> Story:
         name = f"retry {len(self.events)}"
-        self._add("retry", retry=name, queue=QUEUE, ids=[1], way=way, delay_ms=delay_ms)
-        return self._add("retried", retry=name, outcome=outcome, cut=cut)
+        self.add("retry", retry=name, queue=QUEUE, ids=[1], way=way, delay_ms=delay_ms)
+        return self.add("retried", retry=name, outcome=outcome, cut=cut)
 
     def killed(self, *entries: Entry, problems: tuple[str, ...] = (), **more: Any) -> Story:
         self.t += 1
@@ -89,13 +89,13 @@ def here(count: int = 0, key: str = "k", number: int = 1, queue: str = QUEUE) ->
 ALLOWED: dict[str, Callable[[Story], Story]] = {
     "sent, delivered, acknowledged": lambda story: story.sent().delivered().acked().killed(),
     "still there": lambda story: story.sent().killed(here()),
-    "confirmed after the kill": lambda story: story._add("send", key="k", queue=QUEUE).killed()._add("sent", key="k", outcome="ok"),
+    "confirmed after the kill": lambda story: story.add("send", key="k", queue=QUEUE).killed().add("sent", key="k", outcome="ok"),
     "not durable, kept since it failed, and sent again by who was told nothing before the kill": lambda story: (
-        story._add("send", key="k", queue=QUEUE, durable=False)
+        story.add("send", key="k", queue=QUEUE, durable=False)
         .delivered()
         .failed()
         .killed(here(1))
-        ._add("sent", key="k", outcome="ok")
+        .add("sent", key="k", outcome="ok")
         .delivered(2)
         .acked()
         .delivered(number=2)
@@ -128,11 +128,11 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
     "poison": lambda story: story.sent().delivered().failed(how="poison").killed(here(queue=DEAD)),
     "closed cleanly: counted, not failed": lambda story: story.sent().delivered().delivered(2).delivered(3).delivered(4).acked().killed(),
     "delivered before it was on disk": lambda story: (
-        story._add("send", key="k", queue=QUEUE)
+        story.add("send", key="k", queue=QUEUE)
         .delivered(number=1)
         .acked(None)
         .killed()
-        ._add("sent", key="k", outcome="ok")
+        .add("sent", key="k", outcome="ok")
         .delivered(number=2)
         .acked(number=2)
         .killed()
@@ -149,9 +149,9 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
     "edited, unknown, and its copy edited before anybody got it": lambda story: (
         story.sent()
         .edited("unknown")
-        ._add("send", key="third", queue=QUEUE, tx="u", of=2, ttl_ms=0)
-        ._add("ack", id=2, queue=QUEUE, tx="u", edit=True, key="copy")
-        ._add("committed", tx="u", outcome="ok")
+        .add("send", key="third", queue=QUEUE, tx="u", of=2, ttl_ms=0)
+        .add("ack", id=2, queue=QUEUE, tx="u", edit=True, key="copy")
+        .add("committed", tx="u", outcome="ok")
         .killed(here(key="third", number=3))
     ),
     "edited, unknown, and delivered until its copy is": lambda story: (
@@ -184,7 +184,7 @@ ALLOWED: dict[str, Callable[[Story], Story]] = {
         .stopped(here(number=2))
     ),
     "not durable, confirmed by the next broker, and gone": lambda story: (
-        story._add("send", key="k", queue=QUEUE, durable=False).killed()._add("sent", key="k", outcome="ok").stopped()
+        story.add("send", key="k", queue=QUEUE, durable=False).killed().add("sent", key="k", outcome="ok").stopped()
     ),
     "held at a stop, which is no failure": lambda story: (
         story.sent().delivered().failed().stopped(here(1)).delivered(2).failed(2).delivered(3).failed(3).delivered(4).acked().killed()
@@ -358,14 +358,14 @@ def test_queues_without_a_limit_are_never_passed() -> None:
 def test_an_outcome_belongs_to_the_settlement_of_its_own_client() -> None:
     story = Story().sent().delivered().failed().killed(here()).delivered().failed()
     story.events[-1]["c"] = "another"
-    story._add("failed", id=1, queue=QUEUE, count=1, outcome="void")
+    story.add("failed", id=1, queue=QUEUE, count=1, outcome="void")
     failures = story.history.lives[(1, QUEUE)].failures
     assert [(each.client, each.outcome) for each in failures] == [("someone", "void"), ("another", "unknown")]
 
 
 def test_a_message_that_was_perhaps_never_on_disk_excuses_no_loss() -> None:
-    story = Story()._add("send", key="k", queue=QUEUE).delivered(number=1).acked(None).killed()
-    story._add("sent", key="k", outcome="ok").delivered(number=2).killed()
+    story = Story().add("send", key="k", queue=QUEUE).delivered(number=1).acked(None).killed()
+    story.add("sent", key="k", outcome="ok").delivered(number=2).killed()
     assert ghosts(story.history, story.snapshots) == {1}
     assert story.kinds() == [Kind.LOST]
 
@@ -374,10 +374,8 @@ def test_what_is_read_late_is_of_the_broker_that_its_connection_was_made_to() ->
     """Message 1 was never on disk; the next leader's is message 2. Over a connection of that leader's own it is another story."""
 
     def read_late(since: float) -> list[Kind]:
-        story = (
-            Story()._add("send", key="k", queue=QUEUE).killed()._add("deliver", s=since, key="k", id=1, queue=QUEUE, count=1, mode="AUTO")
-        )
-        return story._add("sent", key="k", outcome="ok").delivered(number=2).acked(number=2).killed().kinds()
+        story = Story().add("send", key="k", queue=QUEUE).killed().add("deliver", s=since, key="k", id=1, queue=QUEUE, count=1, mode="AUTO")
+        return story.add("sent", key="k", outcome="ok").delivered(number=2).acked(number=2).killed().kinds()
 
     assert read_late(since=1.5) == []
     assert read_late(since=2.5) == [Kind.STORED_TWICE]

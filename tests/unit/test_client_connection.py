@@ -130,7 +130,7 @@ async def test_a_host_that_listens_again_is_found_while_a_silent_one_is_waited_f
         again = free_port()
         places = [f"127.0.0.1:{paused.port}", f"127.0.0.1:{again}"]
         hosts = ",".join(places if silent_first else reversed(places))
-        connecting = asyncio.create_task(homing.connect(f"homing://{hosts}", connect_timeout_ms=3_600_000)._open())
+        connecting = asyncio.ensure_future(homing.connect(f"homing://{hosts}", connect_timeout_ms=3_600_000))
         while len(paused.of(Op.HELLO)) < 2:  # noqa: ASYNC110 - the first was given 20 ms
             await asyncio.sleep(0.001)
         await asyncio.sleep(0.2)

@@ -51,11 +51,10 @@ async def test_a_database_that_is_read_and_takes_nothing_is_away_all_the_while(m
 
     log = PostgresLog(Access("postgresql://homing@127.0.0.1/x", "main"), Member("a", "1", "{}"), told.append)
 
-    async def connect() -> SimpleNamespace:
-        return SimpleNamespace(fetch=fetch, terminate=lambda: None)
+    async def connect(*_: object, **__: object) -> SimpleNamespace:
+        return SimpleNamespace(fetch=fetch, terminate=lambda: None, add_log_listener=lambda listen: None)
 
-    for line in (log._writing, log._looking):
-        monkeypatch.setattr(line, "_connect", connect)
+    monkeypatch.setattr(asyncpg, "connect", connect)
     for _ in range(5):
         with pytest.raises(LogAway):
             await log.release(1)

@@ -10,7 +10,8 @@ import pytest
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.contract import QueueStat
 from homing.journal.journal import Journal
-from tests.unit.journal_support import NOW_MS, opened, query, queue, reference
+from tests.unit.journal_inside import opened_inside
+from tests.unit.journal_support import NOW_MS, query, queue, reference
 
 HOUR = NOW_MS // 3_600_000
 
@@ -39,7 +40,7 @@ def serve(journal: Journal, minute: int, consumer: str, number: int, held_ms: in
 async def test_it_is_kept_by_the_hour_until_history_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.upkeep.retention._STEP_ROWS", 10)
     monkeypatch.setattr("homing.journal.upkeep.retention._HISTORY_ROWS", 10)
-    async with opened(tmp_path, history_retention_ms=3_600_000) as (journal, _):
+    async with opened_inside(tmp_path, history_retention_ms=3_600_000) as (journal, inside):
         journal.batch.queue(queue())
         for minute in (0, 1, 59, 60, 240):
             serve(journal, HOUR * 60 + minute, "c1/1", 2, 30)
@@ -52,23 +53,16 @@ async def test_it_is_kept_by_the_hour_until_history_goes(tmp_path: Path, monkeyp
         assert rows == [(HOUR, 7, 95), (HOUR + 1, 2, 30), (HOUR + 4, 2, 30)]
         journal.batch.clock((HOUR + 3) * 3_600_000)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT hour FROM served") == [(HOUR + 4,)]
 
 
 async def test_where_there_are_very_many_the_oldest_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.upkeep.retention._SERVED_ROWS", 12)
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         for hour in range(4):
             for number in range(5):
                 serve(journal, (HOUR + hour) * 60, f"c{number}/1", 1, 0)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT DISTINCT hour FROM served ORDER BY 1") == [(HOUR + 2,), (HOUR + 3,)]
-
-
-async def _sweep(journal: Journal) -> None:
-    writer_thread = journal._writer_thread
-    writer_thread.retention._next_s = 0.0
-    while writer_thread.retention.due():
-        await journal._store.run(writer_thread.upkeep, False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
 import threading
@@ -22,6 +23,7 @@ from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
 from homing.journal.store import returned
 from homing.journal.store.directory import Disk, prepare_directory
+from tests.unit.journal_inside import opened_inside
 from tests.unit.journal_support import (
     NOW_MS,
     OPTIONS,
@@ -112,14 +114,14 @@ async def test_a_batch_is_on_disk_before_its_callbacks_and_they_come_in_order(tm
 
 @pytest.mark.plain
 async def test_flush_waits_for_the_batch_in_flight_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with opened(tmp_path) as (journal, _):
-        commit, released = journal._writer_thread.commit, threading.Event()
+    async with opened_inside(tmp_path) as (journal, inside):
+        commit, released = inside.writer.commit, threading.Event()
 
         def late(*arguments: Any) -> Any:
             released.wait(30)
             return commit(*arguments)
 
-        monkeypatch.setattr(journal._writer_thread, "commit", late)
+        monkeypatch.setattr(inside.writer, "commit", late)
         journal.batch.queue(queue())
         send(journal, 1)
         async with asyncio.timeout(30):
@@ -139,15 +141,15 @@ async def test_flush_waits_for_the_batch_in_flight_too(tmp_path: Path, monkeypat
 @pytest.mark.plain
 async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrote: list[bool] = []
-    async with opened(tmp_path) as (journal, _):
-        writer, here = journal._writer_thread, threading.get_ident()
-        attempt, synced = writer._attempt, threading.Event()
+    async with opened_inside(tmp_path) as (journal, inside):
+        writer, here = inside.writer, threading.get_ident()
+        write, synced = writer.writer.write, threading.Event()
 
-        def attempted(*arguments: Any) -> Any:
+        def writing(*arguments: Any, **named: Any) -> Any:
             wrote.append(threading.get_ident() == here)
-            return attempt(*arguments)
+            return write(*arguments, **named)
 
-        monkeypatch.setattr(writer, "_attempt", attempted)
+        monkeypatch.setattr(writer.writer, "write", writing)
         monkeypatch.setattr(writer.meter, "sync", lambda: synced.wait(30))
         # A thread may find a moment to be slow in, whatever it runs.
         monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
@@ -171,17 +173,19 @@ async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp
         await journal.flush()
         assert wrote == [True, True, False, True, True, False], "a small one; but not while the last took long"
         monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
-        writer._not_here_until_s = 0.0
-        await journal._store.run(writer._checkpoint)
+        inside.rest()
+        monkeypatch.setattr("homing.journal.commit.writer_thread._IDLE_CHECKPOINT_BYTES", 1)
+        await inside.upkeep(idle=True)
         for number in (4, 5):
             send(journal, number)
             await journal.flush()
         assert wrote[6:] == [False, True], "with the first after a checkpoint SQLite may wait for the disk"
-        full, write = sqlite3.OperationalError("database or disk is full"), writer.writer.write
+        full = sqlite3.OperationalError("database or disk is full")
         full.sqlite_errorcode = sqlite3.SQLITE_FULL
 
         def no_room(*arguments: Any) -> Any:
-            monkeypatch.setattr(writer.writer, "write", write)
+            wrote.append(threading.get_ident() == here)
+            monkeypatch.setattr(writer.writer, "write", writing)
             raise full
 
         monkeypatch.setattr(writer.writer, "write", no_room)
@@ -407,24 +411,17 @@ async def test_a_body_that_nothing_refers_to_is_swept_at_start(tmp_path: Path) -
 
 
 async def test_ids_go_on_after_a_clean_stop_and_leap_after_any_other(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened(tmp_path / "first") as (journal, _):
         first = [journal.next_id() for _ in range(5)]
         assert first == [1, 2, 3, 4, 5]
-    journal, recovered = await Journal.open(tmp_path, JournalOptions(**OPTIONS), NOW_MS)
-    assert recovered.clean_stop
-    assert journal.next_id() == 6
-    await _leave_as_if_killed(journal)
-    async with opened(tmp_path) as (journal, recovered):
+    async with opened(tmp_path / "first") as (journal, recovered):
+        assert recovered.clean_stop
+        assert journal.next_id() == 6
+        # As a kill leaves it.
+        shutil.copytree(tmp_path / "first", tmp_path / "killed")
+    async with opened(tmp_path / "killed") as (journal, recovered):
         assert not recovered.clean_stop
         assert journal.next_id() == 6 + 2 * OPTIONS["id_block"]
-
-
-async def _leave_as_if_killed(journal: Journal) -> None:
-    """End the writer's task and drop its connection without marking a clean stop."""
-    journal._task.cancel()
-    await asyncio.gather(journal._task, return_exceptions=True)
-    await journal._store.close()
-    journal._lock.release()
 
 
 async def test_ids_are_reserved_on_disk_ahead_of_their_use(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ async def test_version_0_comes_up_with_everything_in_it(tmp_path: Path) -> None:
         # Counts that had no checksum have one now, of what they were.
         ((two,),) = query(tmp_path, "SELECT counts_checksum FROM reference WHERE sequence = 6")
         assert two == counts_checksum(1, 0, 6, 2, 1, 3, 0, None, None)
-        assert journal._writer_thread.writer.state.history_bytes == 3 * (len(NACK) + len("[[5,5]]")) + len(DETAIL) + len("[[7,7]]")
+        assert journal.statistics.history_bytes == 3 * (len(NACK) + len("[[5,5]]")) + len(DETAIL) + len("[[7,7]]")
     assert check(tmp_path).problems == []
     with JournalReader(tmp_path) as reader:
         here, gone = reader.history(5), reader.history(7)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from homing.journal.errors import JournalError
-from homing.journal.journal import Journal
+from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.pages import Page, Wanted, read_alone
-from tests.unit.journal_support import NOW_MS, hop, message, opened, query, queue, send, settle
+from tests.unit.journal_inside import opened_inside
+from tests.unit.journal_support import NOW_MS, OPTIONS, change, hop, message, opened, query, queue, send, settle
 
 
 async def page(journal: Journal, wanted: Wanted) -> Page:
@@ -178,13 +179,13 @@ async def test_a_damaged_row_ends_the_broker_or_is_set_aside(tmp_path: Path) -> 
         for n in (1, 2, 3):
             send(journal, n)
         await journal.flush()
-        await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2"))
+        change(tmp_path, "UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2")
     async with opened(tmp_path, load_limit=1, on_damage="quarantine") as (journal, _):
         found = await page(journal, Wanted(1, "ready", 4))
         assert (sequences(found), found.set_aside) == ([1, 3], [(4, None, 0)])
         assert query(tmp_path, "SELECT sequence, reason FROM quarantine") == [(2, "fails its checksum")]
-        await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 3"))
-    journal, _ = await Journal.open(tmp_path, journal._options.__class__(disk_reserve_bytes=1 << 20, load_limit=1), NOW_MS)
+        change(tmp_path, "UPDATE reference SET checksum = checksum + 1 WHERE sequence = 3")
+    journal, _ = await Journal.open(tmp_path, JournalOptions(**OPTIONS, load_limit=1), NOW_MS)
     journal.read(Wanted(1, "ready", 4), lambda found: None, raise_)
     with pytest.raises(JournalError, match="row 3 of table reference") as raised:
         await journal.failed
@@ -207,7 +208,7 @@ async def test_what_a_deleted_queue_held_is_purged_in_steps_and_counted(tmp_path
         journal.batch.queue(queue(deleted_at_ms=NOW_MS + 1))
         await journal.flush()
         async with asyncio.timeout(40):
-            while journal._upkeep_due:  # noqa: ASYNC110 - the journal's own work, of which nobody is told
+            while journal.upkeep_due:  # noqa: ASYNC110 - the journal's own work, of which nobody is told
                 await asyncio.sleep(0.001)
         assert query(tmp_path, "SELECT sequence FROM reference") == [(2702,)]
         assert query(tmp_path, "SELECT count(*) FROM message") == [(1,)]
@@ -244,17 +245,17 @@ async def test_a_page_that_cannot_be_read_or_taken_fails_alone(tmp_path: Path) -
 
 
 async def test_a_page_that_is_to_be_set_aside_on_a_full_disk_leaves_nothing_half_done(tmp_path: Path) -> None:
-    async with opened(tmp_path, on_damage="quarantine") as (journal, _):
+    async with opened_inside(tmp_path, on_damage="quarantine") as (journal, inside):
         journal.batch.queue(queue())
         for n in (1, 2):
             send(journal, n, of=message(n, bytes(20_000)))
         await journal.flush()
-        await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2"))
-        pages = await journal._store.run(lambda connection: connection.execute("PRAGMA page_count").fetchone()[0])
-        await journal._store.run(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall())
+        change(tmp_path, "UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2")
+        ((pages,),) = query(tmp_path, "PRAGMA page_count")
+        await inside.store.run(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchall())
         with pytest.raises(sqlite3.OperationalError, match="full"):
             await page(journal, Wanted(1, "ready", 4))
-        await journal._store.run(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchall())
+        await inside.store.run(lambda connection: connection.execute("PRAGMA max_page_count = 1000000").fetchall())
         assert (await page(journal, Wanted(1, "ready", 4))).set_aside == [(4, None, 0)]
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -21,6 +23,7 @@ from homing.journal.declarations import DeclarationRecord
 from homing.journal.errors import JournalError
 from homing.journal.follower import Follower
 from homing.journal.journal import Journal, JournalOptions
+from homing.journal.opening import open_directory
 from homing.journal.rebuild import rebuild
 from homing.journal.replication import entry as entry_module
 from homing.journal.replication import leader as leader_module
@@ -280,8 +283,13 @@ async def follow_and_be_cut_off(directory: Path) -> None:
     await journal.close()
 
     async def follow_to_the_end(name: str, cut_off: Callable[[str], None] | None = None) -> dict[str, list[tuple[object, ...]]]:
-        follower = await Follower.open(directory / name, options, lambda: NOW_MS, "cell")
-        await follower._store.run(lambda connection: connection.set_trace_callback(cut_off))
+        async def opening(*arguments: Any, **named: Any) -> Any:
+            parts = await open_directory(*arguments, **named)
+            await parts.store.run(lambda connection: connection.set_trace_callback(cut_off))
+            return parts
+
+        with patch("homing.journal.follower.open_directory", opening):
+            follower = await Follower.open(directory / name, options, lambda: NOW_MS, "cell")
         await follower.apply(log.entries[follower.at.number :])
         await follower.close()
         return tables(directory / name)
@@ -370,8 +378,8 @@ async def test_entries_are_of_the_version_that_every_node_reads_and_who_reads_le
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is one version; another is planted."""
-    monkeypatch.setitem(entry_module._PACKERS, 2, lambda batch, reserve: b"2" + pack_batch(batch, reserve))
-    monkeypatch.setitem(entry_module._UNPACKERS, 2, lambda packed: unpack_batch(packed.removeprefix(b"2")))
+    monkeypatch.setitem(entry_module.PACKERS, 2, lambda batch, reserve: b"2" + pack_batch(batch, reserve))
+    monkeypatch.setitem(entry_module.UNPACKERS, 2, lambda packed: unpack_batch(packed.removeprefix(b"2")))
     for module in (entry_module, leader_module):
         monkeypatch.setattr(module, "VERSION", 2)
     log, options = LogInMemory(random.Random(4)), JournalOptions(**OPTIONS)

@@ -14,7 +14,22 @@ from homing.journal.contract import AddressRecord, PolicyRecord, QueueStat
 from homing.journal.journal import Journal
 from homing.journal.read.check import check
 from homing.journal.read.queries import JournalReader
-from tests.unit.journal_support import NOW_MS, attempt, hop, keep_attempt, message, opened, outcome, query, queue, reference, send, settle
+from tests.unit.journal_inside import opened_inside
+from tests.unit.journal_support import (
+    NOW_MS,
+    attempt,
+    change,
+    hop,
+    keep_attempt,
+    message,
+    opened,
+    outcome,
+    query,
+    queue,
+    reference,
+    send,
+    settle,
+)
 
 DAY_MS = 86_400_000
 
@@ -23,17 +38,6 @@ DAY_MS = 86_400_000
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.upkeep.retention._STEP_ROWS", 10)
     monkeypatch.setattr("homing.journal.upkeep.retention._HISTORY_ROWS", 10)
-
-
-async def _sweep(journal: Journal) -> None:
-    """Run upkeep as often as it says it is due: bounded steps, so several."""
-    writer_thread = journal._writer_thread
-    writer_thread.retention._next_s = 0.0
-    for _ in range(200):
-        if not writer_thread.retention.due():
-            return
-        await journal._store.run(writer_thread.upkeep, False)
-    raise AssertionError("the sweep does not come to an end")
 
 
 def _history_bytes(directory: Path) -> tuple[int, int]:
@@ -63,7 +67,7 @@ async def test_of_each_kind_of_event_the_last_200_are_kept(tmp_path: Path) -> No
 
 
 async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: Path) -> None:
-    async with opened(tmp_path, history_retention_ms=7 * DAY_MS) as (journal, _):
+    async with opened_inside(tmp_path, history_retention_ms=7 * DAY_MS) as (journal, inside):
         journal.batch.queue(queue())
         journal.batch.add_message(message(3_000))
         send(journal, 1_000)
@@ -75,7 +79,7 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
         keep_attempt(journal.batch, attempt(41, 41, 1, NOW_MS + 7 * DAY_MS))
         journal.batch.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert [row[0] for row in query(tmp_path, "SELECT message_id FROM attempts ORDER BY 1")] == [41, 1_000, 2_000, 3_000]
         assert query(tmp_path, "SELECT count(*) FROM outcomes") == [(0,)]
         kept, counted = _history_bytes(tmp_path)
@@ -86,31 +90,31 @@ async def test_history_goes_by_age_but_not_while_its_message_is_here(tmp_path: P
 
 
 async def test_what_attempts_share_goes_with_the_last_of_them(tmp_path: Path) -> None:
-    async with opened(tmp_path, history_retention_ms=7 * DAY_MS) as (journal, _):
+    async with opened_inside(tmp_path, history_retention_ms=7 * DAY_MS) as (journal, inside):
         journal.batch.queue(queue())
         send(journal, 1_000)
         together = [*range(1, 31), 1_000]
         keep_attempt(journal.batch, attempt(0, 0, 1)._replace(entries=[(number, number) for number in together]))
         journal.batch.clock(NOW_MS + 7 * DAY_MS + 1)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT message_id FROM attempts") == [(1_000,)]
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted > 0
         settle(journal, 1_000)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT * FROM attempts") == query(tmp_path, "SELECT * FROM failure") == []
         assert _history_bytes(tmp_path) == (0, 0)
 
 
 async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> None:
-    async with opened(tmp_path, history_max_bytes=3_000) as (journal, _):
+    async with opened_inside(tmp_path, history_max_bytes=3_000) as (journal, inside):
         for at in range(1, 5):
             entries = [(number, number) for number in range(100 * at, 100 * at + 35)]
             keep_attempt(journal.batch, attempt(0, 0, 1, NOW_MS + at)._replace(entries=entries))
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted
         assert 2_000 < kept <= 3_000
@@ -119,12 +123,12 @@ async def test_shared_history_above_its_size_goes_in_steps(tmp_path: Path) -> No
 
 
 async def test_history_above_its_size_loses_the_oldest_first(tmp_path: Path) -> None:
-    async with opened(tmp_path, history_max_bytes=4_000) as (journal, _):
+    async with opened_inside(tmp_path, history_max_bytes=4_000) as (journal, inside):
         for number in range(1, 101):
             keep_attempt(journal.batch, attempt(number, number, 1, NOW_MS + number))
             journal.batch.outcome(outcome(number, number, NOW_MS + number))
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         kept, counted = _history_bytes(tmp_path)
         assert kept == counted
         assert 3_000 < kept <= 4_000
@@ -145,7 +149,7 @@ async def test_the_size_survives_a_restart_and_deleted_attempts(tmp_path: Path) 
         await journal.flush()
     async with opened(tmp_path) as (journal, _):
         kept, counted = _history_bytes(tmp_path)
-        assert journal._writer_thread.writer.state.history_bytes == kept == counted
+        assert journal.statistics.history_bytes == kept == counted
         assert query(tmp_path, "SELECT count(*) FROM attempts") == [(20,)]
 
 
@@ -174,44 +178,43 @@ async def test_a_damaged_row_of_history_hurts_nobody(tmp_path: Path) -> None:
         journal.batch.outcome(outcome(1, 1))
         await journal.flush()
         for table, entries in (("failure", "[[1,1],[2"), ("outcome", "{")):
-            sql = f"UPDATE {table} SET stays = ? WHERE {table}_id = 1"
-            await journal._store.run(lambda connection, sql=sql, entries=entries: connection.execute(sql, (entries,)))  # type: ignore[misc]
+            change(tmp_path, f"UPDATE {table} SET stays = ? WHERE {table}_id = 1", entries)
         journal.batch.delete_attempt(1, 1, 1)
         journal.batch.delete_attempt(1, 1, 2)
         await journal.flush()
         assert query(tmp_path, "SELECT stays FROM failure") == [("[[1,1],[2",), ("[[2,2]]",)]
     assert len(check(tmp_path).problems) == 2
-    async with opened(tmp_path, now_ms=NOW_MS + 8 * DAY_MS) as (journal, _):
-        await _sweep(journal)
+    async with opened_inside(tmp_path, now_ms=NOW_MS + 8 * DAY_MS) as (journal, inside):
+        await inside.sweep()
         assert query(tmp_path, "SELECT count(*) FROM failure") == query(tmp_path, "SELECT count(*) FROM outcome") == [(0,)]
-        assert (await journal._store.run(lambda _: journal._writer_thread.writer.state.history_bytes)) >= 0
+        assert journal.statistics.history_bytes >= 0
 
 
 async def test_marks_and_transactions_go_after_a_day(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         journal.batch.producer_high_watermark("old", 1, NOW_MS)
         journal.batch.producer_high_watermark("new", 1, NOW_MS + DAY_MS)
         journal.batch.committed("old", NOW_MS)
         journal.batch.committed("new", NOW_MS + DAY_MS)
         journal.batch.clock(NOW_MS + DAY_MS + 1)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT producer FROM producer") == [("new",)]
         assert query(tmp_path, "SELECT transaction_id FROM committed") == [("new",)]
 
 
 async def test_a_deleted_queue_stays_while_history_may_speak_of_it(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         journal.batch.queue(queue(1, deleted_at_ms=NOW_MS))
         journal.batch.queue(queue(2))
         journal.batch.counts(1, 1)[0] += 1
         journal.batch.clock(NOW_MS + 6 * DAY_MS)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT queue_id FROM queue") == [(1,), (2,)]
         journal.batch.clock(NOW_MS + 8 * DAY_MS)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT queue_id FROM queue") == [(2,)]
         assert query(tmp_path, "SELECT count(*) FROM minute") == [(0,)]
     async with opened(tmp_path) as (_, recovered):
@@ -220,7 +223,7 @@ async def test_a_deleted_queue_stays_while_history_may_speak_of_it(tmp_path: Pat
 
 async def test_free_pages_go_back_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.upkeep.retention._VACUUM_LEAST_PAGES", 100)
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         journal.batch.queue(queue())
         for sequence in range(1, 501):
             send(journal, sequence, of=message(sequence, b"x" * 12_000))
@@ -228,12 +231,11 @@ async def test_free_pages_go_back_in_bounded_steps(tmp_path: Path, monkeypatch: 
         for sequence in range(1, 501):
             journal.batch.delete_all((sequence,))
         await journal.flush()
-        writer_thread = journal._writer_thread
         before = query(tmp_path, "PRAGMA page_count")[0][0]
         sizes = [before]
         for _ in range(12):
-            writer_thread.retention._vacuum_next_s = 0.0
-            await journal._store.run(writer_thread.upkeep, False)
+            inside.rest()
+            await inside.upkeep(idle=False)
             sizes.append(query(tmp_path, "PRAGMA page_count")[0][0])
         assert all(0 <= earlier - later <= 65 for earlier, later in pairwise(sizes))
         assert sizes[-1] < before - 300
@@ -255,7 +257,7 @@ async def test_checkpoints_come_every_so_much_wal_and_it_is_used_again(tmp_path:
 
 async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path: Path) -> None:
     reported: list[bool] = []
-    async with opened(tmp_path, checkpoint_every_bytes=1 << 20, wal_limit_bytes=2 << 20) as (journal, _):
+    async with opened_inside(tmp_path, checkpoint_every_bytes=1 << 20, wal_limit_bytes=2 << 20) as (journal, inside):
         journal.on_wal_limit = reported.append
         journal.batch.queue(queue())
         send(journal, 1)
@@ -274,7 +276,7 @@ async def test_a_reader_that_holds_the_wal_is_told_of_and_nobody_waits(tmp_path:
             await journal.flush()
         assert journal.statistics.checkpoints <= held_up + 5
         reader.close()
-        journal._writer_thread._checkpoint_next_s = 0.0
+        inside.rest()
         for sequence in range(500, 500 + 2 * UNSEEN_ROWS):
             send(journal, sequence)
             await journal.flush()
@@ -290,7 +292,7 @@ async def test_counts_get_coarser_with_age_and_keep_their_sums(tmp_path: Path, m
     now = NOW_MS // 60_000
     week, ages = 7 * 1_440, (0, 5, 59, 60, 61, 3_000)
     spread = [now - week * weeks - age for weeks in (0, 1, 8, 104) for age in ages]
-    async with opened(tmp_path, history_retention_ms=week * 60_000) as (journal, _):
+    async with opened_inside(tmp_path, history_retention_ms=week * 60_000) as (journal, inside):
         for queue_id in range(1, 6):
             journal.batch.queue(queue(queue_id))
             for place, minute in enumerate(spread):
@@ -299,7 +301,7 @@ async def test_counts_get_coarser_with_age_and_keep_their_sums(tmp_path: Path, m
         journal.batch.clock(NOW_MS + 3_600_000)
         before = {queue_id: sum(sent for one, _, sent, _ in _counted(journal) if one == queue_id) for queue_id in range(1, 6)}
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         rows = _minutes(tmp_path)
         for queue_id in range(1, 6):
             mine = [row for row in rows if row[0] == queue_id]
@@ -324,31 +326,31 @@ def _expected(minutes: list[int], now: int, week: int) -> set[int]:
     return found
 
 
-async def test_folding_goes_on_in_bounded_steps_and_rests_for_an_hour(tmp_path: Path) -> None:
+async def test_folding_goes_on_in_bounded_steps_and_rests_for_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of its own accord it does nothing meanwhile.
+    monkeypatch.setattr("homing.journal.commit.wakeup._IDLE_S", 3600.0)
     old = NOW_MS // 60_000 - 8 * 1_440
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         for minute in range(old - 300, old):
             journal.batch.counts(1, minute)[0] += 1
         journal.batch.queue(queue())
         journal.batch.clock(NOW_MS + 3_600_000)
         await journal.flush()
-        # Of its own accord it does nothing meanwhile.
-        journal._wakeup.close()
-        writer_thread, sizes = journal._writer_thread, [300]
-        while writer_thread.retention.due() or len(sizes) == 1:
-            writer_thread.retention._next_s = min(writer_thread.retention._next_s, 0.0)
-            await journal._store.run(writer_thread.upkeep, False)
+        inside.rest()
+        sizes, due = [300], True
+        while due:
+            due = (await inside.upkeep(idle=False)).upkeep_due
             sizes.append(query(tmp_path, "SELECT count(*) FROM minute")[0][0])
         assert all(0 <= earlier - later <= 10 for earlier, later in pairwise(sizes))
         assert sizes[-1] in (5, 6)
         assert query(tmp_path, "SELECT sum(sent) FROM minute") == [(300,)]
         journal.batch.counts(1, old - 1)[0] += 1
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT sent FROM minute WHERE minute = ?", old - 1) == [(1,)]
         journal.batch.clock(NOW_MS + 7_200_000)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT sum(sent), count(*) FROM minute") == [(301, sizes[-1])]
 
 
@@ -356,7 +358,7 @@ async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: 
     monkeypatch.setattr("homing.journal.upkeep.leftovers.DELETED_QUEUES", 500)
     monkeypatch.setattr("homing.journal.upkeep.retention._HISTORY_ROWS", 256)
     monkeypatch.setattr("homing.journal.upkeep.retention._STEP_ROWS", 4_096)
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         for queue_id in range(1, 10_001):
             ended_ms = NOW_MS + queue_id * 1_000
             journal.batch.queue(queue(queue_id, created_at_ms=ended_ms - 500, deleted_at_ms=ended_ms))
@@ -368,7 +370,7 @@ async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: 
                 keep_attempt(journal.batch, attempt(queue_id, queue_id, 1, ended_ms)._replace(queue_id=queue_id))
         journal.batch.clock(NOW_MS + 10_000_000)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT count(*) FROM queue WHERE queue_id % 10 = 1") == [(1_000,)]
         (plain,) = query(tmp_path, "SELECT count(*) FROM queue WHERE queue_id % 10 != 1")[0]
         assert plain <= 500
@@ -376,7 +378,7 @@ async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: 
         assert query(tmp_path, "SELECT count(*) FROM minute WHERE queue_id NOT IN (SELECT queue_id FROM queue)") == [(0,)]
         journal.batch.clock(NOW_MS + 9 * DAY_MS)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         for table in ("queue", "minute", "failure"):
             assert query(tmp_path, f"SELECT count(*) FROM {table}") == [(0,)]
 
@@ -384,7 +386,7 @@ async def test_queues_that_come_and_go_leave_a_bounded_number_of_rows(tmp_path: 
 async def test_duplicate_ids_go_with_their_address_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.upkeep.leftovers._STEP_ROWS", 10)
     address = AddressRecord("a", 1, True, NOW_MS)
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         for name in ("a", "b", "back"):
             journal.batch.address(address._replace(name=name))
             for number in range(25):
@@ -397,7 +399,7 @@ async def test_duplicate_ids_go_with_their_address_in_bounded_steps(tmp_path: Pa
         for number in (0, 99):
             journal.batch.duplicate("back", f"old {number}")
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT address, count(*) FROM duplicate GROUP BY address") == [("b", 25), ("back", 2)]
         # One that was removed and is there again in one commit keeps what came since.
         journal.batch.delete_address("b")
@@ -405,9 +407,9 @@ async def test_duplicate_ids_go_with_their_address_in_bounded_steps(tmp_path: Pa
         journal.batch.duplicate("b", "new")
         journal.batch.delete_address("back")
         await journal.flush()
-    async with opened(tmp_path) as (journal, recovered):
-        assert "back" not in recovered.duplicates
-        await _sweep(journal)
+    async with opened_inside(tmp_path) as (journal, inside):
+        assert "back" not in inside.found.duplicates
+        await inside.sweep()
         assert query(tmp_path, "SELECT DISTINCT address FROM duplicate") == [("b",)]
 
 
@@ -434,26 +436,26 @@ async def test_duplicate_ids_of_an_address_that_was_removed_do_not_come_back_aft
 async def test_policies_that_clients_bring_are_a_bounded_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("homing.journal.upkeep.leftovers.POLICIES", 5)
     monkeypatch.setattr("homing.journal.upkeep.leftovers._STEP_ROWS", 10)
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         for number in range(40):
             journal.batch.policy(PolicyRecord(f"p{number}", NOW_MS + number, {"max_delivery_attempts": number}))
         await journal.flush()
         journal.batch.policy(PolicyRecord("p3", NOW_MS + 99, {"max_delivery_attempts": 3}))
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         kept = query(tmp_path, "SELECT policy, from_ms - ? FROM policy ORDER BY from_ms", NOW_MS)
         assert kept == [("p36", 36), ("p37", 37), ("p38", 38), ("p39", 39), ("p3", 99)], "those that were entered last"
 
 
 async def test_counts_that_come_after_their_queue_has_gone_go_too(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         journal.batch.queue(queue(1, deleted_at_ms=NOW_MS))
         journal.batch.clock(NOW_MS)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT count(*) FROM queue") == [(0,)]
         journal.batch.counts(1, NOW_MS // 60_000)[QueueStat.PURGED] += 1
         journal.batch.clock(NOW_MS + 3_600_000)
         await journal.flush()
-        await _sweep(journal)
+        await inside.sweep()
         assert query(tmp_path, "SELECT count(*) FROM minute") == [(0,)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import sqlite3
 from contextlib import closing
@@ -18,6 +17,7 @@ from homing.journal.read.check import check
 from homing.journal.read.pages import Wanted
 from homing.journal.read.queries import JournalReader
 from homing.journal.upkeep import tombstones
+from tests.unit.journal_inside import Inside, opened_inside
 from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, settle
 from tests.unit.test_journal_paging import page
 from tests.unit.test_journal_paging import sequences as on_page
@@ -45,12 +45,6 @@ def rows(directory: Path) -> int:
 
 def bits(directory: Path) -> int:
     return sum(value.bit_count() for (value,) in query(directory, "SELECT bits FROM gone"))
-
-
-async def clear(journal: Journal, idle: bool = True) -> None:
-    """Upkeep until it wants no more."""
-    while (await journal._store.run(journal._writer_thread.upkeep, idle)).upkeep_due:
-        pass
 
 
 @pytest.fixture
@@ -102,18 +96,18 @@ async def test_what_left_far_apart_is_gone_for_every_reader_and_its_rows_stay(tm
 async def test_a_start_brings_nothing_back(tmp_path: Path, load_limit: int) -> None:
     async with opened(tmp_path) as (journal, _):
         await fill(journal)
-    async with opened(tmp_path, load_limit=load_limit) as (journal, recovered):
+    async with opened_inside(tmp_path, load_limit=load_limit) as (journal, inside):
         if load_limit == NUMBER:
-            assert [record.sequence for record in recovered.references] == ENTRY
+            assert [record.sequence for record in inside.found.references] == ENTRY
         else:
-            (on_disk,) = recovered.on_disk
+            (on_disk,) = inside.found.on_disk
             assert (on_disk.due, on_disk.first_due_ms, on_disk.ready) == (len(ENTRY), NOW_MS + 2, {})
         # More of them leave, close together; those rows go at once, and others are still only gone.
         for n in range(2, 10):
             settle(journal, n)
         await journal.flush()
         assert (rows(tmp_path), bits(tmp_path)) == (NUMBER - 8, len(LEFT))
-        await clear(journal)
+        await inside.keep_up(idle=True)
         assert (rows(tmp_path), bits(tmp_path)) == (len(ENTRY) - 8, 0)
     assert check(tmp_path).problems == []
 
@@ -122,49 +116,47 @@ async def test_a_start_brings_nothing_back(tmp_path: Path, load_limit: int) -> N
 async def test_rows_go_when_there_is_time_in_the_order_in_which_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_thread, "STEP_ROWS", 50)
     monkeypatch.setattr(writer_thread, "_LITTLE_ROWS", 0)
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         await fill(journal)
-        await clear(journal, idle=False)
+        await inside.keep_up(idle=False)
         assert bits(tmp_path) == len(LEFT)
         before = rows(tmp_path)
-        journal._writer_thread._left = 0
-        standing = await journal._store.run(journal._writer_thread.upkeep, True)
-        assert standing.upkeep_due
+        journal.batch.clock(NOW_MS + 1)  # a commit in which nothing leaves
+        await journal.flush()
+        assert (await inside.upkeep(idle=True)).upkeep_due
         (block,) = query(tmp_path, "SELECT min(block) FROM gone")[0]
         first = {n for n in LEFT if n < 32 * block}
         assert 50 <= before - rows(tmp_path) == len(first) < 60
         # What is behind has its turn when the end was reached.
         with closing(sqlite3.connect(tmp_path / "homing.db", isolation_level=None)) as connection:
             tombstones.leave(connection, [3])
-        journal._writer_thread.writer.state.tombstones += 1
-        await journal._store.run(journal._writer_thread.upkeep, True)
+        inside.state.tombstones += 1
+        await inside.upkeep(idle=True)
         assert query(tmp_path, "SELECT min(block) FROM gone") == [(0,)]
-        await clear(journal)
+        await inside.keep_up(idle=True)
         assert (rows(tmp_path), bits(tmp_path)) == (len(ENTRY) - 1, 0)
         assert journal.statistics.references_cleared == len(LEFT) + 1
-        state = journal._writer_thread.writer.state
-        assert (state.references, state.tombstones) == (len(ENTRY) - 1, 0)
+        assert (inside.state.references, inside.state.tombstones) == (len(ENTRY) - 1, 0)
 
 
 async def test_what_leaves_twice_through_a_fault_of_the_caller_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         await fill(journal)
         for n in LEFT:
             journal.batch.delete_all((n,))
         await journal.flush()
-        await clear(journal)
+        await inside.keep_up(idle=True)
         for n in LEFT:
             journal.batch.delete_all((n,))
         await journal.flush()
-        await clear(journal)
-        state = journal._writer_thread.writer.state
-        assert (state.references, state.tombstones) == (rows(tmp_path), bits(tmp_path)) == (len(ENTRY), 0)
+        await inside.keep_up(idle=True)
+        assert (inside.state.references, inside.state.tombstones) == (rows(tmp_path), bits(tmp_path)) == (len(ENTRY), 0)
         assert journal.statistics.references_not_found == len(LEFT)
         assert "rows of messages that had left were not there" in caplog.text
     assert check(tmp_path).problems == []
 
 
-async def life_of_a_queue(journal: Journal, spacing: int, per_commit: int, rounds: int) -> None:
+async def life_of_a_queue(journal: Journal, inside: Inside, spacing: int, per_commit: int, rounds: int) -> None:
     """First in, first out: each batch leaves two batches later."""
     batches: list[list[int]] = []
     for number in range(rounds):
@@ -174,18 +166,17 @@ async def life_of_a_queue(journal: Journal, spacing: int, per_commit: int, round
             for n in batches[number - 2]:
                 settle(journal, n)
         await journal.flush()
-        while journal._upkeep_due:
-            journal._take(await journal._store.run(journal._writer_thread.upkeep, False))
+        await inside.keep_up(idle=False)
 
 
 @pytest.mark.usefixtures("everything_is_scattered")
 async def test_rows_go_while_there_is_work_and_faster_than_they_become_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tombstones, "_MOST_BYTES", 10_000)
     monkeypatch.setattr(writer_thread, "STEP_ROWS", 10)
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         journal.batch.queue(queue())
-        await life_of_a_queue(journal, 10, 100, 30)
-        state = journal._writer_thread.writer.state
+        await life_of_a_queue(journal, inside, 10, 100, 30)
+        state = inside.state
         assert journal.statistics.references_cleared > 2_000
         assert 2 * state.tombstones < state.references
         assert (state.references, state.tombstones) == (rows(tmp_path), bits(tmp_path))
@@ -193,23 +184,23 @@ async def test_rows_go_while_there_is_work_and_faster_than_they_become_more(tmp_
 
 
 async def test_what_leaves_in_order_is_removed_at_once_however_far_apart_its_numbers_are(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         journal.batch.queue(queue())
-        await life_of_a_queue(journal, 50, 100, 10)
+        await life_of_a_queue(journal, inside, 50, 100, 10)
         assert (rows(tmp_path), bits(tmp_path)) == (200, 0)
 
 
 async def test_rows_go_between_commits_of_a_few_messages(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         await fill(journal)
-        journal._writer_thread._between_s = math.inf
         send(journal, NUMBER + 1)
         await journal.flush()
-        assert not journal._upkeep_due, "not before its time"
-        journal._writer_thread._between_s = 0.0
+        assert not (await inside.upkeep(idle=False)).upkeep_due, "not before its time"
+        assert bits(tmp_path) == len(LEFT)
+        inside.rest()
         settle(journal, NUMBER + 1)
         await journal.flush()
-        await clear(journal, idle=False)
+        await inside.keep_up(idle=False)
         assert bits(tmp_path) == 0
 
 
@@ -219,31 +210,29 @@ async def test_clearing_that_finds_the_disk_full_rests(tmp_path: Path) -> None:
         error.sqlite_errorcode = sqlite3.SQLITE_FULL
         raise error
 
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         await fill(journal)
-        vacuuming = journal._writer_thread.vacuum
-        with patch.object(vacuuming, "step", full):
-            await journal._store.run(journal._writer_thread.upkeep, True)
-            assert not journal._writer_thread._vacuum_due(journal._store._conn, idle=True)
-        journal._writer_thread._put_off_s = 0.0
-        await clear(journal)
+        with patch.object(inside.writer.vacuum, "step", full):
+            assert not (await inside.upkeep(idle=True)).upkeep_due
+        inside.rest()
+        await inside.keep_up(idle=True)
         assert bits(tmp_path) == 0
 
 
 async def test_little_space_is_a_reason_too(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         await fill(journal)
-        journal._writer_thread.disk.space_low = True
-        await journal._store.run(journal._writer_thread.upkeep, False)
+        inside.writer.disk.space_low = True
+        await inside.upkeep(idle=False)
         assert bits(tmp_path) < len(LEFT)
 
 
 async def test_a_deleted_queue_purges_what_was_still_there(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         await fill(journal)
         journal.batch.queue(queue(deleted_at_ms=NOW_MS))
         await journal.flush()
-        await clear(journal)
+        await inside.keep_up(idle=True)
         assert query(tmp_path, "SELECT sum(purged), sum(succeeded) FROM minute") == [(len(ENTRY), len(LEFT))]
         assert (rows(tmp_path), bits(tmp_path)) == (0, 0)
     assert check(tmp_path).problems == []
@@ -289,9 +278,9 @@ async def test_a_bit_without_a_row_is_found(tmp_path: Path) -> None:
 async def test_whatever_happens_in_whichever_order_the_journal_holds_what_is_there(tmp_path: Path, seed: int) -> None:
     chance, there, next_sequence = random.Random(seed), set[int](), 1
     for _ in range(4):
-        async with opened(tmp_path, load_limit=chance.choice((0, 10_000))) as (journal, recovered):
-            if not recovered.on_disk:
-                assert {record.sequence for record in recovered.references} == there
+        async with opened_inside(tmp_path, load_limit=chance.choice((0, 10_000))) as (journal, inside):
+            if not inside.found.on_disk:
+                assert {record.sequence for record in inside.found.references} == there
             journal.batch.queue(queue())
             for _ in range(12):
                 for _ in range(chance.randrange(60)):
@@ -303,6 +292,6 @@ async def test_whatever_happens_in_whichever_order_the_journal_holds_what_is_the
                     there.discard(sequence)
                 await journal.flush()
                 if chance.random() < 0.3:
-                    await journal._store.run(journal._writer_thread.upkeep, True)
+                    await inside.upkeep(idle=True)
                 assert on_page(await page(journal, Wanted(1, "ready", 4))) == sorted(there)
         assert check(tmp_path).problems == []

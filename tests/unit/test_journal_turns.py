@@ -17,6 +17,7 @@ from homing.journal.commit.writer_thread import ROWS_TOGETHER, UNSEEN_ROWS
 from homing.journal.read.ahead import ReadAhead
 from homing.journal.read.choosing import chosen
 from homing.journal.read.pages import Page, Wanted, read_alone
+from tests.unit.journal_inside import opened_inside
 from tests.unit.journal_support import opened, reference, send, sequences, settle
 
 
@@ -24,11 +25,11 @@ from tests.unit.journal_support import opened, reference, send, sequences, settl
 async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     appended, kept_up = threading.Event(), asyncio.Event()
-    async with opened(tmp_path, checkpoint_every_bytes=1) as (journal, _):
-        while journal._upkeep_due:
+    async with opened_inside(tmp_path, checkpoint_every_bytes=1) as (journal, inside):
+        while journal.upkeep_due:
             await journal.flush()
             await asyncio.sleep(0)
-        writer, loop = journal._writer_thread, asyncio.get_running_loop()
+        writer, loop = inside.writer, asyncio.get_running_loop()
         commit, upkeep = writer.commit, writer.upkeep
 
         def append() -> None:
@@ -68,8 +69,8 @@ async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_
 ) -> None:
     order: list[str] = []
     appended, done = threading.Event(), asyncio.Event()
-    async with opened(tmp_path) as (journal, _):
-        writer, loop = journal._writer_thread, asyncio.get_running_loop()
+    async with opened_inside(tmp_path) as (journal, inside):
+        writer, loop = inside.writer, asyncio.get_running_loop()
         commit = writer.commit
 
         def append(name: str, count: int = 1) -> None:
@@ -118,10 +119,10 @@ async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_
 @pytest.mark.plain
 async def test_who_comes_while_a_step_is_written_goes_to_disk_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     come, confirmed, groups = threading.Event(), asyncio.Event(), list[int]()
-    async with opened(tmp_path) as (journal, _):
+    async with opened_inside(tmp_path) as (journal, inside):
         send(journal, 1)
         await journal.flush()
-        writer, loop = journal._writer_thread.writer, asyncio.get_running_loop()
+        writer, loop = inside.writer.writer, asyncio.get_running_loop()
         write = writer.write
 
         def send_two() -> None:
@@ -158,14 +159,14 @@ async def test_upkeep_beside_steps_comes_right_after_somebody_is_answered(tmp_pa
     """Who sends one after another, and has just been answered, has sent nothing yet."""
     monkeypatch.setattr("homing.journal.journal._UPKEEP_S", 3600.0)
     order, ended = list[str](), asyncio.Event()
-    async with opened(tmp_path, checkpoint_every_bytes=1) as (journal, _):
+    async with opened_inside(tmp_path, checkpoint_every_bytes=1) as (journal, inside):
         send(journal, 1)
         journal.batch.confirms.append(lambda: None)
         await journal.flush()
-        while journal._upkeep_due:
+        while journal.upkeep_due:
             await journal.flush()
             await asyncio.sleep(0)
-        writer, steps = journal._writer_thread, iter(range(1, 6))
+        writer, steps = inside.writer, iter(range(1, 6))
         commit, upkeep = writer.commit, writer.upkeep
 
         def committing(connection: sqlite3.Connection, batch: Any, *others: Any) -> Any:
@@ -223,7 +224,9 @@ def test_a_step_goes_alone_where_nobody_waits_or_the_loop_is_late(monkeypatch: p
 
 
 @pytest.mark.parametrize("meanwhile", [None, 3, 4])
-async def test_a_steps_page_is_read_while_the_step_before_is_committed(tmp_path: Path, meanwhile: int | None) -> None:
+async def test_a_steps_page_is_read_while_the_step_before_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: int | None
+) -> None:
     taken, done = list[list[int]](), asyncio.Event()
     async with opened(tmp_path) as (journal, _):
         for sequence in range(1, 7):
@@ -246,12 +249,17 @@ async def test_a_steps_page_is_read_while_the_step_before_is_committed(tmp_path:
         def wanted(after: int) -> Wanted:
             return Wanted(1, "chosen", after=after, rows=2, on_disk=True)
 
-        begun = Mock(wraps=journal._ahead.begin)
-        journal._ahead.begin = begun  # type: ignore[method-assign]
+        begin, begun = ReadAhead.begin, list[Wanted]()
+
+        def beginning(ahead: ReadAhead, wanted: Wanted) -> None:
+            begun.append(wanted)
+            begin(ahead, wanted)
+
+        monkeypatch.setattr(ReadAhead, "begin", beginning)
         journal.read(wanted(0), take, lambda error: None)
         await asyncio.wait_for(done.wait(), 20)
         await journal.flush()
-        assert begun.call_count >= 2
+        assert len(begun) >= 2
         assert not {1, 2, 3, 4, 5, 6}.intersection(sequences(tmp_path))
     if meanwhile is None:
         assert taken == [[1, 2], [3, 4], [5, 6], []]
@@ -279,10 +287,12 @@ async def test_what_is_read_ahead_is_of_one_moment(tmp_path: Path, monkeypatch: 
         loop = asyncio.get_running_loop()
         monkeypatch.setattr("homing.journal.read.pages.chosen", choosing)
         wanted = Wanted(1, "chosen", rows=2, on_disk=True)
-        journal._ahead.begin(wanted)
-        ahead = journal._ahead.take(wanted)
+        reading = ReadAhead(tmp_path / "homing.db")
+        reading.begin(wanted)
+        ahead = reading.take(wanted)
         assert ahead is not None
         page = await asyncio.wait_for(asyncio.wrap_future(ahead), 20)
+        reading.close()
         assert page is not None
         assert ([record.sequence for record in page.records], page.more) == ([1, 2], True)
         assert sequences(tmp_path) == [2, 3, 4, 5, 6]
@@ -319,18 +329,25 @@ async def test_acknowledgements_share_the_next_commit(tmp_path: Path, monkeypatc
         assert sequences(tmp_path) == [2]
 
 
-async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path) -> None:
+@pytest.mark.plain
+async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.journal.commit.wakeup._IDLE_S", 3600.0)  # else it looks by itself, later
     async with opened(tmp_path) as (journal, _):
-        send(journal, 1)
+        for sequence in (1, 2):
+            send(journal, sequence)
         await journal.flush()
-        # Something else was to wait longer.
-        loop = asyncio.get_running_loop()
-        journal._wakeup.at(loop.time() + 3600)
+        # The first was to wait longer.
+        with monkeypatch.context() as patient:
+            patient.setattr("homing.journal.commit.scheduler.COMPANY_S", 3600.0)
+            settle(journal, 1)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert sequences(tmp_path) == [1, 2]
         committed = asyncio.Event()
         journal.on_commit = lambda unwritten: committed.set()
-        settle(journal, 1)
+        settle(journal, 2)
         await asyncio.wait_for(committed.wait(), 20)
-        assert not {1, 2, 3, 4, 5, 6}.intersection(sequences(tmp_path))
+        assert sequences(tmp_path) == []
 
 
 async def test_while_there_is_other_work_upkeep_is_one_step_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,14 +361,14 @@ async def test_while_there_is_other_work_upkeep_is_one_step_at_a_time(tmp_path: 
 
         return step
 
-    async with opened(tmp_path) as (journal, _):
-        writer = journal._writer_thread
+    async with opened_inside(tmp_path) as (_, inside):
+        writer = inside.writer
         upkeep = writer.upkeep
         monkeypatch.setattr(writer, "upkeep", lambda connection, idle: writer.standing(connection, idle))
         monkeypatch.setattr(writer.sweep, "step", does("rows"))
         monkeypatch.setattr(writer.retention, "step", does("history"))
         monkeypatch.setattr(writer.retention, "give_back", does("pages"))
         for idle in (False, False, False, False, True):
-            await journal._store.run(upkeep, idle)
+            await inside.store.run(upkeep, idle)
             order.append("|")
     assert order == ["rows", "|", "history", "|", "pages", "|", "rows", "|", "history", "pages", "rows", "|"]

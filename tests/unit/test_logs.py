@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,17 +217,17 @@ def test_one_that_is_left_out_and_cannot_be_made_is_told_as_it_was_to_be(pipe: t
 
 
 def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_told_what_it_missed(pipe: tuple[int, int]) -> None:
-    clock = Clock()
+    clock, before = Clock(), set(threading.enumerate())
     writer = LogWriter(_Descriptor(pipe[1]), clock, flush_s=0.05)
     for number in range(4000):
         clock.now_s += 1
         writer.handle(record("a long line, %d: " + "x" * 4000, number))
     writer.close()  # nobody reads: it gives up waiting
-    assert writer._thread.is_alive()
+    (writing,) = set(threading.enumerate()) - before
     os.set_blocking(pipe[0], False)
     text, ended = "", False
     while not ended:
-        ended = not writer._thread.is_alive()
+        ended = not writing.is_alive()
         with contextlib.suppress(BlockingIOError):
             text += os.read(pipe[0], 1 << 20).decode()
     assert "a long line, 0: " in text
@@ -235,12 +236,13 @@ def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_told_what_it_missed(
 
 
 def test_a_reader_that_is_gone_ends_nothing() -> None:
+    before = set(threading.enumerate())
     reader, end = os.pipe()
     os.close(reader)
     writer = LogWriter(_Descriptor(end))
     writer.handle(record("to nobody"))
     writer.close()
-    assert not writer._thread.is_alive()
+    assert set(threading.enumerate()) <= before
     os.close(end)
 
 

@@ -26,7 +26,8 @@ from homing.journal.replication.leader import Leader
 from homing.journal.replication.log import LogAway
 from homing.journal.store.directory import sync_names
 from tests.model.log_in_memory import NOWHERE, LogInMemory
-from tests.unit.journal_support import NOW_MS, OPTIONS, opened, query, queue, send, sequences
+from tests.unit.journal_inside import opened_inside
+from tests.unit.journal_support import NOW_MS, OPTIONS, change, query, queue, send, sequences
 
 _OPTIONS = JournalOptions(**OPTIONS)
 
@@ -135,7 +136,7 @@ async def test_a_leader_that_reads_a_damaged_row_ends_and_sets_nothing_aside(tmp
     await copy_with(tmp_path, 1, 2)
     quarantining = JournalOptions(**OPTIONS, on_damage="quarantine", load_limit=1)
     journal, _ = await Journal.open(tmp_path, quarantining, NOW_MS, Leader(LogInMemory(Random(1)), 0, NOWHERE))
-    await journal._store.run(lambda connection: connection.execute("UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2"))
+    change(tmp_path, "UPDATE reference SET checksum = checksum + 1 WHERE sequence = 2")
     journal.read(Reading(1, "ready", 4), lambda found: None, lambda error: None)
     with pytest.raises(JournalError, match="journal-copy-damaged"):
         await journal.failed
@@ -244,8 +245,8 @@ async def test_a_copy_arrives_whole_whatever_becomes_of_its_parts_and_of_whoever
 
 
 async def test_a_backup_that_would_fill_the_disk_is_not_begun(tmp_path: Path) -> None:
-    async with opened(tmp_path / "data", disk_reserve_bytes=0) as (journal, _):
-        journal.backups._spare_bytes = 1 << 60
+    async with opened_inside(tmp_path / "data", disk_reserve_bytes=0) as (_, inside):
+        place = tmp_path / "data" / "backups"
         with pytest.raises(JournalError, match="backup-no-room"):
-            await journal.backups.make("one")
+            await Backups(tmp_path / "data", place, inside.store.run, inside.writer.backup, 1 << 60).make("one")
         assert not list((tmp_path / "data" / "backups").iterdir())

@@ -339,20 +339,20 @@ class FailOvers(KillLoop):
         self._nodes.kill()
         self.primary()
 
-    def _whole(self) -> Path:
+    def whole(self) -> Path:
         if not self._full:
-            return super()._whole()
+            return super().whole()
         # On a full disk no history is written.
         self._replay.go_on("the end")
         return self._replay.directory
 
-    def _result(self, account_: Any) -> Result:
+    def result(self, account_: Any) -> Result:
         if account_ is not None:
             self._replay.go_on("the end")
             self._violations += [
                 Violation(Kind.JOURNAL, f"replay: {text}") for text in self._replay.compare(self._nodes.journals, self._full)
             ]
-        result = super()._result(account_)
+        result = super().result(account_)
         result.figures |= {
             "entries replayed": f"{self._replay.entries}, of which the log has those from {self._replay.first} on",
             "copies made anew": self._nodes.said("rebuilt: "),

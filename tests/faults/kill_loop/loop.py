@@ -154,16 +154,16 @@ class KillLoop:
                 self._progress("rounds", number - 1)
                 self._round(number)
                 if self.options.until is not None and self._found(self.options.until):
-                    return self._result(None)
+                    return self.result(None)
             if self.options.until is not None:
-                return self._result(None)
+                return self.result(None)
             self._progress("exporting under load", self.options.rounds)
             self._broker.spawn()
             self._wait_until_ready()
             self._export_under_load()
             self._progress("settling", self.options.rounds)
             self._settle()
-            return self._result(self._account())
+            return self.result(self._account())
         finally:
             for crew in self._crews:
                 crew.close()
@@ -322,9 +322,9 @@ class KillLoop:
                     self._stuck(f"a redrive does not know what became of what it sent: {job}")
 
     def _account(self) -> Account:
-        return account(self._export("export", self._whole()), self._history(), self._snapshots, self.rules)
+        return account(self._export("export", self.whole()), self._history(), self._snapshots, self.rules)
 
-    def _whole(self) -> Path:
+    def whole(self) -> Path:
         """The journal that has all that was, once all have stopped."""
         data: Path = self._broker.data
         return data
@@ -339,7 +339,7 @@ class KillLoop:
     def _history(self) -> History:
         return History(read_logs(sorted(self._directory.glob("clients*.jsonl"))), self._snapshots, self._cuts)
 
-    def _result(self, account_: Account | None) -> Result:
+    def result(self, account_: Account | None) -> Result:
         self._progress("checking", self.options.rounds)
         started = now_ms()
         history = self._history()

@@ -5,25 +5,40 @@ The disk is slow as well, so that there is time to be killed between the answer 
 
 from __future__ import annotations
 
-import asyncio
+import time
+from typing import Any
 from unittest.mock import patch
 
 from homing.broker.cli.main import main
-from homing.journal.journal import Journal
+from homing.journal.commit.batch import WriteBatch
+from homing.journal.commit.scheduler import CommitScheduler
+from homing.journal.commit.writer_thread import WriterThread
 
 SLOW_DISK_S = 0.2
 
-_commit = Journal._commit
+_take = CommitScheduler.take
+_commit = WriterThread.commit
 
 
-async def _answer_then_commit(journal: Journal, *arguments: bool, **named: bool) -> None:
-    callbacks, journal.batch._after = journal.batch._after, []
-    for callback in callbacks:
-        callback()
-    await asyncio.sleep(SLOW_DISK_S)
-    await _commit(journal, *arguments, **named)
+def _take_and_answer(scheduler: CommitScheduler, now_s: float, open_batch: WriteBatch) -> WriteBatch | None:
+    batch = _take(scheduler, now_s, open_batch)
+    if batch is not None:
+        waiting = [*batch.confirms]
+        batch.confirms.clear()
+        for callback in waiting:
+            callback()
+    return batch
+
+
+def _commit_slowly(writer_thread: WriterThread, *arguments: Any) -> Any:
+    time.sleep(SLOW_DISK_S)
+    return _commit(writer_thread, *arguments)
 
 
 if __name__ == "__main__":
-    with patch.object(Journal, "_commit", _answer_then_commit):
+    with (
+        patch.object(CommitScheduler, "take", _take_and_answer),
+        patch.object(WriterThread, "commit", _commit_slowly),
+        patch.object(WriterThread, "may_write_here", lambda self, batch: False),
+    ):
         main()

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
-from homing.broker.broker import Broker
 from homing.broker.cli.main import main
-from homing.broker.core.message import Message
-from homing.broker.process import recovery
-from homing.journal.contract import ReferenceRecord
-
-_reference = recovery._reference
+from homing.journal.read.recovery import recover
 
 
-def _without_counts(broker: Broker, record: ReferenceRecord, messages: dict[int, Message]) -> None:
-    _reference(broker, record._replace(delivery_count=0, failed=0), messages)
+def _without_counts(*arguments: Any) -> Any:
+    recovered, *more = recover(*arguments)
+    return recovered._replace(references=[each._replace(delivery_count=0, failed=0) for each in recovered.references]), *more
 
 
 if __name__ == "__main__":
-    with patch.object(recovery, "_reference", _without_counts):
+    with patch("homing.journal.journal.recover", _without_counts):
         main()

@@ -4,25 +4,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from unittest.mock import patch
 
 from homing.broker.cli.main import main
-from homing.broker.core.queue import Queue
-from homing.broker.entries.pager import Pager
-from homing.journal.read.pages import Page
+from homing.journal.journal import Journal
+from homing.journal.read.pages import Page, Wanted
 
 EVERY = 7
 
-_load = Pager._load
+_read = Journal.read
 _pages = count(1)
 
 
-def _load_most(pager: Pager, queue: Queue, priority: int, page: Page) -> None:
-    skips = len(page.records) > 1 and next(_pages) % EVERY == 0
-    _load(pager, queue, priority, page._replace(records=page.records[1:]) if skips else page)
+def _read_most(journal: Journal, wanted: Wanted, take: Callable[[Page], None], failed: Callable[[Exception], None]) -> None:
+    def take_most(page: Page) -> None:
+        skips = len(page.records) > 1 and next(_pages) % EVERY == 0
+        take(page._replace(records=page.records[1:]) if skips else page)
+
+    _read(journal, wanted, take_most if wanted.kind == "ready" else take, failed)
 
 
 if __name__ == "__main__":
-    with patch.object(Pager, "_load", _load_most):
+    with patch.object(Journal, "read", _read_most):
         main()

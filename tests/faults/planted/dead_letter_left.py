@@ -4,24 +4,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from unittest.mock import patch
 
 from homing.broker.cli.main import main
-from homing.broker.core.message import MessageReference
-from homing.broker.core.queue import Queue
-from homing.broker.recording.recorder import Recorder
-from homing.journal.commit.batch import Leaving
-from homing.journal.contract import Outcome
+from homing.journal.commit.batch import Leaving, WriteBatch
+from homing.journal.contract import QueueStat
 
-_leaving = Recorder._leaving
+_moved = WriteBatch.moved
 
 
-def _leaving_unless_dead(recorder: Recorder, queue: Queue, references: Iterable[MessageReference], outcome: Outcome, *more: Any) -> Leaving:
-    return _leaving(recorder, queue, () if outcome == "dead-lettered" else references, outcome, *more)
+def _moved_and_left(batch: WriteBatch, minute: int, leaving: Leaving, *came: Any) -> None:
+    _moved(batch, minute, leaving._replace(sequences=()) if leaving.column == QueueStat.DEAD_LETTERED else leaving, *came)
 
 
 if __name__ == "__main__":
-    with patch.object(Recorder, "_leaving", _leaving_unless_dead):
+    with patch.object(WriteBatch, "moved", _moved_and_left):
         main()

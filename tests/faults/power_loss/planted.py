@@ -9,13 +9,15 @@ from __future__ import annotations
 import runpy
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+from unittest.mock import patch
 
-from homing.journal.commit import batch_writer
+from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.batch_writer import BatchWriter
-from homing.journal.journal import Journal
+from homing.journal.commit.scheduler import CommitScheduler
 from homing.journal.store import directory as disk
+from homing.journal.store.bulk_statements import delete_integers
 from homing.journal.store.sqlite import WalMeter
 
 
@@ -24,27 +26,28 @@ def normal() -> None:
 
 
 def early() -> None:
-    commit = Journal._commit
+    take = CommitScheduler.take
 
-    async def hasty(self: Journal, *arguments: bool, **named: bool) -> None:
-        callbacks, self.batch._after = self.batch._after, []
-        for callback in callbacks:
-            callback()
-        await commit(self, *arguments, **named)
+    def hasty(self: CommitScheduler, now_s: float, open_batch: WriteBatch) -> WriteBatch | None:
+        batch = take(self, now_s, open_batch)
+        if batch is not None:
+            waiting = [*batch.confirms]
+            batch.confirms.clear()
+            for callback in waiting:
+                callback()
+        return batch
 
-    Journal._commit = hasty  # type: ignore[method-assign]
+    CommitScheduler.take = hasty  # type: ignore[method-assign]
 
 
 def torn() -> None:
-    delete = batch_writer._delete_references
-
-    def apart(connection: sqlite3.Connection, sequences: set[int], written: Any, references: int) -> None:
-        if sequences:
+    def apart(connection: sqlite3.Connection, table: str, column: str, keys: Iterable[int]) -> int:
+        if table == "reference":
             connection.execute("COMMIT")
             connection.execute("BEGIN IMMEDIATE")
-        delete(connection, sequences, written, references)
+        return delete_integers(connection, table, column, keys)
 
-    batch_writer._delete_references = apart
+    patch("homing.journal.commit.batch_writer.delete_integers", apart).start()
 
 
 def unsynced() -> None:
