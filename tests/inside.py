@@ -44,6 +44,8 @@ from homing.broker.entries.redrive_tally import RedriveTally
 from homing.broker.entries.references import References
 from homing.broker.entries.room import Room
 from homing.broker.entries.throttle import Throttle
+from homing.broker.process.housekeeping import Housekeeping
+from homing.broker.process.turn import BrokerTurn
 from homing.broker.recording.journal_port import JournalPort
 from homing.broker.recording.recorder import Recorder
 from homing.broker.steps import at_once
@@ -73,6 +75,10 @@ def configured(layers: dict[str, dict[str, Any]], **limits: Any) -> Config:
     assert not limits, f"no section has {sorted(limits)}"
     found = {name: each.model_copy(update=taken[name]) for name, each in sections.items()}
     return Config().model_copy(update={"address_settings": AddressSettingsRepository(layers), **found})
+
+
+def turn_of(broker: Broker, config: Config) -> BrokerTurn:
+    return BrokerTurn(broker, Housekeeping(broker, config, lambda: False))
 
 
 def addresses(broker: Broker) -> dict[str, Address]:

@@ -84,7 +84,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "broker/engine": {
         *("broker/auth", "broker/connection", "broker/core", "broker/config", "broker/delivery", "broker/entries", "broker/long_work"),
-        *("broker/recording", "broker/step_times", "broker/steps", "broker/topology", *_CONTRACT),
+        *("broker/recording", "broker/step_times", "broker/topology", "journal/declarations"),
     },
     "broker/broker": {"broker/engine"},
     "codec": set(),
@@ -126,8 +126,8 @@ ALLOWED: dict[str, set[str]] = {
             "broker/broker",
             "broker/clock",
             "broker/config",
+            "broker/connection",
             "broker/core",
-            "broker/engine",
         ),
         *("broker/entries", "broker/errors", "broker/http", "broker/logs", "broker/long_work", "broker/management"),
         *(

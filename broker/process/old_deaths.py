@@ -11,7 +11,7 @@ from homing.journal.contract import DEATHS
 from homing.journal.declarations import DeclarationRecord
 from homing.journal.read.old_deaths import Cursor, OldDeath
 
-from ..engine import Engine
+from ..broker import Broker
 
 log = logging.getLogger("homing")
 
@@ -26,7 +26,7 @@ def are_left(declarations: Iterable[DeclarationRecord]) -> bool:
     return any((record.kind, record.name) == (_KIND, _NAME) for record in declarations)
 
 
-async def find_causes(broker: Engine, read: Read) -> None:
+async def find_causes(broker: Broker, read: Read) -> None:
     """``read`` is called in a thread. What goes wrong is logged, and begins anew at the next start."""
     after: Cursor | None = (0, 0)
     number = 0
@@ -46,7 +46,7 @@ async def find_causes(broker: Engine, read: Read) -> None:
         log.info("old-deaths: why %d dead letters of an older version are there is known now", number)
 
 
-def _keep(broker: Engine, deaths: list[OldDeath]) -> None:
+def _keep(broker: Broker, deaths: list[OldDeath]) -> None:
     causes: dict[int, int] = {}
     for death in deaths:
         if death.reason in DEATHS:

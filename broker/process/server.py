@@ -51,6 +51,7 @@ from .dead_letter_sweep import DeadLetterSweep
 from .declarations import declare
 from .files import Files
 from .heap import Heap
+from .housekeeping import Housekeeping
 from .listeners import Listeners, endpoint
 from .old_deaths import find_causes
 from .recovery import recover
@@ -58,6 +59,7 @@ from .reload import log_changes, read_again, take_up
 from .service_manager import ServiceManager
 from .shutdown import drain
 from .start_check import StartCheck
+from .turn import BrokerTurn
 from .turns import BrokerTurns
 
 if TYPE_CHECKING:
@@ -122,22 +124,21 @@ class Server:
         self.kept = keeping.Kept({}, {})
         turns = Turns(self._loop.call_soon, time.monotonic)
         self._turns = BrokerTurns(turns, self._wake, self._fail)
+        log_room = None if leading is None else leading.node.view.log_room
+        disk = DiskRoom(lambda: journal.space_low, config.broker.store_limit_bytes, keeping.temp_limit(config, journal), log_room)
         self.broker = Broker(
             journal,
             config,
             clock.now_ms,
             rng or Random(secrets.randbits(64)),
             self._wake,
-            DiskRoom(
-                lambda: journal.space_low,
-                config.broker.store_limit_bytes,
-                keeping.temp_limit(config, journal),
-                None if leading is None else leading.node.view.log_room,
-            ),
+            disk,
             turns=self._turns,
             amqp=AmqpAccount(rewritten, partial(headers_seen, config.amqp is None or counts_sent_deaths(config.amqp.version))),
             audit=audit.write,
         )
+        self._housekeeping = Housekeeping(self.broker, config, disk.low)
+        self._broker_turn = BrokerTurn(self.broker, self._housekeeping, self._turns)
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
         exports = Exports(config.data_directory, _EXPORT_CHILD, clock.now_ms, lambda: journal.space_low)
         self.files = Files(exports, config.data_directory / config.journal.report_directory, clock.now_ms)
@@ -160,17 +161,16 @@ class Server:
 
     def _turn(self) -> None:
         self._turn_scheduled = False
-        broker = self.broker
         try:
             if self._leader is not None and self._leader.in_doubt(self._silent_s):
                 self._hold(self._leader)
                 return
-            next_ms = broker.drain()
+            next_ms = self._broker_turn.drain()
             if not next_ms:
                 self._tick()
-                if broker.ready.queues:
+                if self.broker.ready.queues:
                     self._wake()
-                next_ms = broker.next_ms()
+                next_ms = self._broker_turn.next_ms()
         except Exception as error:
             self._fail(error)
             return
@@ -187,12 +187,12 @@ class Server:
 
     def _tick(self) -> None:
         self._clock.adopt()
-        self.broker.tick()
+        self._broker_turn.tick()
         now = self._loop.time()
         if now - self._last_beat >= 0.5:
             self._last_beat = now
             self._calls.meter.sample()
-            self.broker.weigh_declared()
+            self._housekeeping.weigh_declared()
             SHARED.most_bytes = self.broker.memory.limit // _SHARE_OF_SHARED_CACHE
             self._shared_cache.hold(SHARED.bytes)
             for transport in list(self.listeners.transports):

@@ -36,6 +36,7 @@ class House:
         self.now_ms = 1_800_000_000_000
         config = inside.configured({"#": {"redelivery-delay": 5}})
         self.broker = Broker(self.journal, config, lambda: self.now_ms, random.Random(seed), lambda: None)
+        self.loop = inside.turn_of(self.broker, config)
         self.calls = Calls(self.broker, NoProcess())
         good, socket = self.session()
         good.receive([[Op.PRODUCER, 1, 1, "good"]])
@@ -57,8 +58,8 @@ class House:
     def turn(self) -> None:
         """One turn of the loop: dispatch, what is due, and a commit, whose records must be such as SQLite takes."""
         self.now_ms += self.chance.choice((0, 1, 10, 2000))
-        self.broker.drain()
-        self.broker.tick()
+        self.loop.drain()
+        self.loop.tick()
         check_batch(self.journal.batch)
         self.journal.commit()
 

@@ -153,7 +153,7 @@ class Books:
 
     def pass_time(self, program: Program) -> None:
         self.world.time_ms += self.random.choice((10, 1_000, 6_000, 31_000))
-        self.world.broker.tick()
+        self.world.loop.tick()
 
     def pause(self, program: Program) -> None:
         queue = self.queue

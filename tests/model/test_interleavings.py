@@ -103,7 +103,7 @@ def test_a_message_behind_thousands_of_expired_ones_goes_out() -> None:
     life.subscribe(client, "a")
     for _ in range(10):
         if inside.ready(life.world.broker):
-            life.world.broker.drain()
+            life.world.loop.drain()
     assert life.keys() == ["alive"]
 
 
@@ -157,7 +157,7 @@ def test_length_limits_that_became_smaller_are_reached_without_another_arrival_i
     inside.apply_settings(life.world.broker, AddressSettingsRepository({"#": {"max-length": 10, "overflow": "drop-head"}}))
     left = [sum(sent.values())]
     for _ in range(20):
-        life.world.broker.drain()
+        life.world.loop.drain()
         left.append(sum(life.queue(name).ready for name in sent))
         life.world.journal.commit()
     assert max(before - after for before, after in pairwise(left)) <= 200, "of all queues together"
@@ -203,7 +203,7 @@ def test_thousands_of_parked_messages_look_again_in_steps() -> None:
     life.world.commit()
     assert len(life.queue("a").parked) == 3500
     inside.resources(life.world.broker).declare(BROKER, {"queue": "dead", "address": "DLA", "routing_type": "multicast"})
-    life.world.broker.drain()
+    life.world.loop.drain()
     assert 0 < len(life.queue("a").parked) < 3500
     life.world.commit()
     assert not life.queue("a").parked

@@ -76,9 +76,9 @@ def test_no_commit_holds_more_of_long_work_than_it_may(kind: str) -> None:
     held: list[int] = []
     while not held or held[-1]:
         for _ in range(20):
-            world.broker.drain()
-            if world.broker.next_ms() <= world.time_ms:
-                world.broker.tick()
+            world.loop.drain()
+            if world.loop.next_ms() <= world.time_ms:
+                world.loop.tick()
         held.append(changes(world.journal.batch))
         world.journal.commit()
     assert max(held) <= A_COMMIT

@@ -72,7 +72,7 @@ def rolled_back(reader: Reader) -> None:
 def timed_out(reader: Reader) -> None:
     reader.held()
     reader.world.time_ms += reader.queue("a").settings.consumer_timeout_ms
-    reader.world.broker.tick()
+    reader.world.loop.tick()
 
 
 WAYS: list[Callable[[Reader], None]] = [nacked, nacked_one_by_one, released, recalled, rolled_back, timed_out]

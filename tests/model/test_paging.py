@@ -331,8 +331,8 @@ def test_a_page_of_which_all_is_leaving_strands_nothing_behind_it() -> None:
     world.commit()
     life.keys()
     world.time_ms += 5000
-    world.broker.tick()
-    world.broker.drain()
+    world.loop.tick()
+    world.loop.drain()
     came = life.keys()
     assert came[0] == "m0"
     # Acknowledged while a page with only its row is on its way.

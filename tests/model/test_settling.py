@@ -50,7 +50,7 @@ def work(world: World) -> Any:
 def turn(world: World) -> int:
     """How many deliveries end in it."""
     before = work(world).delivering
-    world.broker.drain()
+    world.loop.drain()
     world.journal.commit()
     return int(before - work(world).delivering)
 
@@ -133,7 +133,7 @@ def test_what_very_many_consumers_did_not_settle_in_time_comes_back_in_steps() -
     held = [work(world).delivering]
     assert held == [consumers * each]
     world.time_ms += work(world).settings.consumer_timeout_ms
-    world.broker.tick()
+    world.loop.tick()
     while held[-1]:
         held.append(work(world).delivering)
         turn(world)
@@ -237,7 +237,7 @@ def test_a_queue_that_is_deleted_in_the_middle_takes_the_rest_along() -> None:
         turn(world)
     inside.resources(world.broker).delete_queue(work(world))
     while inside.settles(world.broker):
-        world.broker.drain()
+        world.loop.drain()
         world.journal.commit()
     world.commit()
     world.check_balance()
@@ -290,7 +290,7 @@ def test_a_queue_that_is_deleted_with_very_much_in_it_is_gone_at_once_and_its_me
     else:
         seen = len(queue.references)
         while queue.references:
-            world.broker.drain()
+            world.loop.drain()
             assert 0 < seen - len(queue.references) <= A_TURN
             seen = len(queue.references)
         assert inside.memory(world.broker).bytes < before - 300 * MANY

@@ -25,7 +25,7 @@ MESSAGES = 200
 def a_turn(world: World, commit: bool = True) -> int:
     """How many references it made."""
     before = world.journal.ids_taken
-    world.broker.drain()
+    world.loop.drain()
     made = world.journal.ids_taken - before
     if commit:
         world.journal.commit()
@@ -53,7 +53,7 @@ def test_a_frame_for_many_queues_is_stored_in_steps_and_others_come_between() ->
     while not big.of(Op.CONFIRM) or big.of(Op.CONFIRM)[-1][2] < MESSAGES + 5:
         number = len(steps)
         small.say([Op.SEND, 1, number, [[b"x"]]])
-        world.broker.drain()
+        world.loop.drain()
         world.journal.commit()
         assert [frame[2] for frame in small.of(Op.CONFIRM)][-1] == number, "confirmed with the next commit"
         steps.append(a_turn(world))
@@ -437,7 +437,7 @@ def test_messages_that_came_before_are_passed_over_turn_after_turn() -> None:
         assert woken
         assert not world.journal.busy()
         woken.clear()
-        world.broker.drain()
+        world.loop.drain()
     assert inside.queues(world.broker)["alone.0"].count == 1
 
 

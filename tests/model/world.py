@@ -24,7 +24,9 @@ from homing.broker.core.queue import Queue
 from homing.broker.entries.disk_room import DiskRoom
 from homing.broker.errors import Refused
 from homing.broker.management.arguments import taken
+from homing.broker.process.housekeeping import Housekeeping
 from homing.broker.process.recovery import recover
+from homing.broker.process.turn import BrokerTurn
 from homing.broker.protocols.amqp091.message_mapping import headers_seen, rewritten
 from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
@@ -332,11 +334,13 @@ class World:
         self._disk = DiskRoom(lambda: self.disk_low, self.config.broker.store_limit_bytes, temp_limit, log_room)
         #: The broker wants another turn.
         self.woken = False
-        self.broker = self._broker()
+        self._make_broker()
 
-    def _broker(self) -> Broker:
+    def _make_broker(self) -> None:
         amqp = AmqpAccount(rewritten, partial(headers_seen, True))
-        return Broker(self.journal, self.config, self.now_ms, self.rng, self._wake, self._disk, amqp=amqp)
+        self.broker = Broker(self.journal, self.config, self.now_ms, self.rng, self._wake, self._disk, amqp=amqp)
+        self.housekeeping = Housekeeping(self.broker, self.config, self._disk.low)
+        self.loop = BrokerTurn(self.broker, self.housekeeping)
 
     def _wake(self) -> None:
         self.woken = True
@@ -350,7 +354,7 @@ class World:
             if producer.high_watermark == before and refused is None:
                 self.journal.commit()
             if producer.high_watermark < last:
-                self.broker.drain()
+                self.loop.drain()
         return refused
 
     def now_ms(self) -> int:
@@ -364,9 +368,9 @@ class World:
     def turn(self) -> None:
         for _ in range(100):
             self.woken = False
-            self.broker.drain()
-            if self.broker.next_ms() <= self.time_ms:
-                self.broker.tick()
+            self.loop.drain()
+            if self.loop.next_ms() <= self.time_ms:
+                self.loop.tick()
             if not self.journal.read_pages() and not self.woken:
                 return
 
@@ -419,7 +423,7 @@ class World:
     def crash(self) -> None:
         """The process dies; a new one goes on with what is on disk."""
         recovered = self.journal.crash()
-        self.broker = self._broker()
+        self._make_broker()
         recover(self.broker, recovered)
 
     def check_balance(self) -> None:

@@ -76,7 +76,7 @@ def test_a_get_that_finds_its_head_expired_answers_after_the_move(world: World, 
     peer.send(published("source", properties=TEN_MS))
     world.time_ms += 20
     if by == "the clock":
-        world.broker.tick()
+        world.loop.tick()
     peer.session.receive(get("source") + get("dead"))
     assert said_so_far(peer) == [], "the message is nowhere yet"
     assert [name for name, _ in peer.methods()] == ["basic.get-empty", "basic.get-ok"]
@@ -133,10 +133,10 @@ def test_long_purges_that_come_at_once_are_done_one_after_the_other(world: World
     purges = [method_frame(1, "queue.purge", 0, queue, False) for queue in ("q", "r", "q")]
     answers = peer.send(b"".join(purges))
     while len(answers) < len(purges):
-        world.broker.drain()
+        world.loop.drain()
         answers += peer.methods()
     assert answers == [("queue.purge-ok", [2 * STEP + 1]), ("queue.purge-ok", [2 * STEP + 1]), ("queue.purge-ok", [0])]
-    world.broker.drain()
+    world.loop.drain()
     assert peer.methods() == [], "each is answered once"
 
 
@@ -186,10 +186,10 @@ def test_deliveries_and_confirms_do_not_overtake_the_answer_that_they_follow(wor
         published("nowhere"),
     ]
     peer.session.receive(b"".join(frames))
-    world.broker.drain()
+    world.loop.drain()
     assert said_so_far(peer) == []
     answers = [name for name, _ in peer.methods()]
-    world.broker.drain()
+    world.loop.drain()
     answers += [name for name, _ in peer.methods()]
     assert answers[:2] == ["queue.declare-ok", "basic.consume-ok"]
     assert sorted(answers[2:]) == ["basic.ack", "basic.deliver", "confirm.select-ok"]
@@ -359,7 +359,7 @@ def test_the_timeout_of_a_consumer_goes_before_that_of_its_queue(
     began_ms = world.time_ms
     while not reference.failed:
         world.time_ms += 500
-        world.broker.tick()
+        world.loop.tick()
         assert world.time_ms < began_ms + 100_000
     assert comes_back_ms <= world.time_ms - began_ms <= comes_back_ms + 1000
 

@@ -129,7 +129,7 @@ def test_who_publishes_along_a_long_way_keeps_nobody(world: World) -> None:
         assert peer.session.postponed
         other.session.receive(published("", "q", body=b"other"))
         assert bodies(world, "q") == [b"other"] * turn, "it is in before the next turn"
-        world.broker.drain()
+        world.loop.drain()
     assert peer.methods() == [("basic.ack", [1, False])]
     assert bodies(world, "q")[5:] == [b"m"]
 

@@ -358,7 +358,7 @@ def test_what_a_channel_holds_of_several_queues_is_settled_by_its_own_tags_whoev
     assert not inside.connections(world.broker).all["c1"].retired
     # The second of three is gone before they are handed out, which waits for the disk.
     peer.session.receive(method_frame(1, "basic.consume", 0, "counted", "", False, False, False, False, {}))
-    world.broker.drain()
+    world.loop.drain()
     second = next(each for each in queues["counted"].references.values() if each.message.body == b"2")
     inside.references(world.broker).leave(second, "purged", world.now_ms())
     deliveries = [values for name, values in peer.methods() if name == "basic.deliver"]

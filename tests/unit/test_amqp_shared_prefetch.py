@@ -128,7 +128,7 @@ def test_what_timed_out_gives_its_room_back() -> None:
     consuming.consume("b")
     consuming.peer.call(1, "basic.cancel", "a", False)
     consuming.world.time_ms += 10_000
-    consuming.world.broker.tick()
+    consuming.world.loop.tick()
     consuming.look()
     assert consuming.came == {"a": 4, "b": 4}
 
@@ -148,7 +148,7 @@ def test_a_hundred_queues_are_filled_in_a_few_turns() -> None:
         peer.session.receive(method_frame(1, "basic.consume", 0, name, name, False, False, False, True, {}))
     turns = 0
     while inside.ready(world.broker):
-        world.broker.drain()
+        world.loop.drain()
         turns += 1
     queues = inside.queues(world.broker)
     assert [queues[name].delivering for name in ("q7", "q93")] == [100, 100]

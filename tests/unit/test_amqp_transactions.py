@@ -42,14 +42,14 @@ def test_a_transaction_that_is_open_for_too_long_closes_its_channel_and_holds_no
     peer.call(1, "tx.select")
     # It begins with what is first done in it.
     world.time_ms += 6_000
-    world.broker.tick()
+    world.loop.tick()
     peer.send(b"".join(content_frames(1, payload, b"\x00\x00", b"body", 8192)))
     world.time_ms += 4_999
-    world.broker.tick()
+    world.loop.tick()
     assert peer.methods() == []
     assert inside.memory(world.broker).by_kind[Kind.SESSIONS]
     world.time_ms += 1_000
-    world.broker.tick()
+    world.loop.tick()
     ((name, (code, text, *_)),) = peer.methods()
     assert (name, code) == ("channel.close", 406)
     assert "limits.transaction-timeout" in text
@@ -75,7 +75,7 @@ def test_a_transaction_that_acknowledged_what_is_no_longer_held_does_not_commit(
     peer.send(published_alike("late", [b"answer"]))
     late = inside.queues(world.broker)["late"]
     world.time_ms += 60_000
-    world.broker.tick()
+    world.loop.tick()
     ((name, (code, text, *_)),) = peer.call(1, "tx.commit")
     assert (name, code) == ("channel.close", 406)
     assert "no longer held" in text

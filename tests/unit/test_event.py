@@ -50,7 +50,7 @@ def test_a_disk_that_is_low_is_told_of_when_it_becomes_so() -> None:
     inside.resources(world.broker).declare(BROKER, {"queue": "watch", "address": EVENTS, "routing_type": "multicast"})
     for low in (True, True, False, True):
         events.disk(low)
-    world.broker.drain()
+    world.loop.drain()
     world.commit()
     (reference,) = inside.queues(world.broker)["watch"].references.values()
     assert json.loads(reference.message.body)["meaning"] == KINDS[DISK_LOW].meaning

@@ -34,8 +34,8 @@ class Life:
         """Time, as the loop would look at it: whenever the broker wants to be asked."""
         end_ms = self.world.time_ms + ms
         while self.world.time_ms < end_ms:
-            self.world.time_ms = max(self.world.time_ms, min(end_ms, self.world.broker.next_ms()))
-            self.world.broker.tick()
+            self.world.time_ms = max(self.world.time_ms, min(end_ms, self.world.loop.next_ms()))
+            self.world.loop.tick()
 
     def lasts(self, ms: int) -> None:
         """For so long from now it is there, and not a millisecond longer."""

@@ -98,7 +98,7 @@ def test_messages_are_charged_what_they_take_waiting_and_held(how: str) -> None:
         for _ in range(MANY if how == "get" else 0):
             peer.call(1, "basic.get", 0, "q", False)
         while queue.pending.count:
-            world.broker.drain()
+            world.loop.drain()
             peer.out = b""
 
     waiting = taken(arrive)
@@ -308,7 +308,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
     ):
         before = inside.memory(broker).by_kind[Kind.DECLARATIONS]
         size = taken(partial(each, declare))
-        broker.weigh_declared()
+        world.housekeeping.weigh_declared()
         found.append((declare.__name__, round((inside.memory(broker).by_kind[Kind.DECLARATIONS] - before) / size, 2)))
     assert [name for name, part in found if not 0.8 <= part <= most] == [], f"charged, of what it takes: {found}"
     inside.memory(broker).limit = 2 * inside.memory(broker).by_kind[Kind.DECLARATIONS] - 1
@@ -329,7 +329,7 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
         inside.resources(broker).remove_address(address)
     for number in range(1, many):
         inside.virtual_hosts(broker).exchanges_of(connection).delete(connection, f"x.{number}", False)
-    broker.weigh_declared()
+    world.housekeeping.weigh_declared()
     assert inside.memory(broker).bytes == inside.memory(broker).by_kind[Kind.CACHES] == 0
 
 

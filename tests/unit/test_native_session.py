@@ -26,6 +26,7 @@ class House:
         self.now_ms = 1_800_000_000_000
         config = inside.configured({"#": settings}, **(limits or {}))
         self.broker = Broker(self.journal, config, lambda: self.now_ms, Random(1), lambda: None)
+        self.loop = inside.turn_of(self.broker, config)
         self.calls = Calls(self.broker, NoProcess())
 
     def session(self, client_id: str, limit: int = MAX_FRAME, **more: Any) -> tuple[NativeSession, FrameTransport]:
@@ -37,7 +38,7 @@ class House:
 
     def turn(self) -> None:
         for _ in range(5):
-            self.broker.drain()
+            self.loop.drain()
             self.journal.commit()
 
 

@@ -52,7 +52,7 @@ class Life:
 
     def passes(self, ms: int) -> None:
         self.world.time_ms += ms
-        self.world.broker.tick()
+        self.world.loop.tick()
         self.world.turn()
         self.world.commit()
 

@@ -68,4 +68,4 @@ def test_nobody_is_woken_for_a_job_that_was_cancelled_while_it_waited_for_its_ra
     broker.redriving.cancel(ANYBODY, job)
     life.world.time_ms += 5_000
     life.world.turn()
-    assert broker.next_ms() > life.world.time_ms
+    assert life.world.loop.next_ms() > life.world.time_ms

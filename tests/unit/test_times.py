@@ -99,6 +99,7 @@ class Life:
         self.time_ms = NOW_MS
         config = inside.configured({"#": {"max-nack-delay": MAX_DURATION_MS}})
         self.broker = Broker(journal, config, lambda: self.time_ms, Random(0), lambda: None)
+        self.loop = inside.turn_of(self.broker, config)
 
     def standing(self) -> dict[int, tuple[str, int | None, int | None, list[int | None]]]:
         """What is kept of each message's times, hops included."""
@@ -139,7 +140,7 @@ class Life:
             items: list[list[Any]] = [[b"a", None, 4, True, times["ttl"]], [b"b", None, 4, True, 0, times["delay"]], [b"c"], [b"d"]]
             messages: list[Message] = [m for item in items for m in fields.messages([item], name, producer.key, self.time_ms)[0]]
             assert inside.intake(broker).send(producer, 1, messages, broker.now_ms()) is None
-            broker.drain()
+            self.loop.drain()
             held = list(consumer.unsettled.values())
             report = checked_report({"delay_ms": times["nack"]})
             inside.settlement(broker).fail(consumer, held[:1], Failure(delay_ms=report["delay_ms"]), "nack", report)
