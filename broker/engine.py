@@ -14,7 +14,6 @@ from .config.config import Config
 from .connection import Connection
 from .core.amqp.account import NO_AMQP, AmqpAccount
 from .core.amqp.vhost import DEFAULT
-from .core.dead_letter import EXPIRED
 from .core.high_watermarks import HighWatermarks
 from .core.memory import Memory
 from .core.message import largest_message
@@ -24,31 +23,42 @@ from .delivery.changes import Changes
 from .delivery.chosen import Chosen
 from .delivery.connections import Connections
 from .delivery.consumers import Consumers
-from .delivery.dead_lettering import DeadLetterOffice
+from .delivery.dead_lettering import DeadLetterOffice, DeadLetterWays
 from .delivery.dispatching import Dispatcher
-from .delivery.editing import Editing
+from .delivery.duplicate_ids import DuplicateIds
+from .delivery.editing import Copying, Editing
 from .delivery.event_messages import EventMessages
+from .delivery.fan_out import FanOut
 from .delivery.faults import Faults
 from .delivery.flow_control import FlowControl
 from .delivery.gets import Gets
 from .delivery.open_logins import OpenLogins
+from .delivery.overflow import Overflow
+from .delivery.parking import Parking
 from .delivery.producers import Producers
-from .delivery.publish import Intake
+from .delivery.publish import Intake, Storing
 from .delivery.pull_timeouts import Pulls
 from .delivery.redriving import Redriving
 from .delivery.removal import Removal
 from .delivery.retrying import Retrying
 from .delivery.settled import SettledReports
-from .delivery.settlement import Settlement
+from .delivery.settlement import Failing, Settlement
 from .delivery.settling import Settling
 from .delivery.statistics import Statistics
+from .delivery.stories import Stories
 from .delivery.subscriptions import Subscriptions
 from .delivery.transactions import Transactions
+from .delivery.transfer import Transfer
+from .entries.browsing import Browsing
 from .entries.by_number import ByNumber
+from .entries.choosing import Choosing
 from .entries.counting import Counting
+from .entries.disk_moves import DiskMoves
 from .entries.disk_room import DiskRoom
+from .entries.pager import Pager
 from .entries.room import Windows
 from .entries.shared_state import SharedState
+from .entries.waiting import Waiting
 from .long_work import WITHOUT_A_LOOP, LoopTurns, Work
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
@@ -84,6 +94,8 @@ class Engine:
     ) -> None:
         """``wake``: there is to be a turn. ``audit``: see Access."""
         self.limits = config.limits
+        self._max_hops = config.broker.max_hops
+        self._journal_section = config.journal
         self.now_ms = now_ms
         self.step_times = StepTimes()
         self.memory = Memory(config.broker.memory_limit_bytes, lambda: journal.unwritten_bytes)
@@ -101,21 +113,22 @@ class Engine:
         self.post_office, self.settings = state.post_office, state.settings
         self.fault_groups, self.redrives = state.faults, state.redrives
         self.ready, self.enqueuing, self.references, self.schedule = state.ready, state.enqueuing, state.references, state.schedule
-        self.room, self.reads, self.to_disk, self.pager = state.room, state.reads, state.to_disk, state.pager
+        self.room, self.reads, self.to_disk, self.from_disk = state.room, state.reads, state.to_disk, state.from_disk
         self.throttle, self.declared, self.awaited, self.going_round = state.throttle, state.declared, state.awaited, state.going_round
-        self.returns, self.events = state.returns, state.events
+        self.events = state.events
         journal.on_commit = self.throttle.written
         self._make_what_is_declared(amqp)
-        self.pager.expire = lambda reference: self.office.dead_letter(reference, EXPIRED)
-        self.dispatcher = Dispatcher(self.state, self.office)
-        self.settling = Settling(self.state, lambda name, error: self.connections.settling_failed(name, error))
-        self.settlement = Settlement(self.state, self.office, self.settling)
-        self.settled_reports = SettledReports(self.access, self.state, self.settlement)
+        self._make_what_dies()
+        self.pager = Pager(self.from_disk, self.to_disk, self.enqueuing, self.ready, now_ms, self.office.expire)
+        self.dispatcher = Dispatcher(journal, self.recorder, self.ready, self.awaited, self.pager, self.office, now_ms)
+        self._make_what_ends(rng)
         self._make_what_goes_by_hand(amqp)
-        self.intake = Intake(self.state, self.resources, self.office, config.journal.duplicate_ids_per_address)
-        self.flow = FlowControl(self.state, disk)
-        self.event_messages = EventMessages(self.events, self.virtual_hosts.find(DEFAULT).exchanges, self.office, self.intake, now_ms)
-        self.transactions = Transactions(self.state, self.intake, self.settlement, self.settling, self.limits)
+        self._make_what_comes_in(disk)
+        exchanges = self.virtual_hosts.find(DEFAULT).exchanges
+        self.event_messages = EventMessages(self.events, exchanges, self.office, self.storing, now_ms)
+        self.transactions = Transactions(
+            journal, self.post_office, self.memory, self.intake, self.settlement, self.settling, self.limits, now_ms
+        )
         self.high_watermarks = HighWatermarks()
         self.pulls = Pulls()
         self._make_services()
@@ -127,25 +140,90 @@ class Engine:
         self.resources.begin = lambda steps: self.work.begin(self.step_times.of("let go", steps), lambda _: None, _raise)
 
     def _make_what_is_declared(self, amqp: AmqpAccount) -> None:
-        self.policies = Policies(self.state)
+        self.policies = Policies(self.journal, self.memory)
         self.in_force = InForce(self.post_office, self.settings, self.policies, self.recorder)
         self.resources = Resources(self.access, self.state, self.policies, self.limits)
         ignored = IgnoredArguments()
         self.virtual_hosts = VirtualHosts(self.access, self.state, self.resources, self.policies, ignored)
-        self.declared_queues = DeclaredQueues(self.access, self.state, self.resources, ignored)
-        exchanges = DeadLetterExchanges(self.state, self.resources, self.virtual_hosts, amqp)
-        self.office = DeadLetterOffice(self.state, self.resources, exchanges)
-        self.explanations = Explanations(self.post_office, self.settings, exchanges)
+        self.declared_queues = DeclaredQueues(
+            self.access, self.post_office, self.settings, self.resources, ignored, self.ready, self.now_ms
+        )
+        self.dead_letter_exchanges = DeadLetterExchanges(self.resources, self.virtual_hosts, amqp, self._max_hops, self.now_ms)
+        self.explanations = Explanations(self.post_office, self.settings, self.dead_letter_exchanges)
+
+    def _make_what_dies(self) -> None:
+        notes, settings, max_hops = self.events.notes, self.settings, self._max_hops
+        self.parking = Parking(self.post_office, self.recorder, self.awaited, self.throttle, self.events, self.ready.wake)
+        self.resources.queue_gone.append(self.parking.gone)
+        ways = DeadLetterWays(self.post_office, settings, self.throttle, self.resources, self.dead_letter_exchanges, notes, max_hops)
+        self.office = DeadLetterOffice(
+            self.journal,
+            self.references,
+            self.enqueuing,
+            self.from_disk,
+            self.ready,
+            self.throttle,
+            self.events,
+            ways,
+            self.parking,
+            self.now_ms,
+        )
+
+    def _make_what_ends(self, rng: Random) -> None:
+        recorder, references, now_ms = self.recorder, self.references, self.now_ms
+        self.settling = Settling(
+            self.journal, self.enqueuing, self.from_disk, self.ready, lambda name, error: self.connections.settling_failed(name, error)
+        )
+        self.failing = Failing(recorder, references, self.fault_groups, self.going_round, self.office, self.ready, now_ms, rng)
+        self.stories = Stories(self.journal, references, now_ms)
+        self.settlement = Settlement(
+            recorder, references, self.enqueuing, self.ready, self.office, self.failing, self.settling, self.stories, now_ms
+        )
+        self.settled_reports = SettledReports(
+            self.access, recorder, self.fault_groups, self.redrives, self.settlement, self.stories, now_ms
+        )
 
     def _make_what_goes_by_hand(self, amqp: AmqpAccount) -> None:
-        self.by_number = ByNumber(self.state)
-        self.hand = ByHand(self.access, self.state, self.resources, self.by_number)
-        self.redriving = Redriving(self.access, self.state, self.resources, self.hand)
+        access, journal, recorder, references, now_ms = self.access, self.journal, self.recorder, self.references, self.now_ms
+        faults, from_disk, enqueuing = self.fault_groups, self.from_disk, self.enqueuing
+        self.by_number = ByNumber(self.post_office, from_disk, enqueuing)
+        choosing = Choosing(journal, faults, references, from_disk, enqueuing)
+        self.counting = Counting(journal, self.post_office, faults, references, choosing)
+        disk_moves = DiskMoves(journal, faults, self.to_disk, self.awaited, self.ready)
+        self.transfer = Transfer(recorder, references, from_disk, disk_moves, enqueuing, faults, self.redrives, now_ms)
+        self.hand = ByHand(access, self.post_office, self.resources, references, self.by_number, self.transfer, now_ms)
+        self.redriving = Redriving(
+            access,
+            journal,
+            self.post_office,
+            self.resources,
+            self.redrives,
+            choosing,
+            self.hand,
+            self.transfer,
+            self.events,
+            self.to_disk,
+            now_ms,
+            self.ready.wake,
+        )
         largest = min(self.limits.max_message_bytes, largest_message(self.limits.max_frame_bytes))
-        self.editing = Editing(self.access, self.state, self.hand, self.limits.max_properties_bytes, largest, amqp)
-        self.chosen = Chosen(self.access, self.state, self.hand, self.limits.answer_bytes)
-        self.retrying, self.counting = Retrying(self.access, self.state), Counting(self.state)
-        self.faults = Faults(self.access, self.state)
+        copying = Copying(amqp, self.limits.max_properties_bytes, largest, now_ms)
+        self.editing = Editing(access, journal, self.settings, references, choosing, self.hand, self.transfer, copying)
+        self.chosen = Chosen(access, Browsing(journal, from_disk), choosing, references, self.transfer, self.limits.answer_bytes, now_ms)
+        waiting = Waiting(faults, from_disk)
+        self.retrying = Retrying(access, recorder, references, from_disk, waiting, enqueuing, faults, self.room, now_ms)
+        self.faults = Faults(access, self.post_office, faults, now_ms)
+
+    def _make_what_comes_in(self, disk: DiskRoom) -> None:
+        journal, references, enqueuing, throttle, now_ms = self.journal, self.references, self.enqueuing, self.throttle, self.now_ms
+        self.duplicate_ids = DuplicateIds(journal, self.declared, self.resources, self._journal_section.duplicate_ids_per_address)
+        overflow = Overflow(journal, references, self.events, self.office, now_ms)
+        self.storing = Storing(journal, references, enqueuing, throttle, self.office, self.duplicate_ids, now_ms)
+        fan_out = FanOut(journal, references, self.to_disk, self.ready)
+        self.intake = Intake(
+            journal, self.post_office, self.resources, throttle, enqueuing, fan_out, overflow, self.storing, self.duplicate_ids
+        )
+        self.flow = FlowControl(journal, self.post_office, references, self.events, self.memory, disk, now_ms, self.ready.wake)
 
     def _make_services(self) -> None:
         access, post_office, resources, idle, now_ms = self.access, self.post_office, self.resources, self.resources.idle, self.now_ms

@@ -29,17 +29,18 @@ from homing.broker.delivery.dispatching import Dispatcher
 from homing.broker.delivery.flow_control import FlowControl
 from homing.broker.delivery.gets import Gets
 from homing.broker.delivery.producers import Producers
-from homing.broker.delivery.publish import Intake
+from homing.broker.delivery.publish import Intake, Storing
 from homing.broker.delivery.removal import Removal
 from homing.broker.delivery.settlement import Settlement
 from homing.broker.delivery.statistics import Statistics
 from homing.broker.delivery.subscriptions import Subscriptions
 from homing.broker.delivery.transactions import Transactions
+from homing.broker.delivery.transfer import Transfer
 from homing.broker.entries.events import Events
 from homing.broker.entries.fault_groups import FaultGroups
+from homing.broker.entries.from_disk import FromDisk
 from homing.broker.entries.going_round import GoingRound
 from homing.broker.entries.page_reads import PageReads
-from homing.broker.entries.pager import Pager
 from homing.broker.entries.redrive_tally import RedriveTally
 from homing.broker.entries.references import References
 from homing.broker.entries.room import Room
@@ -49,6 +50,7 @@ from homing.broker.process.turn import BrokerTurn
 from homing.broker.recording.journal_port import JournalPort
 from homing.broker.recording.recorder import Recorder
 from homing.broker.steps import at_once
+from homing.broker.topology.amqp.dead_letter_exchanges import DeadLetterExchanges
 from homing.broker.topology.amqp.policies import Policies
 from homing.broker.topology.amqp.queues import DeclaredQueues
 from homing.broker.topology.amqp.virtual_hosts import VirtualHosts
@@ -99,6 +101,10 @@ def connections(broker: Broker) -> Connections:
 
 def consumers(broker: Broker) -> Consumers:
     return broker.consumers
+
+
+def dead_letter_exchanges(broker: Broker) -> DeadLetterExchanges:
+    return broker.dead_letter_exchanges
 
 
 def declared_queues(broker: Broker) -> DeclaredQueues:
@@ -162,8 +168,8 @@ def clear_policy(broker: Broker, virtual_host: str, name: str) -> None:
     at_once(changes(broker).bring(broker.settings.repository, broker.policies.cleared(virtual_host, name)))
 
 
-def pager(broker: Broker) -> Pager:
-    return broker.pager
+def from_disk(broker: Broker) -> FromDisk:
+    return broker.from_disk
 
 
 def policies(broker: Broker) -> Policies:
@@ -219,8 +225,16 @@ def journal(broker: Broker) -> JournalPort:
     return broker.journal
 
 
+def storing(broker: Broker) -> Storing:
+    return broker.storing
+
+
 def throttle(broker: Broker) -> Throttle:
     return broker.throttle
+
+
+def transfer(broker: Broker) -> Transfer:
+    return broker.transfer
 
 
 def transactions(broker: Broker) -> Transactions:

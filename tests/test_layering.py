@@ -277,8 +277,9 @@ def test_rules_are_of_what_rooms_do_see() -> None:
 #: Of what front ends call, what asks for no right, by why: all that a service has, or single calls.
 FREE: dict[str, str] = {
     "the login was checked": "connections.connect connections.disconnect",
-    "of a producer that was opened, or a route that was worked out": "flow intake producers.open_sender producers.close",
-    "of a consumer that was let in": "consumers settlement settling settled_reports dispatcher gets.check gets.may_answer gets.when_read",
+    "of a producer that was opened, or a route that was worked out": "flow intake duplicate_ids producers.open_sender producers.close",
+    "of a consumer that was let in": "consumers settlement failing settling settled_reports dispatcher gets.check gets.may_answer"
+    " gets.when_read",
     "of what was asked for before": "transactions removal.consumers_gone removal.delete_exclusive declared_queues.find"
     " declared_queues.check_delete declared_queues.check_reply_queue declared_queues.read_consumer_arguments resources.make_topic"
     " resources.read_selector",

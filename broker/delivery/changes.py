@@ -105,4 +105,4 @@ class Changes:
             self._office.trim_later(queue)
             if number % STEP == 0:
                 yield
-        self._office.parking.try_all()
+        self._office.retry_parked()

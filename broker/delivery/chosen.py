@@ -13,12 +13,12 @@ from ..core.message import MessageReference
 from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.rights import Right
-from ..entries.browsing import Ordered, as_it_is, browse
-from ..entries.choosing import choose, in_place, is_dead
-from ..entries.shared_state import SharedState
+from ..entries.browsing import Browsing, Ordered, as_it_is
+from ..entries.choosing import Choosing, is_dead
+from ..entries.references import References
 from ..steps import Steps
 from ..topology import places
-from .by_hand import ByHand
+from .transfer import Transfer
 
 #: Pages of one answer.
 PAGES: Final = 40
@@ -41,16 +41,28 @@ def length_of(answer: tuple[list[Any], object, object]) -> int:
 class Chosen:
     """``most_bytes``: of one answer."""
 
-    def __init__(self, access: Access, state: SharedState, hand: ByHand, most_bytes: int) -> None:
+    def __init__(
+        self,
+        access: Access,
+        browsing: Browsing,
+        choosing: Choosing,
+        references: References,
+        transfer: Transfer,
+        most_bytes: int,
+        now_ms: Callable[[], int],
+    ) -> None:
         self.access = access
-        self._state = state
-        self._hand = hand
+        self._browsing = browsing
+        self._choosing = choosing
+        self._references = references
+        self._now_ms = now_ms
+        self._transfer = transfer
         self._most_bytes = most_bytes
 
     @needs((Right.BROWSE, at_queue), audited=True)
     def peek(self, who: Who, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Ordered]]:
-        """Of all that is in the queue. See browsing.browse."""
-        return browse(self._state, queue, after, count)
+        """Of all that is in the queue. See Browsing."""
+        return self._browsing.browse(queue, after, count)
 
     @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=places.chosen, counts=length_of)
     def browse(self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, pages: int) -> Steps[Shown]:
@@ -72,16 +84,15 @@ class Chosen:
             size += 2 * reference.message.size
             return len(found) < limit and size < self._most_bytes
 
-        looked_at, go_on = yield from choose(self._state, queue, wanted, after, take, pages, newest_first)
+        looked_at, go_on = yield from self._choosing.choose(queue, wanted, after, take, pages, newest_first)
         return found, looked_at, go_on
 
     @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen_to_go, counts=first_of)
     def delete(self, who: Who, queue: Queue, wanted: Filter, after: int, living: bool) -> Steps[Done]:
         """``living``: also what is no dead letter, and none that found no place."""
-        state = self._state
 
         def act(reference: MessageReference) -> None:
-            state.references.leave(reference, "purged", state.now_ms(), DELETED)
+            self._references.leave(reference, "purged", self._now_ms(), DELETED)
 
         return self._each(queue, wanted, after, act, lambda record: living or is_dead(record) or record.sequence in queue.parked)
 
@@ -99,25 +110,25 @@ class Chosen:
 
         def act(reference: MessageReference) -> None:
             nonlocal number
-            self._hand.put(reference, target, number)
+            self._transfer.put(reference, target, number)
             number += 1
 
         return self._each(queue, wanted, after, act)
 
     def drop(self, queue: Queue, entries: Mapping[int, int], why: str) -> Steps[int]:
         """Removes dead letters, by sequence and message id, that nobody holds; counted as dropped. Returns how many."""
-        state, number = self._state, 0
+        number = 0
+
+        def act(reference: MessageReference) -> None:
+            self._references.leave(reference, "dropped", self._now_ms(), why)
 
         def take(record: ReferenceRecord) -> bool:
             nonlocal number
-            reference = in_place(state, queue, record) if record.sequence in entries else None
-            if reference is not None:
-                state.references.leave(reference, "dropped", state.now_ms(), why)
-                number += 1
+            number += record.sequence in entries and self._choosing.in_place(queue, record, act)
             return True
 
         wanted = Filter(message_ids=tuple(sorted(set(entries.values()))))
-        yield from choose(state, queue, wanted, 0, take)
+        yield from self._choosing.choose(queue, wanted, 0, take)
         return number
 
     def _each(
@@ -132,15 +143,8 @@ class Chosen:
 
         def take(record: ReferenceRecord) -> bool:
             nonlocal number
-            reference = in_place(self._state, queue, record) if meant(record) else None
-            if reference is not None:
-                try:
-                    act(reference)
-                    number += 1
-                finally:
-                    # One that could not go stays where it was; of one that went nothing is in its old place.
-                    self._state.enqueuing.enqueue((reference,))
+            number += meant(record) and self._choosing.in_place(queue, record, act)
             return True
 
-        looked_at, go_on = yield from choose(self._state, queue, wanted, after, take, PAGES)
+        looked_at, go_on = yield from self._choosing.choose(queue, wanted, after, take, PAGES)
         return number, looked_at, go_on

@@ -16,19 +16,19 @@ from ..properties import measured
 from ..topology.amqp.exchanges import Exchanges
 from ..topology.resources import makes_room, over_length
 from .dead_lettering import DeadLetterOffice
-from .publish import Intake
+from .publish import Storing
 
 #: AMQP's content properties: content-type application/json, delivery-mode 2.
 _JSON: Final = b"\x90\x00\x10application/json\x02"
 
 
 class EventMessages:
-    def __init__(self, events: Events, exchanges: Exchanges, office: DeadLetterOffice, intake: Intake, now_ms: Callable[[], int]) -> None:
+    def __init__(self, events: Events, exchanges: Exchanges, office: DeadLetterOffice, storing: Storing, now_ms: Callable[[], int]) -> None:
         """``exchanges``: of the virtual host ``/``."""
         self._events = events
         self._exchanges = exchanges
         self._office = office
-        self._intake = intake
+        self._storing = storing
         self._now_ms = now_ms
 
     def send(self) -> None:
@@ -39,7 +39,7 @@ class EventMessages:
             bound = [*self._events.address.route(lambda sent=message: lookup(sent)), *self._exchanges.route(EVENTS, name, {}).queues]  # type: ignore[misc]
             queues = [queue for queue in dict.fromkeys(bound) if self._makes_room(queue)]
             if queues:
-                self._intake.store(message, queues)
+                self._storing.store(message, queues)
 
     def _message(self, name: str, content: dict[str, Any]) -> Message:
         properties: Properties = {key: value for key, value in content.items() if key in ("event", "subject", "queue", "fault")}

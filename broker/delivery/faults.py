@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..auth.access import Access, Who, needs
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference
 from ..core.rights import Place, Right
-from ..entries.shared_state import SharedState
+from ..core.routing import PostOffice
+from ..entries.fault_groups import FaultGroups
 from ..topology import places
 
 
 class Faults:
-    def __init__(self, access: Access, state: SharedState) -> None:
+    def __init__(self, access: Access, post_office: PostOffice, faults: FaultGroups, now_ms: Callable[[], int]) -> None:
         self.access = access
-        self.post_office = state.post_office
-        self._groups = state.faults
-        self._now_ms = state.now_ms
+        self.post_office = post_office
+        self._groups = faults
+        self._now_ms = now_ms
 
     def shown_to(self, who: Who) -> list[FaultGroup]:
         """Those of queues that whoever asks may browse, or might if they were there."""

@@ -5,15 +5,19 @@ always read.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from ..core.counts import HeldBack, Level
-from ..core.memory import Kind
+from ..core.memory import Kind, Memory
 from ..core.message import REFERENCE_BYTES
 from ..core.producer import Bound, Producer, Wait, limit_in
+from ..core.routing import PostOffice
 from ..core.settings.units import counted
 from ..entries.disk_room import DiskRoom
-from ..entries.shared_state import SharedState
+from ..entries.events import Events
+from ..entries.references import References
+from ..recording.journal_port import JournalPort
 
 log = logging.getLogger("homing")
 
@@ -37,12 +41,23 @@ class FlowControl:
 
     def __init__(
         self,
-        state: SharedState,
+        journal: JournalPort,
+        post_office: PostOffice,
+        references: References,
+        events: Events,
+        memory: Memory,
         disk: DiskRoom,
+        now_ms: Callable[[], int],
+        wake: Callable[[], None],
     ) -> None:
-        self._state = state
-        self._memory = state.memory
-        self._most_unwritten = min(MOST_UNWRITTEN_BYTES, max(state.memory.limit // 4, WINDOW_BYTES))
+        self._journal = journal
+        self._post_office = post_office
+        self._references = references
+        self._events = events
+        self._memory = memory
+        self._now_ms = now_ms
+        self._wake = wake
+        self._most_unwritten = min(MOST_UNWRITTEN_BYTES, max(memory.limit // 4, WINDOW_BYTES))
         self._disk = disk
         self.producers: dict[Producer, None] = {}
         self.waiting: dict[Producer, None] = {}
@@ -106,7 +121,7 @@ class FlowControl:
 
     def _hold_back(self, producer: Producer, reason: str) -> None:
         """A line of the log when a limit begins to hold producers back; some come and go many times a second, and are one time."""
-        limit, now_ms = limit_in(reason), self._state.now_ms()
+        limit, now_ms = limit_in(reason), self._now_ms()
         producer.waiting = Wait(reason, now_ms)
         began_ms, _ = self._in_force.get(limit, (now_ms, 0))
         if limit not in self._in_force:
@@ -125,7 +140,7 @@ class FlowControl:
 
     def levels(self) -> dict[str, Level]:
         """Of each limit of the whole broker, by its name."""
-        references, used = self._state.references, self._memory.charged + self._state.journal.unwritten_bytes
+        references, used = self._references, self._memory.charged + self._journal.unwritten_bytes
         return {
             "memory-limit": Level(used, self._memory.limit),
             "store-limit": Level(references.stored_bytes, self._disk.store_limit),
@@ -135,7 +150,7 @@ class FlowControl:
 
     def _charge(self, share: Bound, size: int) -> None:
         if not self.charged:
-            self._state.wake()
+            self._wake()
         share.unconfirmed_bytes += size
         self.charged[share] = self.charged.get(share, 0) + size
 
@@ -146,9 +161,9 @@ class FlowControl:
         def stored() -> None:
             for share, size in charged.items():
                 share.unconfirmed_bytes -= size
-            self._state.wake()
+            self._wake()
 
-        self._state.journal.when_stored(stored)
+        self._journal.when_stored(stored)
 
     def look(self, now_ms: int) -> None:
         """About once a second: limits that hold nobody back any more, and another line."""
@@ -164,7 +179,7 @@ class FlowControl:
         """Who holds most of the memory."""
         kinds = self._memory.by_kind
         kind = max(Kind, key=kinds.__getitem__)
-        queues = self._state.post_office.queues.values()
+        queues = self._post_office.queues.values()
         if kind is not Kind.QUEUES or not queues:
             return f"most is held by {kind.name.lower()}, {kinds[kind]} bytes: homing connections --by memory"
         queue = max(queues, key=lambda each: each.memory_bytes)
@@ -187,11 +202,11 @@ class FlowControl:
 
     def _written(self) -> None:
         self._will_wake = False
-        self._state.wake()
+        self._wake()
 
     def _window_bytes(self) -> int:
         """Half of what is free of memory, and of what may be on its way to the disk, is for all windows together."""
-        unwritten = self._state.journal.unwritten_bytes
+        unwritten = self._journal.unwritten_bytes
         free = min(self._memory.limit - self._memory.charged - unwritten, self._most_unwritten - unwritten)
         share = free // (2 * max(1, len(self.producers)))
         return max(LEAST_WINDOW_BYTES, min(WINDOW_BYTES, share))
@@ -203,7 +218,7 @@ class FlowControl:
 
     def _of_kind(self, part: float, lasting: bool = False, passing: bool = False) -> str | None:
         """The limit of durable messages holds back nobody who sends others, nor the other way round."""
-        references = self._state.references
+        references = self._references
         if lasting and self._disk.store_limit is not None and references.stored_bytes >= self._disk.store_limit * part:
             return f"store-limit: {references.stored_bytes} of {self._disk.store_limit} bytes of durable messages are kept"
         if lasting and self._disk.log is not None:
@@ -216,14 +231,14 @@ class FlowControl:
 
     def _reason_for_all(self, resuming: bool) -> str | None:
         """Why nobody may send now; None when everybody may. Resuming wants a little more room than going on."""
-        part, state = _HYSTERESIS if resuming else 1.0, self._state
+        part = _HYSTERESIS if resuming else 1.0
         if self._disk.low():
             return "disk-low: free disk space is down to the reserve; producers wait until there is more"
-        unwritten = state.journal.unwritten_bytes
+        unwritten = self._journal.unwritten_bytes
         if unwritten >= (self._most_unwritten // 2 if resuming else self._most_unwritten):
             if not self._will_wake:
                 self._will_wake = True
-                state.journal.when_safe(self._written)
+                self._journal.when_safe(self._written)
             return f"disk-busy: {unwritten} bytes are on their way to the disk; producers wait until they are there"
         used, limit = self._memory.charged + unwritten, self._memory.limit
         if used >= limit * part:
@@ -232,7 +247,7 @@ class FlowControl:
 
     def _blocked_queue(self, producer: Producer) -> tuple[str | None, int]:
         """(reason, how many messages there is room for) from queues whose overflow is ``block``."""
-        address = self._state.post_office.addresses.get(producer.address)
+        address = self._post_office.addresses.get(producer.address)
         room = WINDOW_MESSAGES
         for queue in address.queues if address is not None else ():
             settings = queue.settings
@@ -243,7 +258,7 @@ class FlowControl:
             if settings.max_length_bytes is not None:
                 room = min(room, (settings.max_length_bytes - queue.ready_bytes) // REFERENCE_BYTES)
             if room <= 0:
-                self._state.events.queue_full(queue)
+                self._events.queue_full(queue)
                 return (
                     f"queue-full: {queue.name} holds {counted(queue.ready, 'message')}; producers wait until consumers have taken some",
                     0,

@@ -14,21 +14,37 @@ from homing.journal.contract import Death, Outcome
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
-from ..entries.shared_state import SharedState
-from ..entries.throttle import FEW_QUEUES
+from ..core.routing import PostOffice
+from ..entries.awaited_room import AwaitedRoom
+from ..entries.events import Events
+from ..entries.throttle import FEW_QUEUES, Throttle
+from ..recording.recorder import Recorder
 from ..steps import STEP, Steps
 from ..topology.resources import takes_nothing
 
+Leave = Callable[[MessageReference, Death], None]
 #: Of a queue that ends so many go with it at once; it ends a second later where there are more.
 MOST_AT_AN_END: Final = 10_000
 
 
 class Parking:
-    def __init__(self, state: SharedState, leave: Callable[[MessageReference, Death], None]) -> None:
-        """``leave``: a message tries again to leave its queue, for that reason."""
-        self._state = state
-        self._awaited = state.awaited
-        self._leave = leave
+    """``leave``, wherever it is asked for: a message tries again to leave its queue, for that reason."""
+
+    def __init__(
+        self,
+        post_office: PostOffice,
+        recorder: Recorder,
+        awaited: AwaitedRoom,
+        throttle: Throttle,
+        events: Events,
+        wake: Callable[[], None],
+    ) -> None:
+        self._post_office = post_office
+        self._recorder = recorder
+        self._awaited = awaited
+        self._throttle = throttle
+        self._events = events
+        self._wake = wake
         #: Bindings have changed since where they are of another version.
         self.bindings_seen = 0
         #: Queues that have something parked, or had.
@@ -52,7 +68,7 @@ class Parking:
             if full is not None:
                 self._awaited.waiting.setdefault(full, {})[reference] = None
         fresh = [reference for reference in references if reference not in before]
-        self._state.recorder.changed(fresh)
+        self._recorder.changed(fresh)
         return len(fresh)
 
     def keep(self, reference: MessageReference, reason: Death) -> None:
@@ -64,18 +80,18 @@ class Parking:
 
     # -- out ---------------------------------------------------------------------------------------------------------
 
-    def go_on(self) -> None:
+    def go_on(self, leave: Leave) -> None:
         """Once a turn, where there is room in queues that were waited for, or bindings have changed: then all look again."""
-        version = self._state.post_office.bindings_version
+        version = self._post_office.bindings_version
         if version != self.bindings_seen:
             self.bindings_seen = version
-            self.try_all()
+            self.try_all(leave)
         if self._awaited.found:
             queues, self._awaited.found = self._awaited.found, {}
             for queue in queues:
-                self._fill(queue)
+                self._fill(queue, leave)
 
-    def _fill(self, queue: Queue) -> None:
+    def _fill(self, queue: Queue, leave: Leave) -> None:
         """What waits for room in this queue goes there, in order, some in each turn."""
         waiting = self._awaited.waiting.get(queue)
         if waiting is None:
@@ -85,25 +101,25 @@ class Parking:
                 return
             del waiting[reference]
             if reference.where is Where.PARKED and reference.park_reason:
-                self._leave(reference, reference.park_reason)
+                leave(reference, reference.park_reason)
         if waiting:
             self._awaited.made(queue)
         else:
             del self._awaited.waiting[queue]
 
-    def try_all(self) -> None:
+    def try_all(self, leave: Leave) -> None:
         """Every parked message tries again to leave, a step a turn."""
         self._again = True
         if self._round is None:
-            self._round = self._steps()
+            self._round = self._steps(leave)
             self._go_on_trying()
 
-    def try_in_turn(self) -> None:
+    def try_in_turn(self, leave: Leave) -> None:
         """What was parked only because there was no room in this turn tries again in the next."""
         self._again = True
         if self._round is None:
-            self._round = self._steps()
-            self._state.throttle.wait(self._go_on_trying)
+            self._round = self._steps(leave)
+            self._throttle.wait(self._go_on_trying)
 
     def _go_on_trying(self) -> None:
         assert self._round is not None, "in line once, for a round that is under way"
@@ -112,13 +128,13 @@ class Parking:
         except StopIteration:
             self._round = None
         else:
-            self._state.throttle.wait(self._go_on_trying)
+            self._throttle.wait(self._go_on_trying)
             if not waits:
-                self._state.wake()
+                self._wake()
 
-    def _steps(self) -> Steps[None]:
+    def _steps(self, leave: Leave) -> Steps[None]:
         """Rounds, until nobody asked for another one since the last began."""
-        number, room = 0, self._state.throttle.room
+        number, room = 0, self._throttle.room
         while self._again:
             self._again = False
             # The round notes anew what each of them waits for.
@@ -131,7 +147,7 @@ class Parking:
                         yield True
                     if reference.where is not Where.PARKED or not reference.park_reason:
                         continue
-                    self._leave(reference, reference.park_reason)
+                    leave(reference, reference.park_reason)
                     number += 1
                     if number % STEP == 0:
                         yield
@@ -141,7 +157,7 @@ class Parking:
     def stay(self, queue: Queue, outcome: Outcome, more: bool) -> None:
         """Its end has come, and something parked is still there; ``more``: only because it is too much to move at once."""
         if queue not in self.staying and not more:
-            self._state.events.stays(queue)
+            self._events.stays(queue)
         self.staying[queue] = outcome
 
     def gone(self, queue: Queue) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -14,18 +14,23 @@ from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
 from ..core.rights import Place, Right
+from ..core.routing import PostOffice
 from ..core.scheduled import NEVER
 from ..entries.browsing import as_it_is
-from ..entries.choosing import ROWS, Selection
+from ..entries.choosing import ROWS, Choosing, Selection
+from ..entries.events import Events
 from ..entries.fault_groups import goes_back
 from ..entries.page_reads import Asked
-from ..entries.shared_state import SharedState
+from ..entries.redrive_tally import RedriveTally
+from ..entries.to_disk import ToDisk
 from ..errors import Refused
 from ..properties import measured
+from ..recording.journal_port import JournalPort
 from ..steps import Steps
 from ..topology import places
 from ..topology.resources import Resources
-from .by_hand import MAKE_ROOM, ByHand, Check, Room, due_by_hand
+from .by_hand import ByHand, Check
+from .transfer import MAKE_ROOM, RoomLeft, Transfer, due_by_hand
 
 #: Where a rate is slow, so often something is sent.
 _EVERY_MS: Final = 100
@@ -62,13 +67,33 @@ class _AtOnce:
 
 
 class Redriving:
-    def __init__(self, access: Access, state: SharedState, resources: Resources, hand: ByHand) -> None:
+    def __init__(
+        self,
+        access: Access,
+        journal: JournalPort,
+        post_office: PostOffice,
+        resources: Resources,
+        redrives: RedriveTally,
+        choosing: Choosing,
+        hand: ByHand,
+        transfer: Transfer,
+        events: Events,
+        to_disk: ToDisk,
+        now_ms: Callable[[], int],
+        wake: Callable[[], None],
+    ) -> None:
         self.access = access
-        self.post_office = state.post_office
-        self._state = state
+        self.post_office = post_office
+        self._choosing = choosing
+        self._events = events
+        self._journal = journal
+        self._to_disk = to_disk
+        self._now_ms = now_ms
+        self._wake = wake
         self._resources = resources
         self._hand = hand
-        self._tally = state.redrives
+        self._transfer = transfer
+        self._tally = redrives
         #: Pages that jobs wait for.
         self._reading: dict[int, Asked] = {}
         #: What jobs send of their queues.
@@ -94,14 +119,14 @@ class Redriving:
     def start(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
         """Raises Refused where another one is at work on the queue."""
         self._begin(job)
-        self._state.wake()
+        self._wake()
         return job
 
     def _begin(self, job: RedriveJob) -> None:
         other = next((each for each in self._tally.active.values() if each.queue == job.queue), None)
         if other is not None:
             raise Refused("redrive-running", f"redrive {other.job_id} is at work on queue {job.queue}", "wait for it, or cancel it")
-        self._tally.begin(job, self._state.now_ms())
+        self._tally.begin(job, self._now_ms())
 
     @needs((Right.CONSUME, places.at_job), audited=True, action="pause-redrive", tells=places.job_named)
     def pause(self, who: Who, job: RedriveJob) -> None:
@@ -110,8 +135,8 @@ class Redriving:
     @needs((Right.CONSUME, places.at_job), audited=True, action="resume-redrive", tells=places.job_named)
     def resume(self, who: Who, job: RedriveJob) -> None:
         self._change(job, RUNNING)
-        job.begin_rate(self._state.now_ms())
-        self._state.wake()
+        job.begin_rate(self._now_ms())
+        self._wake()
 
     @needs((Right.CONSUME, places.at_job), audited=True, action="cancel-redrive", tells=places.job_named)
     def cancel(self, who: Who, job: RedriveJob) -> None:
@@ -126,14 +151,14 @@ class Redriving:
 
     def _end(self, job: RedriveJob, state: JobState, why: str = "", now_ms: int | None = None) -> None:
         self._forget(job)
-        job.state, job.why, job.ended_ms = state, why, self._state.now_ms() if now_ms is None else now_ms
+        job.state, job.why, job.ended_ms = state, why, self._now_ms() if now_ms is None else now_ms
         self._tally.note(job)
         awaited = self._awaited.pop(job.job_id, None)
         if awaited is None:
-            self._state.events.redrive_ended(job)
+            self._events.redrive_ended(job)
         else:
             awaited.came = True
-            self._state.wake()
+            self._wake()
 
     def _forget(self, job: RedriveJob) -> None:
         job.waits_for = ""
@@ -162,7 +187,7 @@ class Redriving:
 
     def go_on(self) -> None:
         """Once a turn: the next page of each job that may send something. Where the broker stops, jobs go on after its next start."""
-        if self._state.to_disk.stopped:
+        if self._to_disk.stopped:
             return
         self.look_at_ms = NEVER
         for job in list(self._tally.active.values()):
@@ -196,7 +221,7 @@ class Redriving:
             self._read(job)
 
     def _read(self, job: RedriveJob) -> None:
-        now_ms = self._state.now_ms()
+        now_ms = self._now_ms()
         if (room_ms := self._room_ms.get(job.job_id, 0)) > now_ms:
             self.look_at_ms = min(self.look_at_ms, room_ms)
             return
@@ -205,23 +230,23 @@ class Redriving:
             if job.rate and not (job.in_canary and job.sent >= job.canary):
                 self.look_at_ms = min(self.look_at_ms, now_ms + _EVERY_MS)
             return
-        queue = self._state.post_office.queues.get(job.queue)
+        queue = self.post_office.queues.get(job.queue)
         if queue is None:
             raise Refused("no-such-queue", f"queue {job.queue} is gone", "nothing is left to be sent back")
         self.access.check(_Starter.of(job), Right.CONSUME, queue_place(queue), verb="redrive")
         selection = self._selections.get(job.job_id)
         if selection is None or selection.queue is not queue:
             wanted = Filter.of(job.wanted, self._resources.read_selector)
-            selection = self._selections[job.job_id] = Selection(self._state, queue, wanted, job.up_to, job.newest_first)
+            selection = self._selections[job.job_id] = self._choosing.select(queue, wanted, job.up_to, job.newest_first)
         if not selection.ready():
-            self._state.wake()
+            self._wake()
             return
         rows = ROWS if selection.scans else min(self._rows(job), most)
         # By the time that there is a second page, all that came before the job began is on disk.
         self._reading[job.job_id] = selection.ask(job.after, rows, partial(self._send, job, selection, most), on_disk=job.after > 0)
 
     def _rows(self, job: RedriveJob) -> int:
-        sync_ms = self._state.journal.sync_ms
+        sync_ms = self._journal.sync_ms
         if sync_ms is None:
             return _MOST_ROWS
         rows = min(max(_LEAST_ROWS, int(_A_MS * sync_ms)), _MOST_ROWS)
@@ -233,7 +258,7 @@ class Redriving:
             self._unfinished.add(job.job_id)
         if job.state != RUNNING:
             return True
-        now_ms = self._state.now_ms()
+        now_ms = self._now_ms()
         going: dict[Queue, list[ReferenceRecord]] = {}
         job.waits_for = ""
         try:
@@ -243,7 +268,7 @@ class Redriving:
                 self._unfinished.discard(job.job_id)
         finally:
             for target, chosen in going.items():
-                sent, by_disk = self._hand.send_back(selection.queue, chosen, target, job.job_id, now_ms)
+                sent, by_disk = self._transfer.send_back(selection.queue, chosen, target, job.job_id, now_ms)
                 (self._by_disk.add if by_disk else self._by_disk.discard)(job.job_id)
                 job.sent += sent
                 job.left += len(chosen) - sent
@@ -261,7 +286,7 @@ class Redriving:
         self, job: RedriveJob, selection: Selection, most: int, records: list[ReferenceRecord], going: dict[Queue, list[ReferenceRecord]]
     ) -> None:
         """Up to ``most`` of them join ``going``, by where they go, until one is to wait for room. Raises Refused where one may not."""
-        targets: dict[tuple[str, str], Room | None] = {}
+        targets: dict[tuple[str, str], RoomLeft | None] = {}
         queue, number = selection.queue, 0
         last: object = targets
         for record in records:
@@ -286,22 +311,24 @@ class Redriving:
             job.after = record.sequence
 
     @staticmethod
-    def _fits(room: Room, record: ReferenceRecord) -> bool:
+    def _fits(room: RoomLeft, record: ReferenceRecord) -> bool:
         """Whether there is room for one of that record. What waits for its time does not count there."""
         return not room.limited or due_by_hand(record.failed, record.due_at_ms) is not None or room.take(_size(record))
 
-    def _room_for(self, job: RedriveJob, queue: Queue, record: ReferenceRecord, targets: dict[tuple[str, str], Room | None]) -> Room | None:
+    def _room_for(
+        self, job: RedriveJob, queue: Queue, record: ReferenceRecord, targets: dict[tuple[str, str], RoomLeft | None]
+    ) -> RoomLeft | None:
         """``targets``: those of this page, by the queue and address of the first death. Raises Refused where there can be none."""
         first = record.hops[-1][1] if record.hops else None
         key = (first["queue"], first["address"]) if first is not None and job.target is None else ("", "")
         if key not in targets:
             may_send = partial(self.access.check_queue, _Starter.of(job), Right.SEND, verb="redrive")
             target = self._hand.home_of(queue, record.hops, job.sent, may_send) if job.target is None else self._target(job, may_send)
-            targets[key] = None if target is None else Room(target)
+            targets[key] = None if target is None else RoomLeft(target)
         return targets[key]
 
     def _target(self, job: RedriveJob, may_send: Check) -> Queue:
-        found = self._state.post_office.find_queue(job.target or "")
+        found = self.post_office.find_queue(job.target or "")
         if found is None:
             raise Refused("no-such-queue", f"queue {job.target} is gone", "make it, and start another redrive")
         may_send(found.name, found.address)

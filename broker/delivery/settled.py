@@ -6,6 +6,7 @@ Nothing is remembered of what was acknowledged. So the attempt stands under a nu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ..auth.access import Access, queue_place
@@ -19,8 +20,11 @@ from ..core.redelivery import Decision, Failure, Terms
 from ..core.rights import Right
 from ..core.settings.rules import Action
 from ..core.settled_report import SettledReport
-from ..entries.shared_state import SharedState
+from ..entries.fault_groups import FaultGroups
+from ..entries.redrive_tally import RedriveTally
+from ..recording.recorder import Recorder
 from .settlement import Settlement
+from .stories import Stories
 
 _NOT_AGAIN: Final = Failure(retryable=False)
 #: Tries that are to be followed by others.
@@ -29,11 +33,23 @@ _GONE: Final = Decision(Action.DROP, dropped_by=ACKNOWLEDGED)
 
 
 class SettledReports:
-    def __init__(self, access: Access, state: SharedState, settlement: Settlement) -> None:
+    def __init__(
+        self,
+        access: Access,
+        recorder: Recorder,
+        faults: FaultGroups,
+        redrives: RedriveTally,
+        settlement: Settlement,
+        stories: Stories,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._access = access
-        self._state = state
+        self._recorder = recorder
+        self._faults = faults
+        self._redrives = redrives
+        self._now_ms = now_ms
         self._settlement = settlement
-        self._stories = settlement.stories
+        self._stories = stories
         #: (queue, story) -> what a try was counted as that had failed before, was acknowledged, and is tried again.
         self._before: dict[tuple[str, str], Trouble] = {}
 
@@ -57,7 +73,7 @@ class SettledReports:
         if may_keep and told.whole and not told.again and queue.settings.keep_settled_failures:
             self._dead_letter(consumer, message, failed, told.report, before)
             return
-        now_ms, recorder, faults = self._state.now_ms(), self._state.recorder, self._state.faults
+        now_ms, recorder, faults = self._now_ms(), self._recorder, self._faults
         reference = MessageReference(message, queue, message.message_id, now_ms)
         reference.delivery_count, reference.failed, reference.dispatched_at_ms = failed + 1, failed, now_ms
         if told.succeeded:
@@ -71,7 +87,7 @@ class SettledReports:
         queue.counts[FAILED] += 1
         faults.failed(queue.name, [reference], recorder.report.description, consumer.client, now_ms)
         faults.ended(reference, False, now_ms)
-        self._state.redrives.ended(reference, "dropped")
+        self._redrives.ended(reference, "dropped")
         if not told.again:
             recorder.was_over(reference, "dropped", ACKNOWLEDGED, now_ms)
 
@@ -92,8 +108,8 @@ class SettledReports:
     def _in_trouble(self, reference: MessageReference, before: Trouble | None) -> None:
         if before is not None:
             reference.cause, reference.redrive = before
-            self._state.faults.not_over(reference, self._state.now_ms())
-            self._state.redrives.not_over(reference)
+            self._faults.not_over(reference, self._now_ms())
+            self._redrives.not_over(reference)
 
     def _dead_letter(self, consumer: Consumer, message: Message, failed: int, report: FailureReport, before: Trouble | None) -> None:
         """It enters its queue, is with the consumer and fails, all in one step."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from random import Random
 from typing import Final
 
 from homing.journal.contract import AttemptOutcome, Death
@@ -20,7 +21,12 @@ from ..core.queue import Queue
 from ..core.redelivery import Decision, Failure, Terms, Verdicts, attempts_allowed, limit_reached, of_amqp_consumer, under
 from ..core.settings.address_settings import AddressSettings
 from ..core.settings.rules import Action, Rule, first, fitting, reported_failure
-from ..entries.shared_state import SharedState
+from ..entries.enqueuing import Enqueuing
+from ..entries.fault_groups import FaultGroups
+from ..entries.going_round import GoingRound
+from ..entries.ready_set import ReadySet
+from ..entries.references import References
+from ..recording.recorder import Recorder
 from ..steps import LIGHTER, MOST_ACKNOWLEDGED_AT_ONCE, MOST_AT_ONCE, SETTLE_STEP
 from .dead_lettering import DeadLetterOffice
 from .settling import Part, Settling
@@ -44,12 +50,166 @@ _Group = tuple[Rule | None, list[MessageReference]]
 _Ends = dict[Queue, tuple[Failure, AttemptOutcome, bool]]
 
 
-class Settlement:
-    def __init__(self, state: SharedState, office: DeadLetterOffice, settling: Settling) -> None:
-        self._state = state
+class Failing:
+    """Deliveries that came back from the application, or did not in time."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        references: References,
+        faults: FaultGroups,
+        going_round: GoingRound,
+        office: DeadLetterOffice,
+        ready: ReadySet,
+        now_ms: Callable[[], int],
+        rng: Random,
+    ) -> None:
+        self._recorder = recorder
+        self._references = references
+        self._faults = faults
+        self._going_round = going_round
         self._office = office
-        self.stories = Stories(state)
+        self._ready = ready
+        self._now_ms = now_ms
+        self._rng = rng
+        #: Messages that consumers gave back within this second, to be delivered again at once.
+        self.returns: dict[Queue, int] = {}
+
+    def fail(
+        self,
+        consumer: Consumer,
+        references: list[MessageReference],
+        failure: Failure | None,
+        outcome: AttemptOutcome,
+        report: FailureReport | None = None,
+        apply_limit: bool = True,
+    ) -> list[MessageReference]:
+        """Each is decided by itself: again at once, again at a time, or dead. Those it returns go out again, and are still to be taken
+        back. ``failure`` None: as the report has it."""
+        queue, settings = consumer.queue, consumer.queue.settings
+        report = report or {}
+        failure = failure or _reported(report)
+        if consumer.returns_at_once:
+            settings = of_amqp_consumer(settings, failure)
+        # The native client always says how it came back, which alone tells nothing of why.
+        reported = bool(report.keys() - {"outcome"})
+        consumer.reports += reported
+        if failure.counts:
+            # What a client wrote is read before anything changes.
+            self._recorder.report.read(report, queue.name, queue.settings, outcome)
+        queue.release(consumer, references)
+        now_ms = self._now_ms()
+        failed, expired = self._count(references, failure, now_ms)
+        queue.counts[DELIVERED] += len(failed)
+        groups: Sequence[_Group] = ((None, failed),)
+        if settings.rules and failure.counts and outcome != CLOSED and (settings.rules_meant or not consumer.returns_at_once):
+            groups = _by_rule(settings, failed, report, outcome)
+        again: list[MessageReference] = []
+        for rule, members in groups:
+            terms = Terms(settings, consumer.policy) if rule is None else under(rule, settings, consumer.policy)
+            decisions = Verdicts(terms, failure, now_ms, self._rng, apply_limit)
+            verdicts = [(reference, decisions[reference.failed]) for reference in members]
+            ending: dict[tuple[str | None, Death], list[MessageReference]] = {}
+            for reference, decision in verdicts:
+                if decision.action is not _REDELIVER:
+                    ending.setdefault((decision.dropped_by, decision.reason or DELIVERY_LIMIT), []).append(reference)
+                    continue
+                reference.due_at_ms = decision.due_at_ms
+                # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
+                reference.suspect = not apply_limit and limit_reached(terms.settings, terms.policy, reference.failed + 1)
+                again.append(reference)
+            if failure.counts:
+                self._record(consumer, terms, verdicts, outcome, reported, now_ms)
+            else:
+                self._recorder.delivered(queue, members, now_ms)
+            for (dropped_by, reason), gone in ending.items():
+                if dropped_by is not None:
+                    self._office.drop_all(queue, gone, dropped_by, now_ms)
+                else:
+                    address = None if rule is None else rule.dead_letter_address
+                    self._office.dead_letter_all(queue, gone, REJECTED if outcome == REJECTED else reason, now_ms, address=address)
+        if expired:
+            self._office.dead_letter_all(queue, expired, EXPIRED, now_ms)
+        if failure.counts:
+            queue.counts[RETRIED] += len(again)
+        elif again:
+            unwritten = self._going_round.unwritten
+            self._recorder.changed([each for each in again if each not in unwritten] if unwritten else again)
+        if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
+            self.returns[queue] = self.returns.get(queue, 0) + soon
+        self._ready.mark(queue)
+        return again
+
+    def _record(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: AttemptOutcome, reported: bool, now_ms: int) -> None:
+        """What has failed alike is in the open batch, and durable from here on; but for what only goes round."""
+        queue, rounds = consumer.queue, self._going_round
+        members = [reference for reference, _ in verdicts]
+        at_once = verdicts
+        round_again: list[MessageReference] = []
+        if not queue.keeps_all and (passing := [each for each in members if not each.message.durable]):
+            if outcome == "nack" and not reported and _goes_round(terms, verdicts):
+                passing, round_again = rounds.put_back(passing, now_ms)
+                if round_again:
+                    at_once = (
+                        [verdict for verdict in verdicts if verdict[0] not in rounds.unwritten] if len(round_again) < len(members) else []
+                    )
+                    self._recorder.went_round(consumer, round_again, now_ms)
+            elif rounds.unwritten:
+                rounds.written(passing)
+            if passing:
+                self._references.keep_failed(passing)
+        queue.counts[FAILED] += len(members)
+        if members and outcome != CLOSED:
+            before = [each.cause for each in round_again]
+            self._faults.failed(queue.name, members, self._recorder.report.description, consumer.client, now_ms, later=not at_once)
+            if changed := [each for each, was in zip(round_again, before, strict=True) if each.durable and each.cause != was]:
+                # They wait for another fault from here on, and are written with that.
+                rounds.written(changed)
+                self._recorder.changed(changed)
+        self._recorder.failed(consumer, terms, at_once, outcome, now_ms)
+
+    @staticmethod
+    def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:
+        """(those that failed, with their counts raised; those that have expired meanwhile, which do not count)"""
+        failed: list[MessageReference] = []
+        expired: list[MessageReference] = []
+        for reference in references:
+            reference.suspect = False
+            reference.transaction = None
+            if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms and not failure.poison:
+                expired.append(reference)
+                continue
+            if reference.counted:
+                reference.counted = False
+            else:
+                reference.delivery_count += 1
+            reference.failed += failure.counts
+            failed.append(reference)
+        return failed, expired
+
+
+class Settlement:
+    def __init__(
+        self,
+        recorder: Recorder,
+        references: References,
+        enqueuing: Enqueuing,
+        ready: ReadySet,
+        office: DeadLetterOffice,
+        failing: Failing,
+        settling: Settling,
+        stories: Stories,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._recorder = recorder
+        self._references = references
+        self._enqueuing = enqueuing
+        self._ready = ready
+        self._office = office
+        self._failing = failing
         self._settling = settling
+        self.stories = stories
+        self._now_ms = now_ms
 
     def _in_steps(
         self, consumer: Consumer, references: list[MessageReference], settle: Callable[[list[MessageReference]], object], lighter: int = 1
@@ -71,7 +231,7 @@ class Settlement:
         if len(references) > MOST_AT_ONCE:
             self._in_steps(consumer, references, settle)
         elif again := settle(references):
-            self._state.enqueuing.take_back(consumer, again)
+            self._enqueuing.take_back(consumer, again)
 
     def acknowledge(self, consumer: Consumer, references: list[MessageReference], alone: bool = True) -> None:
         """These are done, but for what a transaction holds. They leave for good; the window has room again. ``alone``: not as a part of a
@@ -79,11 +239,11 @@ class Settlement:
         if len(references) > MOST_ACKNOWLEDGED_AT_ONCE and alone:
             self._in_steps(consumer, references, partial(self.acknowledge, consumer), LIGHTER)
             return
-        state, queue = self._state, consumer.queue
+        queue = consumer.queue
         references = [reference for reference in references if reference.transaction is None]
         queue.release(consumer, references)
-        state.references.succeed(queue, references, state.now_ms(), alone, consumer)
-        state.ready.mark(queue)
+        self._references.succeed(queue, references, self._now_ms(), alone, consumer)
+        self._ready.mark(queue)
 
     def give_back(self, consumer: Consumer, references: list[MessageReference]) -> None:
         """Unread or unusable: back to their places, nothing counted."""
@@ -100,8 +260,8 @@ class Settlement:
                 reference.counted = False
                 reference.delivery_count -= 1
                 uncounted.append(reference)
-        self._state.recorder.changed(uncounted)
-        self._state.ready.mark(queue)
+        self._recorder.changed(uncounted)
+        self._ready.mark(queue)
         return references
 
     def client_saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> None:
@@ -109,7 +269,7 @@ class Settlement:
         self._come_back(consumer, references, partial(self._saw_expire, consumer))
 
     def _saw_expire(self, consumer: Consumer, references: list[MessageReference]) -> list[MessageReference]:
-        horizon_ms = self._state.now_ms() + _CLOCK_SLACK_MS
+        horizon_ms = self._now_ms() + _CLOCK_SLACK_MS
         expired = [reference for reference in references if reference.expired(horizon_ms)]
         consumer.queue.release(consumer, expired)
         for reference in expired:
@@ -134,7 +294,7 @@ class Settlement:
             consumer.pulls += len(large)
         consumer.too_large += len(large)
         self._too_large(consumer, large, most)
-        self._state.ready.mark(consumer.queue)
+        self._ready.mark(consumer.queue)
         return [reference for reference in references if reference.message.size <= most]
 
     def _too_large(self, consumer: Consumer, references: list[MessageReference], most: int) -> None:
@@ -158,123 +318,11 @@ class Settlement:
         report: FailureReport | None = None,
         apply_limit: bool = True,
     ) -> None:
-        """These came back from the application. Each is decided by itself: again at once, again at a time, or dead. ``failure`` None: as
-        the report has it."""
+        """These came back from the application: see Failing."""
         if report and "story" in report and outcome == REJECTED and len(references) == 1:
             consumer, last = self.stories.joined(consumer, references[0], report["story"])
             references = [last]
-        self._come_back(consumer, references, lambda some: self.fail_but_for_places(consumer, some, failure, outcome, report, apply_limit))
-
-    def fail_but_for_places(
-        self,
-        consumer: Consumer,
-        references: list[MessageReference],
-        failure: Failure | None,
-        outcome: AttemptOutcome,
-        report: FailureReport | None = None,
-        apply_limit: bool = True,
-    ) -> list[MessageReference]:
-        """As ``fail``, but that those it returns, which go out again, are still to be taken back."""
-        state, queue, settings = self._state, consumer.queue, consumer.queue.settings
-        report = report or {}
-        failure = failure or _reported(report)
-        if consumer.returns_at_once:
-            settings = of_amqp_consumer(settings, failure)
-        # The native client always says how it came back, which alone tells nothing of why.
-        reported = bool(report.keys() - {"outcome"})
-        consumer.reports += reported
-        if failure.counts:
-            # What a client wrote is read before anything changes.
-            state.recorder.report.read(report, queue.name, queue.settings, outcome)
-        queue.release(consumer, references)
-        now_ms = state.now_ms()
-        failed, expired = self._count(references, failure, now_ms)
-        queue.counts[DELIVERED] += len(failed)
-        groups: Sequence[_Group] = ((None, failed),)
-        if settings.rules and failure.counts and outcome != CLOSED and (settings.rules_meant or not consumer.returns_at_once):
-            groups = _by_rule(settings, failed, report, outcome)
-        again: list[MessageReference] = []
-        for rule, members in groups:
-            terms = Terms(settings, consumer.policy) if rule is None else under(rule, settings, consumer.policy)
-            decisions = Verdicts(terms, failure, now_ms, state.rng, apply_limit)
-            verdicts = [(reference, decisions[reference.failed]) for reference in members]
-            ending: dict[tuple[str | None, Death], list[MessageReference]] = {}
-            for reference, decision in verdicts:
-                if decision.action is not _REDELIVER:
-                    ending.setdefault((decision.dropped_by, decision.reason or DELIVERY_LIMIT), []).append(reference)
-                    continue
-                reference.due_at_ms = decision.due_at_ms
-                # It was not alone when its consumer was lost; the next loss would end it, so it shall be alone then.
-                reference.suspect = not apply_limit and limit_reached(terms.settings, terms.policy, reference.failed + 1)
-                again.append(reference)
-            if failure.counts:
-                self._record(consumer, terms, verdicts, outcome, reported, now_ms)
-            else:
-                state.recorder.delivered(queue, members, now_ms)
-            for (dropped_by, reason), gone in ending.items():
-                if dropped_by is not None:
-                    self._office.drop_all(queue, gone, dropped_by, now_ms)
-                else:
-                    address = None if rule is None else rule.dead_letter_address
-                    self._office.dead_letter_all(queue, gone, REJECTED if outcome == REJECTED else reason, now_ms, address=address)
-        if expired:
-            self._office.dead_letter_all(queue, expired, EXPIRED, now_ms)
-        if failure.counts:
-            queue.counts[RETRIED] += len(again)
-        elif again:
-            unwritten = state.going_round.unwritten
-            state.recorder.changed([each for each in again if each not in unwritten] if unwritten else again)
-        if outcome not in _NOT_RETURNED and (soon := sum([each.due_at_ms is None for each in again])):
-            state.returns[queue] = state.returns.get(queue, 0) + soon
-        state.ready.mark(queue)
-        return again
-
-    def _record(self, consumer: Consumer, terms: Terms, verdicts: _Verdicts, outcome: AttemptOutcome, reported: bool, now_ms: int) -> None:
-        """What has failed alike is in the open batch, and durable from here on; but for what only goes round."""
-        state, queue, rounds = self._state, consumer.queue, self._state.going_round
-        members = [reference for reference, _ in verdicts]
-        at_once = verdicts
-        round_again: list[MessageReference] = []
-        if not queue.keeps_all and (passing := [each for each in members if not each.message.durable]):
-            if outcome == "nack" and not reported and _goes_round(terms, verdicts):
-                passing, round_again = rounds.put_back(passing, now_ms)
-                if round_again:
-                    at_once = (
-                        [verdict for verdict in verdicts if verdict[0] not in rounds.unwritten] if len(round_again) < len(members) else []
-                    )
-                    state.recorder.went_round(consumer, round_again, now_ms)
-            elif rounds.unwritten:
-                rounds.written(passing)
-            if passing:
-                state.references.keep_failed(passing)
-        queue.counts[FAILED] += len(members)
-        if members and outcome != CLOSED:
-            before = [each.cause for each in round_again]
-            state.faults.failed(queue.name, members, state.recorder.report.description, consumer.client, now_ms, later=not at_once)
-            if changed := [each for each, was in zip(round_again, before, strict=True) if each.durable and each.cause != was]:
-                # They wait for another fault from here on, and are written with that.
-                rounds.written(changed)
-                state.recorder.changed(changed)
-        state.recorder.failed(consumer, terms, at_once, outcome, now_ms)
-
-    @staticmethod
-    def _count(references: list[MessageReference], failure: Failure, now_ms: int) -> tuple[list[MessageReference], list[MessageReference]]:
-        """(those that failed, with their counts raised; those that have expired meanwhile, which do not count)"""
-        failed: list[MessageReference] = []
-        expired: list[MessageReference] = []
-        for reference in references:
-            reference.suspect = False
-            reference.transaction = None
-            if reference.expires_at_ms is not None and reference.expires_at_ms <= now_ms and not failure.poison:
-                expired.append(reference)
-                continue
-            if reference.counted:
-                reference.counted = False
-            else:
-                reference.delivery_count += 1
-            reference.failed += failure.counts
-            failed.append(reference)
-        return failed, expired
+        self._come_back(consumer, references, lambda some: self._failing.fail(consumer, some, failure, outcome, report, apply_limit))
 
     # -- consumers that end ------------------------------------------------------------------------------------------
 
@@ -328,7 +376,7 @@ class Settlement:
         back: Returned = [(consumer, self._give_back(consumer, unread))] if unread else []
         if delivered:
             failure, outcome, apply_limit = ends[consumer.queue]
-            back.append((consumer, self.fail_but_for_places(consumer, delivered, failure, outcome, apply_limit=apply_limit)))
+            back.append((consumer, self._failing.fail(consumer, delivered, failure, outcome, apply_limit=apply_limit)))
         return back
 
     def time_out(self, consumer: Consumer, now_ms: int) -> list[MessageReference]:

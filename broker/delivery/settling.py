@@ -14,7 +14,10 @@ from typing import Final
 
 from ..core.consumer import Returned, SharedWindow
 from ..core.queue import Queue
-from ..entries.shared_state import SharedState
+from ..entries.enqueuing import Enqueuing
+from ..entries.from_disk import FromDisk
+from ..entries.ready_set import ReadySet
+from ..recording.journal_port import JournalPort
 from ..steps import SETTLE_STEP, Steps
 
 #: How much of a step something takes, and what does it.
@@ -28,8 +31,13 @@ _PLACED: Final = 2000
 class Settling:
     """``failed``: called with a connection of which something broke in the middle."""
 
-    def __init__(self, state: SharedState, failed: Callable[[str, Exception], None]) -> None:
-        self._state = state
+    def __init__(
+        self, journal: JournalPort, enqueuing: Enqueuing, from_disk: FromDisk, ready: ReadySet, failed: Callable[[str, Exception], None]
+    ) -> None:
+        self._journal = journal
+        self._enqueuing = enqueuing
+        self._from_disk = from_disk
+        self._ready = ready
         self._failed = failed
         #: What is under way, by connection, in the order of asking; whose turn it is stands first.
         self.lines: dict[str, deque[Steps[None] | Act]] = {}
@@ -78,17 +86,17 @@ class Settling:
     def _wait(self) -> None:
         if self._written:
             self._written = False
-            self._state.journal.when_safe(self._is_written)
+            self._journal.when_safe(self._is_written)
 
     def _is_written(self) -> None:
-        journal = self._state.journal
+        journal = self._journal
         self._others_first = not self._others_first and journal.busy()
         if self._others_first:
             journal.when_safe(self._is_written)
             return
         self._written = True
         if self.lines:
-            self._state.wake()
+            self._ready.wake()
 
     def _step(self, name: str, line: deque[Steps[None] | Act]) -> None:
         if isinstance(line[0], Generator):
@@ -125,20 +133,20 @@ class Settling:
             yield from self._put_back(back)
         else:
             for consumer, references in fresh:
-                self._state.enqueuing.take_back(consumer, references)
+                self._enqueuing.take_back(consumer, references)
 
     def _expect(self, returned: Returned) -> Returned:
         """What of it goes out again at once, and whose credit is to wait for that; the rest is on its way."""
         soon: Returned = []
         for consumer, references in returned:
             now = [each for each in references if each.due_at_ms is None]
-            self._state.enqueuing.enqueue_when_safe([each for each in references if each.due_at_ms is not None])
+            self._enqueuing.enqueue_when_safe([each for each in references if each.due_at_ms is not None])
             consumer.expect_back(len(now))
             soon.append((consumer, now))
         return soon
 
     def _put_back(self, returned: Returned) -> Steps[None]:
-        state, queues = self._state, list(dict.fromkeys(consumer.queue for consumer, _ in returned))
+        queues = list(dict.fromkeys(consumer.queue for consumer, _ in returned))
         while any(queue.shut for queue in queues):
             yield
         for queue in queues:
@@ -146,7 +154,7 @@ class Settling:
         number = 0
         try:
             for _, references in returned:
-                state.enqueuing.enqueue(references)
+                self._enqueuing.enqueue(references)
                 number += len(references)
                 if number >= _PLACED:
                     number = 0
@@ -155,14 +163,14 @@ class Settling:
             self._open(returned, queues)
 
     def _open(self, returned: Returned, queues: Iterable[Queue]) -> None:
-        state, windows = self._state, dict[SharedWindow, None]()
+        windows = dict[SharedWindow, None]()
         for consumer, references in returned:
             consumer.came_back(len(references))
             if consumer.shared is not None and consumer.shared.limit:
                 windows[consumer.shared] = None
         for queue in queues:
             queue.shut = False
-            state.ready.mark(queue)
-            state.pager.notify(queue)
+            self._ready.mark(queue)
+            self._from_disk.notify(queue)
         for window in windows:
-            state.ready.offer_room(window)
+            self._ready.offer_room(window)

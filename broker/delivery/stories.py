@@ -6,7 +6,7 @@ gives the last try back has a dead letter made of it under that number. The jour
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from homing.journal.contract import QueueStat
@@ -14,15 +14,18 @@ from homing.journal.contract import QueueStat
 from ..core.consumer import Consumer
 from ..core.message import DELIVERING, Message, MessageReference
 from ..core.queue import Queue
-from ..entries.shared_state import SharedState
+from ..entries.references import References
+from ..recording.journal_port import JournalPort
 
 #: Of which the number is remembered; the journal keeps as many.
 _REMEMBERED: Final = 10_000
 
 
 class Stories:
-    def __init__(self, state: SharedState) -> None:
-        self._state = state
+    def __init__(self, journal: JournalPort, references: References, now_ms: Callable[[], int]) -> None:
+        self._journal = journal
+        self._references = references
+        self._now_ms = now_ms
         #: (queue, story) -> the number of its message, and how often it failed.
         self._known: dict[tuple[str, str], tuple[int, int]] = {}
 
@@ -38,19 +41,19 @@ class Stories:
         """Its number, and its failures so far. ``again``: there will be another try."""
         key = queue.name, story
         known = self._known.pop(key, None)
-        number, failed = known or (self._state.journal.next_id(), 0)
+        number, failed = known or (self._journal.next_id(), 0)
         if story and again:
             self._known[key] = number, failed + 1
             if len(self._known) > _REMEMBERED:
                 del self._known[next(iter(self._known))]
         if queue.durable and (known or key in self._known):
-            self._state.journal.batch.story(*key, self._known.get(key))
+            self._journal.batch.story(*key, self._known.get(key))
         return number, failed
 
     def held(self, consumer: Consumer, message: Message, failed: int, column: QueueStat = QueueStat.SENT) -> MessageReference:
         """A message with a number enters the consumer's queue, and is with the consumer, in one step."""
-        queue, now_ms = consumer.queue, self._state.now_ms()
-        (reference,) = self._state.references.enter(message, (queue,), now_ms, column, expires_at_ms=message.expires_at_ms)
+        queue, now_ms = consumer.queue, self._now_ms()
+        (reference,) = self._references.enter(message, (queue,), now_ms, column, expires_at_ms=message.expires_at_ms)
         reference.delivery_count = reference.failed = failed
         queue.append(reference)
         queue.withdraw(reference, DELIVERING)
@@ -79,7 +82,7 @@ class Stories:
         )
         consumer.reports += 1
         copy.size, copy.weight, copy.kept = original.size, original.weight, True
-        self._state.references.leave(reference, "moved", self._state.now_ms(), targets=(queue,))
+        self._references.leave(reference, "moved", self._now_ms(), targets=(queue,))
         beside = Consumer(consumer.number, consumer.connection, consumer.sink, 1, returns_at_once=consumer.returns_at_once)
         beside.client, beside.stats_name, beside.queue, beside.open = consumer.client, consumer.stats_name, queue, False
         return beside, self.held(beside, copy, failed, QueueStat.MOVED_IN)

@@ -9,13 +9,14 @@ from typing import Any, Final
 from ..config.models import LimitsSection
 from ..connection import Connection
 from ..core.consumer import Consumer
-from ..core.memory import Kind
+from ..core.memory import Kind, Memory
 from ..core.message import Message, MessageReference
 from ..core.producer import Producer
 from ..core.queue import Queue
+from ..core.routing import PostOffice
 from ..core.transaction import Send, Transaction
-from ..entries.shared_state import SharedState
 from ..errors import Refused
+from ..recording.journal_port import JournalPort
 from .publish import Intake
 from .settlement import Settlement
 from .settling import Settling
@@ -26,8 +27,21 @@ SETTLED_BYTES: Final = 100
 
 
 class Transactions:
-    def __init__(self, state: SharedState, intake: Intake, settlement: Settlement, settling: Settling, limits: LimitsSection) -> None:
-        self._state = state
+    def __init__(
+        self,
+        journal: JournalPort,
+        post_office: PostOffice,
+        memory: Memory,
+        intake: Intake,
+        settlement: Settlement,
+        settling: Settling,
+        limits: LimitsSection,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._journal = journal
+        self._post_office = post_office
+        self._memory = memory
+        self._now_ms = now_ms
         self._intake = intake
         self._settlement = settlement
         self._settling = settling
@@ -73,10 +87,10 @@ class Transactions:
     def _reckon(self, transaction: Transaction[Send], operations: int, size: int) -> None:
         """So much more is held back. Past a limit of its own, or of all that is no message, the transaction is broken."""
         if transaction.started_at_ms is None:
-            transaction.started_at_ms = self._state.now_ms()
+            transaction.started_at_ms = self._now_ms()
         transaction.operations += operations
         self._count(transaction, size)
-        memory = self._state.memory
+        memory = self._memory
         excess = transaction.excess(self._limits.max_transaction_operations, min(self._limits.max_transaction_bytes, memory.limit // 4))
         if excess is None and memory.room() < 0:
             excess = (
@@ -89,7 +103,7 @@ class Transactions:
 
     def _count(self, transaction: Transaction[Send], size: int) -> None:
         transaction.bytes += size
-        self._state.memory.charge(Kind.SESSIONS, size)
+        self._memory.charge(Kind.SESSIONS, size)
 
     def release(self, transaction: Transaction[Send]) -> None:
         """The transaction is over, or broken: what it held counts no more, what it acknowledged is anybody's to settle."""
@@ -143,7 +157,7 @@ class Transactions:
         self._take_effect(zip(transaction.sends, routes, strict=True), transaction.acknowledged)
         self._drop_retired(connection)
         if transaction_id is not None:
-            self._state.journal.batch.committed(transaction_id, self._state.now_ms())
+            self._journal.batch.committed(transaction_id, self._now_ms())
 
     def commit_channel(
         self,
@@ -158,7 +172,7 @@ class Transactions:
         ``no_longer_held``: whose deliveries were acknowledged in it, and are not theirs any more. Where a queue is full and has producers
         wait, ``producer`` does.
         """
-        if any(self._state.post_office.queues.get(consumer.queue.name) is consumer.queue for consumer in no_longer_held):
+        if any(self._post_office.queues.get(consumer.queue.name) is consumer.queue for consumer in no_longer_held):
             raise _not_held()
         self._check_sends(sends)
         self.release(transaction)
@@ -181,7 +195,7 @@ class Transactions:
             for consumer, references in acknowledged:
                 consumer.queue.committing -= len(references)
 
-        self._state.journal.when_safe(on_disk)
+        self._journal.when_safe(on_disk)
 
     @staticmethod
     def _check_held(transaction: Transaction[Message]) -> None:
@@ -202,7 +216,7 @@ class Transactions:
                 f"the transaction's messages for all their queues are {references}, a commit takes at most {most}",
                 "commit more often, or raise limits: max-transaction-references",
             )
-        self._intake.check_room_for_all(sends)
+        self._intake.overflow.check_all(sends)
 
     def _routes(self, transaction: Transaction[Message], named: Callable[[Message], list[Queue] | None]) -> list[list[Queue]]:
         """Where each message goes; all are looked at before any is stored. Raises Refused."""
@@ -211,7 +225,7 @@ class Transactions:
         for message in transaction.sends:
             if message.duplicate_id is not None:
                 key = (message.address, message.duplicate_id)
-                if intake.duplicate(message) or key in seen:
+                if intake.duplicate_ids.known(message) or key in seen:
                     raise Refused(
                         "duplicate-message", f"duplicate_id {message.duplicate_id!r} came to {message.address} before", "leave it out"
                     )

@@ -11,9 +11,10 @@ from homing.journal.contract import ReferenceRecord
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
+from ..recording.journal_port import JournalPort
 from ..steps import LOOK_STEP, Steps
+from .from_disk import FromDisk
 from .references import reference_of
-from .shared_state import SharedState
 
 #: Where a message stands: (minus its priority, sequence); and the message.
 Ordered = tuple[tuple[int, int], MessageReference]
@@ -21,22 +22,27 @@ Ordered = tuple[tuple[int, int], MessageReference]
 _MOST_ROWS: Final = 1000
 
 
-def browse(state: SharedState, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Ordered]]:
-    """The first so many behind a cursor, once nobody can be shown a number that may come again after a kill."""
-    first = yield from _in_memory(list(queue.references.values()), after, count)
+class Browsing:
+    def __init__(self, journal: JournalPort, from_disk: FromDisk) -> None:
+        self._journal = journal
+        self._from_disk = from_disk
 
-    def look(records: list[ReferenceRecord]) -> bool:
-        nonlocal first
-        rows = [at_hand(queue, record) for record in records]
-        first = nsmallest(count, chain(first, (((-each.priority, each.sequence), each) for each in rows)), key=itemgetter(0))
-        # Further ones would stand behind all of these.
-        return len(first) < count or not rows or first[-1][0] > (-rows[-1].priority, rows[-1].sequence)
+    def browse(self, queue: Queue, after: tuple[int, int], count: int) -> Steps[list[Ordered]]:
+        """The first so many behind a cursor, once nobody can be shown a number that may come again after a kill."""
+        first = yield from _in_memory(list(queue.references.values()), after, count)
 
-    if not _comes_before_disk(queue, first, after, count):
-        yield from state.pager.on_disk(queue, look, state.journal.next_id(), -after[0], after[1], min(count, _MOST_ROWS))
-    while not state.journal.ids_reserved:
-        yield True
-    return first
+        def look(records: list[ReferenceRecord]) -> bool:
+            nonlocal first
+            rows = [at_hand(queue, record) for record in records]
+            first = nsmallest(count, chain(first, (((-each.priority, each.sequence), each) for each in rows)), key=itemgetter(0))
+            # Further ones would stand behind all of these.
+            return len(first) < count or not rows or first[-1][0] > (-rows[-1].priority, rows[-1].sequence)
+
+        if not _comes_before_disk(queue, first, after, count):
+            yield from self._from_disk.on_disk(queue, look, self._journal.next_id(), -after[0], after[1], min(count, _MOST_ROWS))
+        while not self._journal.ids_reserved:
+            yield True
+        return first
 
 
 def at_hand(queue: Queue, record: ReferenceRecord) -> MessageReference:

@@ -8,23 +8,27 @@ from homing.journal.contract import ReferenceRecord
 
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
+from ..core.routing import PostOffice
 from ..steps import LOOK_STEP, Steps
 from .browsing import at_hand
+from .enqueuing import Enqueuing
+from .from_disk import FromDisk
 from .in_memory import parts
-from .shared_state import SharedState
 
 #: Where the journal says that it is: queue id, priority, sequence.
 QueueEntry = tuple[int, int, int]
 
 
 class ByNumber:
-    def __init__(self, state: SharedState) -> None:
-        self._state = state
+    def __init__(self, post_office: PostOffice, from_disk: FromDisk, enqueuing: Enqueuing) -> None:
+        self._post_office = post_office
+        self._from_disk = from_disk
+        self._enqueuing = enqueuing
 
     def find(self, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
         """All places of the message: in memory anywhere, on disk only where ``entries`` say. What is from disk is there to be looked at."""
         found: list[MessageReference] = []
-        for queue in list(self._state.post_office.queues.values()):
+        for queue in list(self._post_office.queues.values()):
             references = list(queue.references.values())
             for start in range(0, len(references), LOOK_STEP):
                 if start:
@@ -32,7 +36,7 @@ class ByNumber:
                 found += [each for each in references[start : start + LOOK_STEP] if each.message.message_id == message_id]
         found = [each for each in found if each.where is not Where.GONE]
         for queue_id, priority, sequence in entries:
-            there = self._state.post_office.queues_by_id.get(queue_id)
+            there = self._post_office.queues_by_id.get(queue_id)
             if there is not None and sequence not in there.references:
                 yield from self._read(there, priority, sequence, lambda queue, record: found.append(at_hand(queue, record)))
         return found
@@ -41,7 +45,7 @@ class ByNumber:
         """All places of these messages that stand on no page."""
         found: list[MessageReference] = []
         looked_at = 0
-        for queue in list(self._state.post_office.queues.values()):
+        for queue in list(self._post_office.queues.values()):
             for part in parts(queue):
                 looked_at += len(part)
                 if looked_at >= LOOK_STEP:
@@ -62,13 +66,13 @@ class ByNumber:
 
         def adopt(queue: Queue, record: ReferenceRecord) -> None:
             nonlocal done
-            reference = self._state.pager.adopt(queue, record)
+            reference = self._from_disk.adopt(queue, record)
             try:
                 act(reference)
                 done = True
             finally:
                 if reference.where is Where.IN_COMMIT:
-                    self._state.enqueuing.enqueue((reference,))
+                    self._enqueuing.enqueue((reference,))
 
         yield from self._read(place.queue, place.priority, place.sequence, adopt)
         return done
@@ -82,4 +86,4 @@ class ByNumber:
                     take(queue, record)
             return False
 
-        yield from self._state.pager.on_disk(queue, look, sequence + 1, priority, sequence - 1, 1)
+        yield from self._from_disk.on_disk(queue, look, sequence + 1, priority, sequence - 1, 1)

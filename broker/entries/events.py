@@ -40,7 +40,6 @@ from ..core.redrive_job import DONE, STOPPED, RedriveJob
 from ..core.reserved import EVENTS
 from ..core.routing import Address, PostOffice, RoutingTypes
 from ..core.seldom import APART
-from ..core.settings.address_settings import AddressSettings
 from ..core.settings.in_force import SettingsInForce
 from ..recording.journal_port import JournalPort
 from .notes import Notes
@@ -159,7 +158,7 @@ class Events:
         self.made[name] += 1
         if queue:
             fields["queue"] = queue
-            settings = self._settings_of(whose or queue)
+            settings = self._settings.of_queue(whose or queue, whose or queue)
             fields |= {key: value for key, value in (("owner", settings.owner), ("runbook", settings.runbook)) if value}
         now_ms = self._now_ms()
         time = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -170,10 +169,6 @@ class Events:
             self.waiting.append((name, content))
             self._wake()
         return True
-
-    def _settings_of(self, name: str) -> AddressSettings:
-        found = self._post_office.queues.get(name)
-        return self._settings.resolve(name) if found is None else found.settings
 
     @property
     def _bound(self) -> bool:

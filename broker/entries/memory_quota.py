@@ -25,7 +25,7 @@ _COUNT_EVERY_MS: Final = 250
 
 class MemoryQuota:
     def __init__(self, memory: Memory, post_office: PostOffice, now_ms: Callable[[], int]) -> None:
-        self._memory = memory
+        self.memory = memory
         self._post_office = post_office
         self._now_ms = now_ms
         self._limit = memory.limit
@@ -41,7 +41,7 @@ class MemoryQuota:
 
     def part(self) -> float:
         """How much of each window is in force: 1 up to half of the limit, 0 from three quarters on."""
-        used = (self._memory.charged + self.coming_bytes) / self._limit
+        used = (self.memory.charged + self.coming_bytes) / self._limit
         return min(1.0, max(0.0, 3.0 - 4.0 * used))
 
     def allow(self, held: int) -> bool:
@@ -63,7 +63,7 @@ class MemoryQuota:
     def _free(self) -> int:
         """Of the limit; and a backlog that nobody reads, whatever it takes, leaves the last quarter to those that do read."""
         self._count()
-        return max(self._limit - self._memory.charged - self.coming_bytes, self._limit // 4 - self._held_bytes, 0)
+        return max(self._limit - self.memory.charged - self.coming_bytes, self._limit // 4 - self._held_bytes, 0)
 
     def _count(self) -> None:
         now_ms = self._now_ms()

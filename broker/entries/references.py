@@ -20,8 +20,9 @@ from ..core.message import DEATH_BITS, GONE, HOP_BYTES, REFERENCE_BYTES, Hop, Me
 from ..core.queue import Queue
 from ..core.scheduled import Expiries
 from ..core.settings.address_settings import AddressSettings
+from ..core.settings.in_force import SettingsInForce
 from ..recording.journal_port import JournalPort
-from ..recording.mapping import message_key, message_of, message_record
+from ..recording.mapping import key_in, message_key, message_of, message_record
 from ..recording.recorder import Recorder
 from .awaited_room import AwaitedRoom
 from .disk_room import DiskRoom
@@ -52,12 +53,12 @@ class References:
         now_ms: Callable[[], int],
         memory: Memory,
         awaited: AwaitedRoom,
-        key_of_death: Callable[[MessageReference], str | None],
+        settings: SettingsInForce,
         disk: DiskRoom,
     ) -> None:
         self._awaited = awaited
         self._disk = disk
-        self._key_of_death = key_of_death
+        self._settings = settings
         self._journal = journal
         self._recorder = recorder
         self._faults = faults
@@ -309,13 +310,20 @@ class References:
             reference.durable = True
         now_ms = self._now_ms()
         self._recorder.passing.keep(references, now_ms)
-        if keys := {each.sequence: self._key_of_death(each) for each in references if each.is_dead}:
+        if keys := {each.sequence: self.key_of_death(each) for each in references if each.is_dead}:
             self._recorder.keyed(keys)
         for reference in references:
             if reference.cause:
                 self._faults.kept(reference, now_ms)
             if reference.redrive:
                 self._redrives.kept(reference)
+
+    def key_of_death(self, reference: MessageReference) -> str | None:
+        """What its key is where it was dead-lettered last."""
+        if not reference.hops:
+            return None
+        last = reference.hops[0].detail
+        return key_in(reference.message.properties, self._settings.of_queue(last["queue"], last["address"]).message_key_property)
 
     def _keep(self, message: Message) -> None:
         """One that is not durable comes to a queue that keeps it: it counts among durable ones from here on, wherever else it is."""

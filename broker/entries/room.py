@@ -66,6 +66,15 @@ class Room:
         pending = queue.pending
         return self.quota.part() == 1.0 and not (pending.disk_count if priority is None else pending.on_disk[priority])
 
+    def has_room_for_due(self, queue: Queue) -> bool:
+        """Whether more that waits for its time may come into memory."""
+        part, waiting = self.quota.part(), queue.scheduled - queue.on_hold + queue.pending.returned
+        return part > 0.0 and waiting <= 4 * self.windows.scheduled * part
+
+    def earliest_ms(self, queue: Queue, now_ms: int) -> int:
+        """When one more that waits may go out: now, or, where there is no room for it, when what is only on disk is read next."""
+        return now_ms if self.has_room_for_due(queue) else max(now_ms, queue.due_horizon[0]) + 1
+
     def in_force(self, settings: AddressSettings) -> tuple[int, int]:
         """Messages and bytes that a queue keeps in memory."""
         windows, part = self.windows, self.quota.part()

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 from ..core.memory import Memory
-from ..core.message import MessageReference
-from ..core.queue import Queue
 from ..core.routing import PostOffice
 from ..core.scheduled import Schedule
 from ..core.settings.address_settings import AddressSettingsRepository
 from ..core.settings.in_force import SettingsInForce
 from ..recording.journal_port import JournalPort
-from ..recording.mapping import key_in
 from ..recording.recorder import Recorder
 from .awaited_room import AwaitedRoom
 from .declared import Declared
@@ -21,10 +18,10 @@ from .disk_room import DiskRoom
 from .enqueuing import Enqueuing
 from .events import Events
 from .fault_groups import FaultGroups
+from .from_disk import FromDisk
 from .going_round import GoingRound
 from .memory_quota import MemoryQuota
 from .page_reads import PageReads
-from .pager import Pager
 from .ready_set import ReadySet
 from .redrive_tally import RedriveTally
 from .references import References
@@ -50,7 +47,7 @@ class SharedState:
     ) -> None:
         self.journal = journal
         self.post_office = PostOffice()
-        self.settings = SettingsInForce(settings)
+        self.settings = SettingsInForce(self.post_office, settings)
         #: What is told of what happens: with the next commit, to queues, and in the log.
         self.events = Events(journal, self.post_office, self.settings, now_ms, wake, name)
         self.recorder = recorder
@@ -63,25 +60,14 @@ class SharedState:
         self.memory = memory
         self.declared = Declared(memory)
         self.awaited = AwaitedRoom(wake)
-        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.awaited, self.key_of_death, disk)
+        self.references = References(journal, recorder, self.faults, self.redrives, now_ms, memory, self.awaited, self.settings, disk)
         self.going_round = GoingRound(self.references, recorder)
         self.ready = ReadySet(wake)
-        #: Messages that consumers gave back within this second, to be delivered again at once.
-        self.returns: dict[Queue, int] = {}
         self.wake = wake
         quota = MemoryQuota(memory, self.post_office, now_ms)
         self.room = Room(quota, windows)
         self.reads = PageReads(journal, quota, self.post_office, self.ready, now_ms)
         self.to_disk = ToDisk(journal, recorder, self.references, self.room, self.reads, now_ms)
         self.enqueuing = Enqueuing(journal, self.references, self.to_disk, self.schedule, self.ready, self.going_round, now_ms)
-        self.pager = Pager(journal, self.references, self.to_disk, self.reads, self.enqueuing, self.post_office, self.ready, memory, now_ms)
+        self.from_disk = FromDisk(journal, self.post_office, self.references, self.to_disk, self.reads, self.ready)
         self.throttle = Throttle(journal, wake, lambda: memory.full)
-
-    def key_of_death(self, reference: MessageReference) -> str | None:
-        """What its key is where it was dead-lettered last."""
-        if not reference.hops:
-            return None
-        last = reference.hops[0].detail
-        queue = self.post_office.queues.get(last["queue"])
-        settings = self.settings.resolve(last["address"]) if queue is None else queue.settings
-        return key_in(reference.message.properties, settings.message_key_property)

@@ -1,4 +1,4 @@
-"""What of a queue goes to disk only: arrivals beyond its window, and what is due later than soon. How it comes back: pager.py."""
+"""What of a queue goes to disk only: arrivals beyond its window, and what is due later than soon. How it comes back: from_disk.py."""
 
 from __future__ import annotations
 
@@ -139,6 +139,13 @@ class ToDisk:
         else:
             return False
         return True
+
+    def when_there(self, queue: Queue, callback: Callable[[], None]) -> None:
+        """Calls back once pages show all of the queue that was put on disk so far: at once, where it is there already."""
+        if queue in self._references.spilled:
+            self._journal.when_safe(callback)
+        else:
+            callback()
 
     def expires(self, queue: Queue, at_ms: int | None) -> None:
         if at_ms is not None:

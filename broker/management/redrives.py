@@ -22,9 +22,9 @@ from ..core.message import MessageReference
 from ..core.queue import Queue
 from ..core.redrive_job import STOP_ABOVE, RedriveJob
 from ..core.rights import Place, Right
-from ..delivery.by_hand import would_go_back
 from ..delivery.chosen import PAGES
 from ..delivery.redriving import Redriving
+from ..delivery.transfer import would_go_back
 from ..errors import Refused
 from . import arguments as read
 from .counting import count_chosen, fault_lives

@@ -49,15 +49,15 @@ class Housekeeping:
         broker.recorder.transient.look(now_ms)
         if now_ms >= self._next_parked_ms:
             self._next_parked_ms = now_ms + self._parked_retry_ms
-            broker.office.parking.try_all()
+            broker.office.retry_parked()
             self._forget(now_ms)
         if broker.flow.waiting:
             broker.flow.relieve()
         broker.flow.look(now_ms)
         broker.users.look(now_ms)
         broker.events.disk(self._disk_low())
-        broker.events.notes.came_back(broker.returns, now_ms)
-        broker.returns.clear()
+        broker.events.notes.came_back(broker.failing.returns, now_ms)
+        broker.failing.returns.clear()
         broker.events.notes.look(now_ms)
 
     def _forget(self, now_ms: int) -> None:
@@ -122,8 +122,8 @@ class Housekeeping:
             "clients with high watermarks": broker.high_watermarks.clients,
             "bindings": sum([len(exchange.bindings) for exchange in exchanges]),
             "nodes of topic patterns": sum([exchange.nodes for exchange in exchanges]),
-            "duplicate ids": broker.intake.duplicate_ids,
-            "characters of duplicate ids": broker.intake.duplicate_characters,
+            "duplicate ids": broker.duplicate_ids.number,
+            "characters of duplicate ids": broker.duplicate_ids.characters,
         }
 
 

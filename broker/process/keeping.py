@@ -56,7 +56,7 @@ def end_clients(broker: Broker) -> None:
     for producer in [each for connection in broker.connections.all.values() for each in connection.producers.values()]:
         if producer.used_at_ms:
             broker.journal.batch.producer_high_watermark(producer.key, producer.high_watermark, producer.used_at_ms)
-    broker.intake.record_duplicate_ids()
+    broker.duplicate_ids.record_all()
     for connection in list(broker.connections.all.values()):
         broker.connections.disconnect(connection, lost=False)
     broker.settling.finish()

@@ -47,12 +47,12 @@ def recover(broker: Broker, recovered: Recovered) -> None:
     for counted in recovered.on_disk:
         queue = post_office.queues_by_id[counted.queue_id]
         times = (counted.first_due_ms, counted.first_expiry_ms)
-        broker.pager.restore(queue, counted.ready, counted.due, *times, counted.mean_bytes, counted.on_hold)
+        broker.from_disk.restore(queue, counted.ready, counted.due, *times, counted.mean_bytes, counted.on_hold)
     for key, (high_watermark, at_ms) in recovered.producers.items():
         client, _, number = key.rpartition("/")
         broker.high_watermarks.keep(client, int(number), high_watermark, at_ms)
     for address, duplicate_ids in recovered.duplicates.items():
-        broker.intake.remember(address, duplicate_ids)
+        broker.duplicate_ids.remember(address, duplicate_ids)
     broker.settlement.stories.restore(recovered.stories)
     for sentence in recovered.quarantined:
         log.error("message-quarantined: %s", sentence)

@@ -38,7 +38,7 @@ class BrokerTurn:
             "redrive": (lambda: redrives.active, lambda: call("redrive", broker.redriving.go_on)),
             "work": bounded((lambda: work.under_way, work.go_on)),
             "settle": bounded((lambda: settling.lines, lambda: call("settle", settling.go_on))),
-            "parked": bounded((self._parked_may_go, lambda: call("parked", office.parking.go_on))),
+            "parked": bounded((self._parked_may_go, lambda: call("parked", office.go_on_with_parked))),
             "trim": bounded((lambda: office.untrimmed, lambda: call("trim", office.go_on))),
             "by time": bounded((lambda: self._expiring or going_round.due, lambda: call("by time", self._by_time))),
         }

@@ -166,6 +166,18 @@ class Resources:
             return None
         return self.make_queue(Declaration(name, address, routing_type, auto_created=True))
 
+    def make_for_send(self, name: str) -> list[Queue]:
+        """The queues that an address of none gets as something is sent to it. Raises Refused: no such address."""
+        settings, address = self._state.settings.resolve(name), self._state.post_office.addresses.get(name)
+        if settings.default_address_routing_type == MULTICAST or (address is not None and address.routing_types == RoutingTypes.MULTICAST):
+            if address is None and not settings.auto_create_addresses:
+                raise no_such_address(name)
+            return []
+        queue = self.make_queue_for(name, name, ANYCAST)
+        if queue is None and address is None:
+            raise no_such_address(name)
+        return [queue] if queue is not None else []
+
     def may_make_queues(self, address: str) -> bool:
         """Whether the settings have queues of this address made when they are needed."""
         settings = self._state.settings.resolve(address)
@@ -301,7 +313,7 @@ class Resources:
         if len(queue.references) <= MOST_AT_ONCE:
             count = at_once(self._purge_memory(queue, outcome, everything=True))
         count += queue.count
-        self._state.pager.forget(queue)
+        self._state.from_disk.forget(queue)
         left = queue.end()
         queue.counts[COUNT_OF_OUTCOME[outcome]] += len(left)
         self._state.post_office.remove_queue(queue)
@@ -345,10 +357,10 @@ class Resources:
 
         def leave(records: list[ReferenceRecord]) -> bool:
             nonlocal count
-            count += self._leave_all(queue, [self._state.pager.adopt(queue, record) for record in records], outcome)
+            count += self._leave_all(queue, [self._state.from_disk.adopt(queue, record) for record in records], outcome)
             return True
 
-        yield from self._state.pager.on_disk(queue, leave, up_to, rows=_PURGED_ROWS)
+        yield from self._state.from_disk.on_disk(queue, leave, up_to, rows=_PURGED_ROWS)
         return count
 
     def _purge_memory(self, queue: Queue, outcome: Outcome, everything: bool = False) -> Steps[int]:

@@ -118,7 +118,7 @@ def test_a_message_leaves_one_queue_when_it_enters_the_other(monkeypatch: pytest
     (ended,) = life.world.journal.batch.outcomes
     assert (ended.outcome, ended.at_ms) == ("dead-lettered", dead.entered_at_ms)
     life.world.commit()
-    inside.hand(broker).put(dead, life.queue("a"))
+    inside.transfer(broker).put(dead, life.queue("a"))
     (ended,) = life.world.journal.batch.outcomes
     (moved,) = life.queue("a").references.values()
     assert (ended.outcome, ended.at_ms) == ("moved", moved.entered_at_ms)

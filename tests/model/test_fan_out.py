@@ -10,9 +10,7 @@ import pytest
 from homing.broker.auth.access import BROKER
 from homing.broker.core.message import Message
 from homing.broker.core.queue import Queue
-from homing.broker.delivery import publish as broker_sending
-from homing.broker.delivery.fan_out import fan_out
-from homing.broker.entries.shared_state import SharedState
+from homing.broker.delivery.fan_out import FanOut
 from tests import inside
 from tests.model.life import Life
 from tests.model.world import World
@@ -57,14 +55,16 @@ def some(life: Life) -> None:
 def test_a_list_is_what_its_messages_are_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
 
-    def noted(state: SharedState, messages: list[Message], queues: list[Queue], now_ms: int) -> bool:
-        taken.append(fan_out(state, messages, queues, now_ms))
+    store = FanOut.store
+
+    def noted(fan_out: FanOut, messages: list[Message], queues: list[Queue], now_ms: int) -> bool:
+        taken.append(store(fan_out, messages, queues, now_ms))
         return taken[-1]
 
-    monkeypatch.setattr(broker_sending, "fan_out", noted)
+    monkeypatch.setattr(FanOut, "store", noted)
     together = reported(sent(some))
     assert taken == [True] * 4
-    monkeypatch.setattr(broker_sending, "fan_out", lambda *args: False)
+    monkeypatch.setattr(FanOut, "store", lambda *args: False)
     assert together == reported(sent(some))
     assert together["in order"] == {name: [b"urgent", b"a", b"b", b"c", b"light", b"short"] for name in QUEUES}
     assert together["bodies"] == [b"a", b"b", b"c", b"short", b"urgent"]
@@ -96,7 +96,7 @@ def test_a_start_finds_all_of_them() -> None:
 @pytest.mark.plain
 def test_queues_that_look_at_each_message_get_them_one_at_a_time(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[bool] = []
-    monkeypatch.setattr(broker_sending, "fan_out", lambda *args: taken.append(True))
+    monkeypatch.setattr(FanOut, "store", lambda *args: taken.append(True))
     life = sent(some, settings)
     life.world.commit()
     assert not taken, "these are not plain"

@@ -369,22 +369,21 @@ def test_consumers_are_served_by_turns_however_messages_come(pieces: list[int]) 
 
 @pytest.mark.plain
 def test_dead_letters_of_which_it_cannot_be_decided_where_they_go_are_parked_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken:
-        def routes(self, *_: object) -> None:
-            raise OSError("too many open files")
+    def routes(*_: object) -> None:
+        raise OSError("too many open files")
 
     life = Life({"max-delivery-attempts": 1})
     receiver, broker = life.client(), life.world.broker
     consumer = life.subscribe(receiver, "a", prefetch=5)
     life.send(life.client(), "a", "one", "two")
     life.world.commit()
-    monkeypatch.setattr(inside.office(broker), "exchanges", Broken())
+    monkeypatch.setattr(inside.dead_letter_exchanges(broker), "routes", routes)
     inside.settlement(broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
     life.world.check_balance()
     assert len(life.queue("a").parked) == 2
     monkeypatch.undo()
-    inside.office(broker).parking.try_all()
+    inside.office(broker).retry_parked()
     life.world.commit()
     life.world.check_balance()
     assert (life.queue("a").count, life.queue("DLQ.a").count) == (0, 2)

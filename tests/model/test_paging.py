@@ -308,7 +308,7 @@ def test_a_transaction_joins_a_long_queue_at_its_place() -> None:
     assert connection is not None
     held: list[MessageReference] = []
     life.world.commit()
-    inside.intake(broker).store(Message(0, "a", b"t"), [life.queue("a")], after_commit=True)
+    inside.storing(broker).store(Message(0, "a", b"t"), [life.queue("a")], after_commit=True)
     held += [reference for reference in life.queue("a").references.values() if reference.where is Where.IN_COMMIT]
     life.send(sender, "a", *numbers(3, 6))
     life.world.commit()
@@ -415,7 +415,7 @@ def test_what_a_call_raises_over_a_page_is_its_own_affair() -> None:
         raise Refused("too-many", "the caller wants no more", "ask for less")
 
     with pytest.raises(Refused, match="the caller wants no more"):
-        life.run(inside.pager(life.world.broker).on_disk(life.queue("a"), act, 1 << 62))
+        life.run(inside.from_disk(life.world.broker).on_disk(life.queue("a"), act, 1 << 62))
     life.subscribe(receiver := life.client(), "a", prefetch=1)
     assert life.acknowledge_all(receiver) == numbers(9)
 

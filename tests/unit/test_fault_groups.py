@@ -18,7 +18,7 @@ from homing.broker.core.message_filter import Filter
 from homing.broker.core.queue import Queue
 from homing.broker.core.settings.address_settings import AddressSettings
 from homing.broker.entries import fault_groups
-from homing.broker.entries.choosing import choice
+from homing.broker.entries.choosing import Choosing
 from homing.broker.entries.counting import Counting
 from homing.broker.entries.fault_groups import OTHER, FaultGroups
 from homing.broker.protocols.amqp091.codec import method_frame
@@ -233,10 +233,12 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
         assert reported == [(True, "orders"), (True, "stock"), (False, "orders"), (False, "orders")]
         settings = AddressSettings(dead_letter_quota=1)
         assert [(each.source, each.number) for each in excess(dead, lambda name: settings, NOW_MS)] == [("orders", 2)]
-        state = cast(Any, SimpleNamespace(faults=groups, journal=SimpleNamespace(next_id=lambda: 100)))
+        nothing = cast(Any, None)
+        journal = cast(Any, SimpleNamespace(next_id=lambda: 100))
+        choosing = Choosing(journal, groups, nothing, nothing, nothing)
         wanted = [Filter(from_queue="orders"), Filter(fault="other"), Filter(fault="other", from_queue="stock")]
-        assert [reader.chosen(1, choice(state, each, 100), 0, 10) for each in wanted] == [[10, 12, 13], [10, 11], [11]]
-        numbers = reader.count_chosen(1, choice(state, Filter(), 100))
+        assert [reader.chosen(1, choosing.choice(each, 100), 0, 10) for each in wanted] == [[10, 12, 13], [10, 11], [11]]
+        numbers = reader.count_chosen(1, choosing.choice(Filter(), 100))
         assert sorted((fault_id == OTHER, source, number) for (fault_id, source), number in numbers.items()) == [
             *((False, "orders", 1), (False, "orders", 1)),
             *((True, "orders", 1), (True, "stock", 1)),
@@ -247,7 +249,7 @@ async def test_dead_letters_of_groups_that_were_folded_are_still_of_their_source
             *((False, "orders", 1), (False, "orders", 1), (True, None, 2)),
         ]
         assert Counter(groups.dead_letters.within({graves})) == Counter(restored.dead_letters.within({graves}))
-        found, left = Counting(state).known(graves, Filter(from_queue="orders"))
+        found, left = Counting(journal, nothing, groups, nothing, choosing).known(graves, Filter(from_queue="orders"))
         assert found + Counter(reader.count_chosen(1, cast(Choice, left))) == {each: 1 for each in numbers if each[1] == "orders"}
 
 

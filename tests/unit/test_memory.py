@@ -280,8 +280,8 @@ def bind_a_long_pattern(world: World, connection: Connection, number: int) -> No
 
 def send_with_duplicate_id(world: World, connection: Connection, number: int) -> None:
     message = Message(0, "queue.1", b"", None, 4, False, duplicate_id=f"{number:036d}")
-    assert not inside.intake(world.broker).duplicate(message)
-    inside.intake(world.broker).store(message, [])
+    assert not inside.intake(world.broker).duplicate_ids.known(message)
+    inside.storing(world.broker).store(message, [])
 
 
 def add_virtual_host(world: World, connection: Connection, number: int) -> None:

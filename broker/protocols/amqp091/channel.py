@@ -296,7 +296,7 @@ class Channel:
                 self.session.settled(consumer)
         else:
             for failed in refused(taken, how, self._reports):
-                back.append((failed[0], broker.settlement.fail_but_for_places(*failed)))
+                back.append((failed[0], broker.failing.fail(*failed)))
                 self.settled(failed[0])
         return back
 

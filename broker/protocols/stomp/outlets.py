@@ -112,7 +112,7 @@ class ToExchange(Outlet):
             if not throttle.room_for(route):
                 return number, None
             intake.sent_to(producer, message, route.queues)
-            if not intake.duplicate(message) and not intake.offer(producer, route.queues, message):
+            if not self._broker.duplicate_ids.known(message) and not intake.offer(producer, route.queues, message):
                 what = f"a queue that exchange {self._exchange} leads to under {self._key[:80]!r} is full"
                 return number, Refused("queue-full", what, "send again later, raise max-length, or choose another overflow")
         return len(messages), None

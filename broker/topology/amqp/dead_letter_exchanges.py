@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from homing.journal.contract import Death
@@ -17,7 +17,6 @@ from ...core.message import Message, MessageReference
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
 from ...entries.references import Moved
-from ...entries.shared_state import SharedState
 from ...errors import Refused
 from ..resources import Resources
 from .policies import dead_letter_exchange
@@ -36,8 +35,11 @@ class DeadLetterRoute(NamedTuple):
 
 
 class DeadLetterExchanges:
-    def __init__(self, state: SharedState, resources: Resources, virtual_hosts: VirtualHosts, amqp: AmqpAccount) -> None:
-        self._state = state
+    def __init__(
+        self, resources: Resources, virtual_hosts: VirtualHosts, amqp: AmqpAccount, max_hops: int, now_ms: Callable[[], int]
+    ) -> None:
+        self._max_hops = max_hops
+        self._now_ms = now_ms
         self._resources = resources
         self._virtual_hosts = virtual_hosts
         self._amqp = amqp
@@ -90,12 +92,12 @@ class DeadLetterExchanges:
         """And whether that depends on its headers."""
         came = last_way(reference)
         to = Way(exchange, came.keys, came.hidden) if replaced is None else Way(exchange, (replaced,))
-        hop = dead_letter.hop(reference, reason, self._state.now_ms())
+        hop = dead_letter.hop(reference, reason, self._now_ms())
         before = reference.hops or []
-        hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._state.max_hops)
+        hops = bounded([through_exchange(hop, before, came, to, replaced is not None), *before], self._max_hops)
         moved = [(reference, hops)]
-        if len(hops) > self._state.max_hops:
-            return DeadLetterRoute(moved, [], kept_for=too_many_hops(self._state.max_hops)), False
+        if len(hops) > self._max_hops:
+            return DeadLetterRoute(moved, [], kept_for=too_many_hops(self._max_hops)), False
         headers = LateHeaders(lambda: self._amqp.headers_seen(reference.message, hops))
         queues = self._queues(reference.queue, to, headers)
         willing = [queue for queue in queues if not is_cycle(queue.name, hops)]

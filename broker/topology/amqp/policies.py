@@ -14,13 +14,13 @@ from ...core.amqp.declared import AMQP, arguments_of, declared_arguments
 from ...core.amqp.keys import key_of
 from ...core.amqp.policy import DURATIONS, EXCHANGES, QUEUES, Definition, Policy, PolicyError, best, read_policy
 from ...core.amqp.vhost import split, virtual_host_of
-from ...core.memory import Cache
+from ...core.memory import Cache, Memory
 from ...core.patterns import Pattern, TooSlow
 from ...core.queue import Queue
 from ...core.settings.address_settings import AddressSettings
 from ...core.settings.units import known_duration_ms
-from ...entries.shared_state import SharedState
 from ...errors import Refused
+from ...recording.journal_port import JournalPort
 from ...steps import STEP, Steps
 from .arguments import delayed_retries
 
@@ -45,12 +45,12 @@ _ROUTING_KEY: Final = "dead-letter-routing-key"
 
 
 class Policies:
-    def __init__(self, state: SharedState) -> None:
-        self._state = state
+    def __init__(self, journal: JournalPort, memory: Memory) -> None:
+        self._journal = journal
         #: (virtual host, name) -> policy.
         self._set: dict[tuple[str, str], Policy] = {}
         self._configured: dict[tuple[str, str], Policy] = {}
-        self._known: Cache[tuple[str, str], Policy | None] = Cache(state.memory, _KNOWN_BYTES)
+        self._known: Cache[tuple[str, str], Policy | None] = Cache(memory, _KNOWN_BYTES)
         self._told = set[Pattern]()
         #: What held before the start for queues of which that may not be found out again, by their names.
         self._last: dict[str, str] = {}
@@ -120,7 +120,7 @@ class Policies:
                 priority=policy.priority,
                 definition=dict(policy.definition),
             )
-            self._state.journal.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
+            self._journal.batch.declare(DeclarationRecord(_KIND, json.dumps(key), content))
 
         after = {**self._set, key: policy, **self._configured}.values()
         return PolicyChange(self, self._known, after, take, new=policy, gone=self._set.get(key))
@@ -135,7 +135,7 @@ class Policies:
 
         def take() -> None:
             del self._set[key]
-            self._state.journal.batch.delete_declaration(_KIND, json.dumps(key))
+            self._journal.batch.delete_declaration(_KIND, json.dumps(key))
 
         after = [policy for other, policy in {**self._set, **self._configured}.items() if other != key]
         return PolicyChange(self, self._known, after, take, gone=self._set[key])
@@ -154,7 +154,7 @@ class Policies:
     def forget_virtual_host(self, name: str) -> None:
         gone = {key: self._set.pop(key) for key in [key for key in self._set if key[0] == name]}
         for key in gone:
-            self._state.journal.batch.delete_declaration(_KIND, json.dumps(key))
+            self._journal.batch.delete_declaration(_KIND, json.dumps(key))
         if gone:
             self._known.clear()
 

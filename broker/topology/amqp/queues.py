@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from homing.journal.declarations import QueueOptions, Table
 
@@ -16,9 +16,10 @@ from ...core.consumer import Consumer
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
 from ...core.rights import Right
-from ...core.routing import ANYCAST, MULTICAST, RoutingTypes
+from ...core.routing import ANYCAST, MULTICAST, PostOffice, RoutingTypes
 from ...core.selector import Selector
-from ...entries.shared_state import SharedState
+from ...core.settings.in_force import SettingsInForce
+from ...entries.ready_set import ReadySet
 from ...errors import Refused
 from .. import places
 from ..resources import Declaration, Resources, check_name
@@ -29,10 +30,21 @@ log = logging.getLogger("homing")
 
 
 class DeclaredQueues:
-    def __init__(self, access: Access, state: SharedState, resources: Resources, ignored: IgnoredArguments) -> None:
+    def __init__(
+        self,
+        access: Access,
+        post_office: PostOffice,
+        settings: SettingsInForce,
+        resources: Resources,
+        ignored: IgnoredArguments,
+        ready: ReadySet,
+        now_ms: Callable[[], int],
+    ) -> None:
         self.access = access
-        self.post_office = state.post_office
-        self._state = state
+        self.post_office = post_office
+        self._settings = settings
+        self._ready = ready
+        self._now_ms = now_ms
         self._ignored = ignored
         self._resources = resources
         #: Exclusive queues and the connection each belongs to.
@@ -62,7 +74,7 @@ class DeclaredQueues:
         """The connection's virtual host alone is looked into."""
         if name.startswith(SEPARATOR):
             return None
-        return self._state.post_office.queues.get(prefix_of(connection.virtual_host) + name)
+        return self.post_office.queues.get(prefix_of(connection.virtual_host) + name)
 
     # -- made and removed --------------------------------------------------------------------------------------------
 
@@ -70,7 +82,7 @@ class DeclaredQueues:
     def look_up(self, connection: Connection, name: str) -> Queue:
         """A passive declaration: the same, and a use of the queue. Raises Refused."""
         queue = self.find(connection, name)
-        queue.used_at_ms = self._state.now_ms()
+        queue.used_at_ms = self._now_ms()
         return queue
 
     @needs(
@@ -86,7 +98,7 @@ class DeclaredQueues:
             if exclusive is not (queue in self._owners):
                 raise _locked(queue)
             check_same(queue, durable and not exclusive, auto_delete, arguments)
-            queue.used_at_ms = self._state.now_ms()
+            queue.used_at_ms = self._now_ms()
             return queue
         for reserved in ("amq.", RESERVED):
             if name.startswith(reserved):
@@ -136,7 +148,7 @@ class DeclaredQueues:
         self._resources.make_topic(address)
         name, options = f"{address}.{secrets.token_urlsafe(16)}", QueueOptions(exclusive=True)
         if most_waiting is not None:
-            prefetch = self._state.settings.resolve(address).consumer_prefetch if prefetch is None else prefetch
+            prefetch = self._settings.resolve(address).consumer_prefetch if prefetch is None else prefetch
             options |= QueueOptions(max_length=most_waiting + prefetch, overflow="drop-head")
         queue = self._resources.make_queue(Declaration(name, address, MULTICAST, selector, False, options, auto_created=True))
         self._own(connection, queue)
@@ -169,7 +181,7 @@ class DeclaredQueues:
             for queue in dict.fromkeys(queues)
             if not queue.consumers
             and (queue.options.get(AMQP, {}).get("auto_delete") or (queue in self._owners and AMQP not in queue.options))
-            and self._state.post_office.queues.get(queue.name) is queue
+            and self.post_office.queues.get(queue.name) is queue
         ]
 
     def _queue_gone(self, queue: Queue) -> None:
@@ -233,7 +245,7 @@ class DeclaredQueues:
                 following = waiting.pop(0)
                 self._activate(queue, following)
                 queue.attach(following)
-                self._state.ready.mark(queue)
+                self._ready.mark(queue)
             if waiting:
                 self._standing_by[queue] = waiting
 
