@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -18,6 +19,10 @@ from .core.high_watermarks import HighWatermarks
 from .core.memory import Memory
 from .core.message import largest_message
 from .core.rights import Place
+from .core.routing import PostOffice
+from .core.scheduled import Schedule
+from .core.settings.address_settings import AddressSettingsRepository
+from .core.settings.in_force import SettingsInForce
 from .delivery.by_hand import ByHand
 from .delivery.changes import Changes
 from .delivery.chosen import Chosen
@@ -49,27 +54,44 @@ from .delivery.stories import Stories
 from .delivery.subscriptions import Subscriptions
 from .delivery.transactions import Transactions
 from .delivery.transfer import Transfer
+from .entries.awaited_room import AwaitedRoom
 from .entries.browsing import Browsing
 from .entries.by_number import ByNumber
 from .entries.choosing import Choosing
 from .entries.counting import Counting
+from .entries.declared import Declared
 from .entries.disk_moves import DiskMoves
 from .entries.disk_room import DiskRoom
+from .entries.enqueuing import Enqueuing
+from .entries.events import Events
+from .entries.fault_groups import FaultGroups
+from .entries.from_disk import FromDisk
+from .entries.going_round import GoingRound
+from .entries.memory_quota import MemoryQuota
+from .entries.page_reads import PageReads
 from .entries.pager import Pager
-from .entries.room import Windows
-from .entries.shared_state import SharedState
+from .entries.ready_set import ReadySet
+from .entries.redrive_tally import RedriveTally
+from .entries.references import References
+from .entries.room import Room, Windows
+from .entries.throttle import Throttle
+from .entries.to_disk import ToDisk
 from .entries.waiting import Waiting
 from .long_work import WITHOUT_A_LOOP, LoopTurns, Work
 from .recording.journal_port import JournalPort
 from .recording.recorder import Recorder
 from .step_times import StepTimes
 from .topology.amqp.dead_letter_exchanges import DeadLetterExchanges
+from .topology.amqp.exchanges import Exchanges
 from .topology.amqp.ignored import IgnoredArguments
 from .topology.amqp.policies import Policies
 from .topology.amqp.queues import DeclaredQueues
 from .topology.amqp.virtual_hosts import VirtualHosts
 from .topology.commanded_settings import CommandedSettings
+from .topology.contents import Contents
+from .topology.deletion import Deletion
 from .topology.explain import Explanations
+from .topology.idle_queues import IdleQueues
 from .topology.in_force import InForce
 from .topology.resources import Resources
 
@@ -106,16 +128,9 @@ class Engine:
         windows = Windows(self.limits.window_messages, self.limits.window_bytes, self.limits.window_scheduled)
         settings = config.settings_repository()
         self.commanded = CommandedSettings(journal, settings)
-        self.state = SharedState(
-            journal, self.recorder, settings, now_ms, rng, wake, config.broker.max_hops, windows, self.memory, disk, config.broker.name
-        )
-        state = self.state
-        self.post_office, self.settings = state.post_office, state.settings
-        self.fault_groups, self.redrives = state.faults, state.redrives
-        self.ready, self.enqueuing, self.references, self.schedule = state.ready, state.enqueuing, state.references, state.schedule
-        self.room, self.reads, self.to_disk, self.from_disk = state.room, state.reads, state.to_disk, state.from_disk
-        self.throttle, self.declared, self.awaited, self.going_round = state.throttle, state.declared, state.awaited, state.going_round
-        self.events = state.events
+        #: Long work that is under way; each returns whether there is more to do.
+        self.work = Work(wake, turns)
+        self._make_what_all_use(disk, windows, settings, wake, config.broker.name)
         journal.on_commit = self.throttle.written
         self._make_what_is_declared(amqp)
         self._make_what_dies()
@@ -132,22 +147,58 @@ class Engine:
         self.high_watermarks = HighWatermarks()
         self.pulls = Pulls()
         self._make_services()
-        #: Long work that is under way; each returns whether there is more to do.
-        self.work = Work(wake, turns)
         #: Routes are asked for anew, and what is open of those that may not have it any more ends.
         self.users.changed.append(lambda over, others: self.post_office.settings_changed())
         self.users.changed.append(OpenLogins(self.access, self.connections, journal, self.work).users_changed)
-        self.resources.begin = lambda steps: self.work.begin(self.step_times.of("let go", steps), lambda _: None, _raise)
+
+    def _make_what_all_use(
+        self, disk: DiskRoom, windows: Windows, settings: AddressSettingsRepository, wake: Callable[[], None], name: str
+    ) -> None:
+        """``name``: of the broker."""
+        journal, recorder, memory, now_ms = self.journal, self.recorder, self.memory, self.now_ms
+        self.post_office = post_office = PostOffice()
+        self.settings = SettingsInForce(post_office, settings)
+        self.ready = ReadySet(wake)
+        #: What is told of what happens: with the next commit, to queues, and in the log.
+        self.events = Events(journal, post_office, self.settings, now_ms, wake, name)
+        self.redrives = RedriveTally(journal, wake)
+        self.fault_groups = FaultGroups(journal, now_ms, memory, self.redrives.bounced, self.events.fault)
+        self.schedule, self.declared, self.awaited = Schedule(), Declared(memory), AwaitedRoom(wake)
+        self.throttle = Throttle(journal, memory, wake)
+        self.references = References(journal, recorder, self.fault_groups, self.redrives, now_ms, memory, self.awaited, self.settings, disk)
+        self.going_round = GoingRound(self.references, recorder)
+        self.room = Room(MemoryQuota(memory, post_office, now_ms), windows)
+        self.reads = PageReads(journal, self.room.quota, post_office, self.ready, now_ms)
+        self.to_disk = ToDisk(journal, recorder, self.references, self.room, self.reads, now_ms)
+        self.enqueuing = Enqueuing(journal, self.references, self.to_disk, self.schedule, self.ready, self.going_round, now_ms)
+        self.from_disk = FromDisk(journal, post_office, self.references, self.to_disk, self.reads, self.ready)
 
     def _make_what_is_declared(self, amqp: AmqpAccount) -> None:
-        self.policies = Policies(self.journal, self.memory)
-        self.in_force = InForce(self.post_office, self.settings, self.policies, self.recorder)
-        self.resources = Resources(self.access, self.state, self.policies, self.limits)
-        ignored = IgnoredArguments()
-        self.virtual_hosts = VirtualHosts(self.access, self.state, self.resources, self.policies, ignored)
-        self.declared_queues = DeclaredQueues(
-            self.access, self.post_office, self.settings, self.resources, ignored, self.ready, self.now_ms
+        journal, access, now_ms = self.journal, self.access, self.now_ms
+        post_office, settings, recorder, declared, ready = self.post_office, self.settings, self.recorder, self.declared, self.ready
+        self.policies = Policies(journal, self.memory)
+        self.in_force = InForce(post_office, settings, self.policies, recorder)
+        idle, ignored = IdleQueues(ready.wake), IgnoredArguments()
+        self.resources = Resources(access, post_office, settings, recorder, declared, self.policies, idle, self.limits, now_ms)
+        self.resources.queue_gone.append(self.fault_groups.dead_letters.forget)
+        self.contents = Contents(access, journal, recorder, self.references, self.from_disk, ready, now_ms)
+        self.deletion = Deletion(
+            post_office,
+            settings,
+            recorder,
+            self.resources,
+            self.contents,
+            ready,
+            lambda steps: self.work.begin(self.step_times.of("let go", steps)),
+            now_ms,
         )
+        make_exchanges = partial(
+            Exchanges, access, journal, post_office, declared, self.throttle, self.memory, self.events, self.policies, ignored
+        )
+        self.virtual_hosts = VirtualHosts(
+            access, journal, post_office, declared, self.resources, self.deletion, self.policies, make_exchanges
+        )
+        self.declared_queues = DeclaredQueues(access, post_office, settings, self.resources, ignored, ready, now_ms)
         self.dead_letter_exchanges = DeadLetterExchanges(self.resources, self.virtual_hosts, amqp, self._max_hops, self.now_ms)
         self.explanations = Explanations(self.post_office, self.settings, self.dead_letter_exchanges)
 
@@ -235,9 +286,17 @@ class Engine:
             access, self.virtual_hosts, self.producers, self.consumers, self.transactions, self.room.quota, now_ms
         )
         self.removal = Removal(
-            access, post_office, resources, self.declared_queues, self.virtual_hosts, self.connections, self.consumers, self.office
+            access,
+            post_office,
+            self.contents,
+            self.deletion,
+            self.declared_queues,
+            self.virtual_hosts,
+            self.connections,
+            self.consumers,
+            self.office,
         )
-        self.changes = Changes(access, self.commanded, self.policies, self.in_force, self.virtual_hosts, resources, self.office)
+        self.changes = Changes(access, self.commanded, self.policies, self.in_force, self.virtual_hosts, self.deletion, self.office)
         references, enqueuing, parking = self.references, self.enqueuing, self.office.parking
         self.statistics = Statistics(self.memory, references, enqueuing, self.events, self.schedule, parking, self.flow)
 
@@ -255,7 +314,3 @@ class Engine:
             self.journal.batch.delete_declaration(USER, name)
         else:
             self.journal.batch.declare(DeclarationRecord(USER, name, content))
-
-
-def _raise(error: Exception) -> None:
-    raise error

@@ -68,6 +68,10 @@ class _UnderWay(Generic[T]):
         return True
 
 
+def _raise(error: Exception) -> None:
+    raise error
+
+
 class Work:
     """Long work under way, a step of each in a turn, in turns, as long as the turn has time. ``wake``: there is to be another turn."""
 
@@ -76,8 +80,9 @@ class Work:
         self._turns = turns
         self.under_way: list[_UnderWay[Any]] = []
 
-    def begin(self, steps: Steps[T], done: Callable[[T], None], failed: Callable[[Exception], None]) -> None:
-        """``done`` gets what it comes to, ``failed`` what breaks it off. The first step is done now."""
+    def begin(self, steps: Steps[T], done: Callable[[T], None] = lambda _: None, failed: Callable[[Exception], None] = _raise) -> None:
+        """``done`` gets what it comes to, ``failed`` what breaks it off; where nobody waits for it, that is a fault of the loop. The first
+        step is done now."""
         work = _UnderWay(steps, done, failed)
         if self._step(work):
             self.under_way.append(work)

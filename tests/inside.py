@@ -54,6 +54,8 @@ from homing.broker.topology.amqp.dead_letter_exchanges import DeadLetterExchange
 from homing.broker.topology.amqp.policies import Policies
 from homing.broker.topology.amqp.queues import DeclaredQueues
 from homing.broker.topology.amqp.virtual_hosts import VirtualHosts
+from homing.broker.topology.contents import Contents
+from homing.broker.topology.deletion import Deletion
 from homing.broker.topology.explain import Explanations
 from homing.broker.topology.resources import Resources
 
@@ -103,8 +105,16 @@ def consumers(broker: Broker) -> Consumers:
     return broker.consumers
 
 
+def contents(broker: Broker) -> Contents:
+    return broker.contents
+
+
 def dead_letter_exchanges(broker: Broker) -> DeadLetterExchanges:
     return broker.dead_letter_exchanges
+
+
+def deletion(broker: Broker) -> Deletion:
+    return broker.deletion
 
 
 def declared_queues(broker: Broker) -> DeclaredQueues:

@@ -283,7 +283,7 @@ FREE: dict[str, str] = {
     "of what was asked for before": "transactions removal.consumers_gone removal.delete_exclusive declared_queues.find"
     " declared_queues.check_delete declared_queues.check_reply_queue declared_queues.read_consumer_arguments resources.make_topic"
     " resources.read_selector",
-    "of time, turns and the disk": "journal memory now_ms ready step_times throttle work in_force.alone resources.begin",
+    "of time, turns and the disk": "journal memory now_ms ready step_times throttle work in_force.alone",
     "answers to a front end, which asks before it shows them": "access by_number commanded counting explanations post_office statistics"
     " declared_queues.all_consumers fault_groups faults.shown_to faults.with_places"
     " faults.of in_force.of in_force.would_hold policies.all redriving.with_places virtual_hosts.list_exchanges virtual_hosts.bindings_of"

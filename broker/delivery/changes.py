@@ -15,8 +15,8 @@ from ..topology import places
 from ..topology.amqp.policies import Policies, PolicyChange
 from ..topology.amqp.virtual_hosts import VirtualHosts
 from ..topology.commanded_settings import CommandedSettings
+from ..topology.deletion import Deletion
 from ..topology.in_force import InForce
-from ..topology.resources import Resources
 from .dead_lettering import DeadLetterOffice
 
 
@@ -28,7 +28,7 @@ class Changes:
         policies: Policies,
         in_force: InForce,
         virtual_hosts: VirtualHosts,
-        resources: Resources,
+        deletion: Deletion,
         office: DeadLetterOffice,
     ) -> None:
         self.access = access
@@ -36,7 +36,7 @@ class Changes:
         self._policies = policies
         self._in_force = in_force
         self._virtual_hosts = virtual_hosts
-        self._resources = resources
+        self._deletion = deletion
         self._office = office
 
     @needs(
@@ -101,7 +101,7 @@ class Changes:
         then()
         self._virtual_hosts.settings_changed()
         for number, (queue, expires_ms) in enumerate(changed, 1):
-            self._resources.held_otherwise(queue, expires_ms)
+            self._deletion.held_otherwise(queue, expires_ms)
             self._office.trim_later(queue)
             if number % STEP == 0:
                 yield

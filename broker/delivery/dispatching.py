@@ -62,7 +62,7 @@ class Dispatcher:
     def serve(self, queue: Queue) -> None:
         """What is here goes to the consumers that wait for it now, so that who looks into the queue next finds what they leave."""
         now_ms, cost = self._now_ms(), 0
-        while queue in self._ready.queues and cost < SELECTOR_BUDGET:
+        while not self.stopping and queue in self._ready.queues and cost < SELECTOR_BUDGET:
             del self._ready.queues[queue]
             result = self._dispatch(queue, now_ms)
             cost += result.cost

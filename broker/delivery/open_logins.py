@@ -38,7 +38,7 @@ class OpenLogins:
             if connection.open:
                 self._connections.end(connection, *why)
 
-        self._journal.when_safe(lambda: self._work.begin(end_in_a_turn_of_its_own(), lambda _: None, _raise))
+        self._journal.when_safe(lambda: self._work.begin(end_in_a_turn_of_its_own()))
 
     def _lost_right(self, connection: Connection) -> str | None:
         """What it has open and may not have, in a sentence."""
@@ -49,7 +49,3 @@ class OpenLogins:
             if not self._access.may(connection, Right.CONSUME, queue_place(consumer.queue)):
                 return f"the right to consume from queue {consumer.queue.name} was revoked"
         return None
-
-
-def _raise(error: Exception) -> None:
-    raise error

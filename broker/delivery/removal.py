@@ -18,7 +18,9 @@ from ..steps import Steps
 from ..topology import places
 from ..topology.amqp.queues import DeclaredQueues
 from ..topology.amqp.virtual_hosts import VirtualHosts
-from ..topology.resources import Resources, is_subscription
+from ..topology.contents import Contents
+from ..topology.deletion import Deletion
+from ..topology.resources import is_subscription
 from .connections import Connections
 from .consumers import Consumers
 from .dead_lettering import DeadLetterOffice
@@ -29,7 +31,8 @@ class Removal:
         self,
         access: Access,
         post_office: PostOffice,
-        resources: Resources,
+        contents: Contents,
+        deletion: Deletion,
         declared_queues: DeclaredQueues,
         virtual_hosts: VirtualHosts,
         connections: Connections,
@@ -38,7 +41,8 @@ class Removal:
     ) -> None:
         self.access = access
         self.post_office = post_office
-        self._resources = resources
+        self._contents = contents
+        self._deletion = deletion
         self._declared_queues = declared_queues
         self._virtual_hosts = virtual_hosts
         self._connections = connections
@@ -56,7 +60,7 @@ class Removal:
         return self._remove(queue)
 
     def _remove(self, queue: Queue) -> Steps[int]:
-        count = yield from self._resources.empty(queue)
+        count = yield from self._contents.empty(queue)
         if self.post_office.queues_by_id.get(queue.queue_id) is queue:
             count += self._delete(queue)
         return count
@@ -78,7 +82,7 @@ class Removal:
         for connection, consumer in gone:
             del connection.consumers[consumer.number]
             self._consumers.detach(consumer)
-        count = self._resources.delete_queue(queue, outcome)
+        count = self._deletion.delete_queue(queue, outcome)
         if answer is not None:
             answer()
         for connection, consumer in gone:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ..core.amqp.search import Search
+from ..core.memory import Memory
 from ..core.routing import Route
 from ..recording.journal_port import JournalPort
 
@@ -40,12 +41,12 @@ FEW_QUEUES: Final = 16
 
 
 class Throttle:
-    """``memory_full``: what joins many queues waits until consumers have made room."""
+    """``memory``: while it is full, what joins many queues waits until consumers have made room."""
 
-    def __init__(self, journal: JournalPort, wake: Callable[[], None], memory_full: Callable[[], bool]) -> None:
+    def __init__(self, journal: JournalPort, memory: Memory, wake: Callable[[], None]) -> None:
         self._journal = journal
         self._wake = wake
-        self._memory_full = memory_full
+        self._memory = memory
         #: Numbers that were taken when this turn began.
         self._began = 0
         #: What selectors have cost in it.
@@ -139,4 +140,4 @@ class Throttle:
         unwritten = journal.unwritten_references
         if unwritten >= MOST_UNWRITTEN_REFERENCES or self._others_first or journal.tidying:
             return True
-        return not journal.ids_reserved or self._memory_full()
+        return not journal.ids_reserved or self._memory.full

@@ -25,6 +25,7 @@ from ..core.suspects import UNTIL_FREE
 from ..delivery.removal import Removal
 from ..errors import Refused
 from ..steps import Steps
+from ..topology.contents import Contents
 from ..topology.resources import Resources, takes_nothing
 from . import arguments as read
 from .arguments import number
@@ -211,24 +212,24 @@ def delete(broker: Broker, who: Who, *, queue: read.Queue, if_empty: read.Flag =
     return {"messages": count}
 
 
-@asks(Resources.purge)
+@asks(Contents.purge)
 def purge(broker: Broker, who: Who, *, queue: read.Queue) -> Steps[Removed]:
-    count = yield from broker.resources.purge(who, queue)
+    count = yield from broker.contents.purge(who, queue)
     return {"messages": count}
 
 
-@asks(Resources.pause)
+@asks(Contents.pause)
 def pause(broker: Broker, who: Who, *, queue: read.Queue) -> BriefQueue:
     return _set_paused(broker, who, queue, True)
 
 
-@asks(Resources.pause)
+@asks(Contents.pause)
 def resume(broker: Broker, who: Who, *, queue: read.Queue) -> BriefQueue:
     return _set_paused(broker, who, queue, False)
 
 
 def _set_paused(broker: Broker, who: Who, queue: Queue, paused: bool) -> BriefQueue:
-    broker.resources.pause(who, queue, paused)
+    broker.contents.pause(who, queue, paused)
     return describe(queue)
 
 

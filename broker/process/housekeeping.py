@@ -38,7 +38,7 @@ class Housekeeping:
         broker = self._broker
         if not self._sweeps:
             self._sweeps = True
-            broker.work.begin(broker.step_times.of("sweep", self._sweep()), self._swept, _raise)
+            broker.work.begin(broker.step_times.of("sweep", self._sweep()), self._swept)
         for queue, outcome in list(broker.office.parking.staying.items()):
             self._look_at_staying(queue, outcome)
         if broker.journal.busy():
@@ -82,7 +82,7 @@ class Housekeeping:
                     looks = 0
                     yield
             broker.transactions.time_out(connection, now_ms())
-        yield from broker.resources.sweep()
+        yield from broker.deletion.sweep()
 
     def _swept(self, _: None) -> None:
         self._sweeps = False
@@ -125,7 +125,3 @@ class Housekeeping:
             "duplicate ids": broker.duplicate_ids.number,
             "characters of duplicate ids": broker.duplicate_ids.characters,
         }
-
-
-def _raise(error: Exception) -> None:
-    raise error

@@ -103,7 +103,7 @@ class BrokerTurn:
         if broker.pulls.look_at_ms <= now_ms:
             broker.pulls.end(now_ms, self._nothing_for)
         if broker.resources.idle.look_at_ms <= now_ms:
-            for queue in broker.resources.expired():
+            for queue in broker.deletion.expired():
                 broker.removal.end(queue, "expired")
         if now_ms >= self._housekeeping.next_ms:
             self._housekeeping.look(now_ms)

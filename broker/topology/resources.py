@@ -1,26 +1,23 @@
-"""Addresses and queues: made by hand or by themselves, and removed by themselves when nobody has used them for a while."""
+"""Addresses and queues: made by hand or by themselves, and found. How they go: deletion.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
-from homing.journal.contract import Outcome, ReferenceRecord
 from homing.journal.declarations import QueueOptions
 
-from ..auth.access import BROKER, Access, Who, at_queue, needs
+from ..auth.access import Access, Who, needs
 from ..config.models import LimitsSection
 from ..core import dead_letter
 from ..core.amqp.declared import AMQP
 from ..core.amqp.policy import Policy
 from ..core.amqp.vhost import SEPARATOR, address_and_queue, split
-from ..core.counts import COUNT_OF_OUTCOME
-from ..core.message import MessageReference, Where
 from ..core.queue import Queue
 from ..core.reserved import EVENTS, RESERVED
 from ..core.rights import Right
-from ..core.routing import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, RoutingTypes
+from ..core.routing import ANYCAST, MULTICAST, ROUTING_TYPE_OF, Address, PostOffice, RoutingTypes
 from ..core.selector import Selector, SelectorError, compile_selector
 from ..core.settings.address_settings import (
     DECLARABLE_SETTINGS,
@@ -29,10 +26,11 @@ from ..core.settings.address_settings import (
     Values,
     read_setting,
 )
+from ..core.settings.in_force import SettingsInForce
 from ..core.settings.values import SettingError
-from ..entries.shared_state import SharedState
+from ..entries.declared import Declared
 from ..errors import Refused
-from ..steps import MOST_AT_ONCE, STEP, Steps, at_once
+from ..recording.recorder import Recorder
 from . import places
 from .amqp.arguments import default_attempts, keeps_all, priorities
 from .amqp.policies import Policies, with_policy
@@ -42,10 +40,6 @@ from .idle_queues import IdleQueues
 QUEUE_FLAGS: Final = frozenset({"exclusive", "max_consumers"})
 NO_OPTIONS: Final = QueueOptions()
 _MAX_NAME: Final = 512
-#: Queues, or addresses, that one step of a sweep looks at.
-_SWEPT: Final = 1_000
-#: Rows on disk that are purged in one step: between two of them is a commit.
-_PURGED_ROWS: Final = 500
 
 
 class Declaration(NamedTuple):
@@ -61,10 +55,25 @@ class Declaration(NamedTuple):
 
 
 class Resources:
-    def __init__(self, access: Access, state: SharedState, policies: Policies, limits: LimitsSection) -> None:
+    def __init__(
+        self,
+        access: Access,
+        post_office: PostOffice,
+        settings: SettingsInForce,
+        recorder: Recorder,
+        declared: Declared,
+        policies: Policies,
+        idle: IdleQueues,
+        limits: LimitsSection,
+        now_ms: Callable[[], int],
+    ) -> None:
         self.access = access
-        self._state = state
+        self._post_office = post_office
+        self._settings = settings
+        self._recorder = recorder
+        self._declared = declared
         self._policies = policies
+        self._now_ms = now_ms
         #: Every second looks at every queue, and a call lists them all.
         self._max_queues = limits.max_queues
         self._selector_limits = (limits.max_selector_characters, limits.max_selector_depth)
@@ -72,14 +81,12 @@ class Resources:
         self.named: dict[str, int] = {}
         #: What the names of each virtual host begin with.
         self.prefixes: set[str] = set()
-        self.idle = IdleQueues(state.wake)
+        self.idle = idle
         #: Called with every queue, and every address, that was made, or that routes in another way, too.
         self.queue_made: list[Callable[[Queue], None]] = []
         self.address_made: list[Callable[[Address], None]] = []
         #: Called with every queue that was removed.
-        self.queue_gone: list[Callable[[Queue], None]] = [state.faults.dead_letters.forget]
-        #: Work in steps that nobody waits for.
-        self.begin: Callable[[Steps[None]], object] = at_once
+        self.queue_gone: list[Callable[[Queue], None]] = []
         #: Called with the name of every address that was removed.
         self.address_gone: list[Callable[[str], object]] = []
 
@@ -87,33 +94,32 @@ class Resources:
 
     def make_address(self, name: str, routing_types: RoutingTypes, auto_created: bool = True) -> Address:
         """The address of that name, made or widened to these routing types if need be. Raises Refused where there is no room for it."""
-        state = self._state
-        address = state.post_office.addresses.get(name)
+        address = self._post_office.addresses.get(name)
         if address is None:
-            state.declared.check("addresses")
-            address = Address(name, routing_types, state.now_ms(), auto_created)
-            state.post_office.add_address(address)
+            self._declared.check("addresses")
+            address = Address(name, routing_types, self._now_ms(), auto_created)
+            self._post_office.add_address(address)
         elif routing_types & ~address.routing_types or (address.auto_created and not auto_created):
             address.routing_types |= routing_types
             address.auto_created = address.auto_created and auto_created
         else:
             return address
-        state.recorder.address_made(address)
+        self._recorder.address_made(address)
         for listener in list(self.address_made):
             listener(address)
         return address
 
     def make_topic(self, name: str) -> None:
         """Where nothing is called so: an address that only multicast queues are meant for. Raises Refused where the settings forbid it."""
-        if name in self._state.post_office.addresses:
+        if name in self._post_office.addresses:
             return
-        if not self._state.settings.resolve(name).auto_create_addresses:
+        if not self._settings.resolve(name).auto_create_addresses:
             raise no_such_address(name)
         self.make_address(name, RoutingTypes.MULTICAST)
 
     def declare_subscription(self, name: str, address: str, selector: Selector | None) -> Queue:
         """The queue of a durable subscription to the address, made where it is not there. Raises Refused where it is another's."""
-        existing = self._state.post_office.queues.get(name)
+        existing = self._post_office.queues.get(name)
         if existing is not None:
             same = (existing.address, existing.selector and existing.selector.text) == (address, selector and selector.text)
             if same and is_subscription(existing):
@@ -129,22 +135,22 @@ class Resources:
 
     def make_queue(self, declared: Declaration) -> Queue:
         """Binds a new queue. Raises Refused for a bad option; the name must be free."""
-        state, options, auto_created = self._state, declared.options, declared.auto_created
+        options, auto_created = declared.options, declared.auto_created
         self._check_place(declared.name, declared.address, colons=True)
         self.check_room()
-        state.declared.check("queues")
+        self._declared.check("queues")
         policy = self._policies.for_queue(declared.name)
-        settings = settings_for(state.settings.repository, declared.address, options, policy)
+        settings = settings_for(self._settings.repository, declared.address, options, policy)
         of_itself = auto_created or _comes_again(declared.routing_type)
         address = self.make_address(declared.address, ROUTING_TYPE_OF[declared.routing_type], of_itself)
-        address.used_at_ms = state.now_ms()
+        address.used_at_ms = self._now_ms()
         queue = Queue(
-            state.post_office.next_queue_id(),
+            self._post_office.next_queue_id(),
             declared.name,
             declared.address,
             declared.routing_type,
             settings,
-            created_at_ms=state.now_ms(),
+            created_at_ms=self._now_ms(),
             selector=declared.selector,
             durable=declared.durable,
             auto_created=auto_created,
@@ -153,22 +159,22 @@ class Resources:
             keeps_all=keeps_all(options),
         )
         queue.policy = policy
-        state.post_office.add_queue(queue)
+        self._post_office.add_queue(queue)
         self.idle.watch(queue)
-        state.recorder.queue_changed(queue)
+        self._recorder.queue_changed(queue)
         for listener in list(self.queue_made):
             listener(queue)
         return queue
 
     def make_queue_for(self, name: str, address: str, routing_type: str) -> Queue | None:
         """Auto-create on send, subscribe or redrive: None where the settings forbid it or the name is taken."""
-        if name in self._state.post_office.queues or not self.may_make_queues(address):
+        if name in self._post_office.queues or not self.may_make_queues(address):
             return None
         return self.make_queue(Declaration(name, address, routing_type, auto_created=True))
 
     def make_for_send(self, name: str) -> list[Queue]:
         """The queues that an address of none gets as something is sent to it. Raises Refused: no such address."""
-        settings, address = self._state.settings.resolve(name), self._state.post_office.addresses.get(name)
+        settings, address = self._settings.resolve(name), self._post_office.addresses.get(name)
         if settings.default_address_routing_type == MULTICAST or (address is not None and address.routing_types == RoutingTypes.MULTICAST):
             if address is None and not settings.auto_create_addresses:
                 raise no_such_address(name)
@@ -180,8 +186,8 @@ class Resources:
 
     def may_make_queues(self, address: str) -> bool:
         """Whether the settings have queues of this address made when they are needed."""
-        settings = self._state.settings.resolve(address)
-        return settings.auto_create_queues and (settings.auto_create_addresses or address in self._state.post_office.addresses)
+        settings = self._settings.resolve(address)
+        return settings.auto_create_queues and (settings.auto_create_addresses or address in self._post_office.addresses)
 
     def make_dead_letter_queue(self, name: str, target: dead_letter.Target, shared: bool = False) -> Queue:
         """The queue on a dead-letter or expiry address that takes what is dead-lettered from the source of ``target``.
@@ -190,7 +196,7 @@ class Resources:
         """
         dead_letter_address, source = target.address, target.source
         self.make_address(dead_letter_address, RoutingTypes.MULTICAST)
-        shared = shared or split(source)[1] == self._state.settings.resolve(source).temporary_dead_letter_queue
+        shared = shared or split(source)[1] == self._settings.resolve(source).temporary_dead_letter_queue
         selector = compile_selector(dead_letter.origin_selector(source, name, shared))
         return self.make_queue(Declaration(name, dead_letter_address, MULTICAST, selector, auto_created=True))
 
@@ -199,8 +205,8 @@ class Resources:
 
         ``of_known``: only of an address that is there, because the name may mean ``address::queue`` too.
         """
-        for target in dead_letter.targets_named(name, self._state.settings.repository, self._state.post_office.addresses):
-            if not of_known or target.source in self._state.post_office.addresses:
+        for target in dead_letter.targets_named(name, self._settings.repository, self._post_office.addresses):
+            if not of_known or target.source in self._post_office.addresses:
                 return self.make_dead_letter_queue(name, target)
         return None
 
@@ -214,7 +220,7 @@ class Resources:
     def declare(self, who: Who, arguments: Values) -> Queue:
         """A queue made by hand (CALL create-queue, broker.yaml). The same declaration again is no error; another one is."""
         read = self.read_declaration(arguments)
-        if (existing := self._state.post_office.queues.get(read.name)) is not None:
+        if (existing := self._post_office.queues.get(read.name)) is not None:
             self._keep(existing)
             return existing
         return self.make_queue(read)
@@ -234,7 +240,7 @@ class Resources:
         options = {key: value for key, value in given.items() if value is not None}
         if AMQP in options:
             raise Refused("invalid-argument", f"a queue has no option {AMQP!r}", "declare the queue over AMQP to use its arguments")
-        existing = self._state.post_office.queues.get(name)
+        existing = self._post_office.queues.get(name)
         if existing is None:
             self._check_place(name, address, new_prefixes)
             read_options(options)
@@ -253,14 +259,14 @@ class Resources:
 
     def check_room(self, more: int = 1) -> None:
         """Raises Refused unless so many more queues may be made."""
-        if len(self._state.post_office.queues) + more > self._max_queues:
+        if len(self._post_office.queues) + more > self._max_queues:
             raise Refused("too-many-queues", f"there are {self._max_queues} queues, as many as there may be", "raise limits: max-queues")
 
     def _keep(self, queue: Queue) -> None:
         """What made itself and is declared by hand now does not remove itself any more."""
         if queue.auto_created:
             queue.auto_created = False
-            self._state.recorder.queue_changed(queue)
+            self._recorder.queue_changed(queue)
         self.make_address(queue.address, ROUTING_TYPE_OF[queue.routing_type], _comes_again(queue.routing_type))
 
     def read_selector(self, text: str | None) -> Selector | None:
@@ -276,20 +282,19 @@ class Resources:
         """Raises Refused where nobody may send to what is called so."""
         if address == EVENTS:
             raise Refused("reserved-name", f"only the broker sends to {EVENTS}", "send to another address")
-        if address not in self._state.post_office.addresses:
+        if address not in self._post_office.addresses:
             self.check_name(address, "address")
 
     # -- found -------------------------------------------------------------------------------------------------------
 
     def queue_for_consumer(self, name: str) -> Queue:
         """The queue a consumer's name means, made if the settings allow. Raises Refused."""
-        state = self._state
-        queue = state.post_office.find_queue(name)
+        queue = self._post_office.find_queue(name)
         if queue is not None:
             return queue
         address_name, separator, queue_name = address_and_queue(name)
-        if not separator and address_name in state.post_office.addresses:
-            bound = state.post_office.addresses[address_name].queues
+        if not separator and address_name in self._post_office.addresses:
+            bound = self._post_office.addresses[address_name].queues
             if len(bound) > 1:
                 names = ", ".join(sorted(each.name for each in bound)[:8])
                 raise Refused("ambiguous-queue", f"{name} is an address with {len(bound)} queues: {names}", "name the queue")
@@ -297,156 +302,13 @@ class Resources:
         if ahead is not None:
             return ahead
         self.check_name(queue_name or address_name, "queue")  # with :: in it only AMQP's clients name one
-        routing_type = state.settings.resolve(address_name).default_address_routing_type
+        routing_type = self._settings.resolve(address_name).default_address_routing_type
         made = self.make_queue_for(queue_name or address_name, address_name, routing_type)
         if made is None:
             raise Refused(
                 "no-such-queue", f"there is no queue {name} and auto-create is off for it", "create it, or set auto-create-queues: true"
             )
         return made
-
-    # -- removed -----------------------------------------------------------------------------------------------------
-
-    def delete_queue(self, queue: Queue, outcome: Outcome = "purged") -> int:
-        """Removes a queue and what is in it; returns how many messages that were. Memory is given back in steps where there is much."""
-        count = 0
-        if len(queue.references) <= MOST_AT_ONCE:
-            count = at_once(self._purge_memory(queue, outcome, everything=True))
-        count += queue.count
-        self._state.from_disk.forget(queue)
-        left = queue.end()
-        queue.counts[COUNT_OF_OUTCOME[outcome]] += len(left)
-        self._state.post_office.remove_queue(queue)
-        self._state.ready.queues.pop(queue, None)
-        self.idle.forget(queue)
-        self._state.recorder.queue_changed(queue, deleted_at_ms=self._state.now_ms())
-        for listener in self.queue_gone:
-            listener(queue)
-        if left:
-            self.begin(self._let_go(queue, left, outcome))
-        return count
-
-    def _let_go(self, queue: Queue, references: list[MessageReference], outcome: Outcome) -> Steps[None]:
-        for part in _used_up(references):
-            self._state.references.let_go(queue, part, outcome, self._state.now_ms())
-            yield
-
-    @needs((Right.MANAGE, at_queue), audited=True, tells=places.whether_paused)
-    def pause(self, who: Who, queue: Queue, paused: bool) -> None:
-        """Whether it hands anything out."""
-        if queue.paused is not paused:
-            queue.paused = paused
-            self._state.recorder.queue_changed(queue)
-            self._state.ready.mark(queue)
-
-    def empty(self, queue: Queue) -> Steps[int]:
-        """As it is about to go: nobody is handed anything more. Where that fails, what is left is a queue as before."""
-        paused, queue.paused = queue.paused, True
-        try:
-            return (yield from self.purge(BROKER, queue))
-        except Exception:
-            queue.paused = paused
-            self._state.ready.mark(queue)
-            raise
-
-    @needs((Right.MANAGE, at_queue), audited=True, counts=int)
-    def purge(self, who: Who, queue: Queue, outcome: Outcome = "purged") -> Steps[int]:
-        """Removes all messages that nobody holds, in steps: of what is there now, what is still there when its turn comes."""
-        up_to = self._state.journal.next_id()
-        count = yield from self._purge_memory(queue, outcome)
-
-        def leave(records: list[ReferenceRecord]) -> bool:
-            nonlocal count
-            count += self._leave_all(queue, [self._state.from_disk.adopt(queue, record) for record in records], outcome)
-            return True
-
-        yield from self._state.from_disk.on_disk(queue, leave, up_to, rows=_PURGED_ROWS)
-        return count
-
-    def _purge_memory(self, queue: Queue, outcome: Outcome, everything: bool = False) -> Steps[int]:
-        count = 0
-        stay = (Where.GONE,) if everything else (Where.GONE, Where.DELIVERING, Where.IN_COMMIT)
-        for number, part in enumerate(_used_up(list(queue.references.values()))):
-            if number:
-                yield
-            count += self._leave_all(queue, [each for each in part if each.where not in stay], outcome)
-        return count
-
-    def _leave_all(self, queue: Queue, references: list[MessageReference], outcome: Outcome) -> int:
-        for reference in references:
-            queue.withdraw(reference, Where.GONE)
-        if references:
-            self._state.references.leave_all(queue, references, outcome, self._state.now_ms())
-        return len(references)
-
-    def held_otherwise(self, queue: Queue, expires_ms: int | None) -> None:
-        """Something else holds for the queue than before, when its ``expires`` was that."""
-        if queue.settings.expires_ms != expires_ms:
-            self.idle.begin(queue, self._state.now_ms())
-        self._state.ready.mark(queue)
-
-    def _is_named(self, queue: Queue) -> bool:
-        return queue.name in self.named or queue.address in self.named
-
-    def expired(self) -> list[Queue]:
-        """Queues that nobody has used for as long as ``expires`` says: they are to end."""
-        return self.idle.take_due(self._state.now_ms(), self._is_named)
-
-    def sweep(self) -> Steps[None]:
-        """Removes auto-created queues and addresses that were idle for their delay; all are looked at, some in each step."""
-        queues, addresses = self._state.post_office.queues, self._state.post_office.addresses
-        for number, queue in enumerate(list(queues.values()), 1):
-            if queues.get(queue.name) is queue:
-                self._sweep_queue(queue, self._state.now_ms())
-            if number % _SWEPT == 0:
-                yield
-        for number, address in enumerate(list(addresses.values()), 1):
-            if addresses.get(address.name) is address:
-                self._sweep_address(address, self._state.now_ms())
-            if number % _SWEPT == 0:
-                yield
-
-    def _sweep_queue(self, queue: Queue, now_ms: int) -> None:
-        settings = queue.settings
-        if not queue.references:
-            # The room of what was in it once is given back.
-            queue.references.clear()
-        if queue.suspects or queue.apart:
-            self._state.ready.mark(queue)
-        if queue.consumers or queue.count or self._is_named(queue):
-            queue.idle_since_ms = None
-        elif queue.idle_since_ms is None:
-            queue.idle_since_ms = max(now_ms, queue.used_at_ms)
-        elif queue.auto_created and settings.auto_delete_queues and now_ms - queue.idle_since_ms >= settings.auto_delete_queues_delay_ms:
-            self.delete_queue(queue)
-
-    def _sweep_address(self, address: Address, now_ms: int) -> None:
-        idle_ms = now_ms - address.used_at_ms
-        if address.queues or address.name in self.named:
-            address.used_at_ms = now_ms
-            return
-        settings = self._state.settings.resolve(address.name)
-        if address.auto_created and settings.auto_delete_addresses and idle_ms >= settings.auto_delete_queues_delay_ms:
-            self.remove_address(address)
-
-    def remove_address(self, address: Address) -> None:
-        """Nothing is bound to it; the duplicate ids that came to it go with it."""
-        self._state.post_office.remove_address(address.name)
-        self._state.recorder.address_gone(address)
-        self._state.settings.repository.forget(address.name)
-        for forget in self.address_gone:
-            forget(address.name)
-
-
-def _used_up(references: list[MessageReference]) -> Iterator[list[MessageReference]]:
-    """A step's worth at a time, in order. Nothing keeps what was handed out: very much would be freed at once in the end."""
-    references.reverse()
-    while references:
-        part = references[-STEP:]
-        del references[-STEP:]
-        part.reverse()
-        yield part
-        del part
 
 
 def _comes_again(routing_type: str) -> bool:

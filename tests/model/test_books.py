@@ -157,7 +157,7 @@ class Books:
 
     def pause(self, program: Program) -> None:
         queue = self.queue
-        inside.resources(self.world.broker).pause(ANYBODY, queue, not queue.paused)
+        inside.contents(self.world.broker).pause(ANYBODY, queue, not queue.paused)
 
     def keep(self, program: Program) -> None:
         """As an orderly stop does."""
@@ -168,7 +168,7 @@ class Books:
 
     def purge(self, program: Program) -> None:
         if self.random.random() < 0.2:
-            self.world.run(self.world.broker.resources.purge(ANYBODY, self.queue))
+            self.world.run(self.world.broker.contents.purge(ANYBODY, self.queue))
 
     # -- what is to hold ---------------------------------------------------------------------------------------------
 

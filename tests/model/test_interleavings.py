@@ -229,7 +229,7 @@ def test_what_somebody_declares_is_not_removed_by_itself() -> None:
     assert client.connection is not None
     inside.resources(life.world.broker).declare(BROKER, {"queue": "a"})
     inside.connections(life.world.broker).disconnect(client.connection, lost=False)
-    at_once(inside.resources(life.world.broker).purge(BROKER, life.queue("a")))
+    at_once(inside.contents(life.world.broker).purge(BROKER, life.queue("a")))
     for _ in range(30):
         life.world.time_ms += 1000
         life.world.commit()
@@ -255,7 +255,7 @@ def test_addresses_of_declared_queues_go_with_them_except_where_they_say_somethi
             life.world.time_ms += 1000
             life.world.commit()
         assert address in addresses
-        resources.delete_queue(queue)
+        inside.deletion(life.world.broker).delete_queue(queue)
     for _ in range(30):
         life.world.time_ms += 1000
         life.world.commit()

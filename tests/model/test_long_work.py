@@ -37,7 +37,7 @@ def connected(world: World) -> Peer:
 
 
 def purged(world: World) -> None:
-    world.broker.work.begin(world.broker.resources.purge(ANYBODY, work(world)), lambda _: None, broken)
+    world.broker.work.begin(world.broker.contents.purge(ANYBODY, work(world)), lambda _: None, broken)
 
 
 def trimmed(world: World) -> None:

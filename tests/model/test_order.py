@@ -185,7 +185,7 @@ def expired_on_its_way(reader: Reader) -> str:
 
 def purged_on_its_way(reader: Reader) -> str:
     nacked(reader)
-    at_once(inside.resources(reader.world.broker).purge(BROKER, reader.queue("a")))
+    at_once(inside.contents(reader.world.broker).purge(BROKER, reader.queue("a")))
     return "A"
 
 

@@ -187,7 +187,7 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
     life.world.check_balance()
     life.send(life.client(), "b", *numbers(9))
     life.world.commit()
-    assert life.run(inside.resources(life.world.broker).purge(BROKER, life.queue("a"))) == 9
+    assert life.run(inside.contents(life.world.broker).purge(BROKER, life.queue("a"))) == 9
     assert life.queue("a").count == 0
     assert inside.removal(life.world.broker).delete(ANYBODY, life.queue("b")) == 9
     life.world.commit()

@@ -235,7 +235,7 @@ def test_a_queue_that_is_deleted_in_the_middle_takes_the_rest_along() -> None:
     end(peer, "requeue")
     for _ in range(5):
         turn(world)
-    inside.resources(world.broker).delete_queue(work(world))
+    inside.deletion(world.broker).delete_queue(work(world))
     while inside.settles(world.broker):
         world.loop.drain()
         world.journal.commit()

@@ -122,7 +122,7 @@ def test_a_queue_that_goes_takes_its_own_along_and_no_other() -> None:
             life.send(sender, name, *bodies(start, 10), durable=False)
         life.world.commit()
     of_b = inside.references(life.world.broker).spilled[life.queue("b")]
-    inside.resources(life.world.broker).delete_queue(life.queue("a"))
+    inside.deletion(life.world.broker).delete_queue(life.queue("a"))
     life.world.commit()
     life.world.check_balance()
     assert list(inside.references(life.world.broker).spilled.values()) == [of_b]

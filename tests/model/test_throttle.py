@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from homing.broker.auth.access import BROKER
+from homing.broker.core.memory import Memory
 from homing.broker.core.message import REFERENCE_BYTES
 from homing.broker.core.redelivery import Failure
 from homing.broker.entries.throttle import COST_OF_A_REFERENCE, FEW_QUEUES, MOST_UNWRITTEN_REFERENCES, REFERENCES_A_TURN, Throttle
@@ -159,7 +160,7 @@ def test_what_is_not_durable_goes_to_disk_where_there_is_no_room_in_memory() -> 
     assert client.of(Op.CONFIRM)[-1][2] == MESSAGES, "nobody waits for the disk"
     assert sum(number for number, _ in inside.references(world.broker).spilled.values()) > 0
     for name in names:
-        inside.resources(world.broker).delete_queue(inside.queues(world.broker)[name])
+        inside.deletion(world.broker).delete_queue(inside.queues(world.broker)[name])
     world.commit()
     world.check_balance()
     assert not inside.references(world.broker).spilled
@@ -454,7 +455,7 @@ class Numbers:
 def test_a_commit_for_others_comes_between_two_for_many_queues() -> None:
     """Their messages came while the first was written: they do not wait for the second as well."""
     numbers: Any = Numbers()
-    throttle = Throttle(numbers, lambda: None, lambda: False)
+    throttle = Throttle(numbers, Memory(1 << 20), lambda: None)
     many = FEW_QUEUES + 1
     numbers.unwritten_references = 1
     throttle.written(numbers.unwritten_references)

@@ -417,7 +417,7 @@ def test_without_credit_a_publisher_is_not_read_and_told_why(world: World) -> No
     assert reported == ["connection.blocked"]
     assert not peer.reading
     queue = inside.queues(world.broker)["q"]
-    at_once(inside.resources(world.broker).purge(BROKER, queue))
+    at_once(inside.contents(world.broker).purge(BROKER, queue))
     inside.flow(world.broker).relieve()
     assert [name for name, _ in peer.methods()] == ["connection.unblocked"]
     assert peer.reading

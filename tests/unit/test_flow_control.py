@@ -82,7 +82,7 @@ def test_the_log_says_when_memory_holds_producers_back_who_holds_most_and_when_i
         flow.top_up(producer)
     (began,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith("producers-wait: memory-limit")]
     assert "most is held by queue orders, 13300 bytes" in began
-    at_once(inside.resources(world.broker).purge(BROKER, inside.queues(world.broker)["orders"]))
+    at_once(inside.contents(world.broker).purge(BROKER, inside.queues(world.broker)["orders"]))
     world.commit()
     flow.relieve()
     flow.look(world.time_ms + 4_000)

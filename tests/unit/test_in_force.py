@@ -62,7 +62,7 @@ def test_it_holds_for_all_queues_at_once_and_for_those_that_come_meanwhile(way: 
         seen.append(limits(broker))
         if number == 1:
             inside.resources(broker).declare(BROKER, {"queue": "new"})
-            inside.resources(broker).delete_queue(inside.queues(broker)["many.3"])
+            inside.deletion(broker).delete_queue(inside.queues(broker)["many.3"])
     assert limits(broker) == {7}
     assert all(len(each) == 1 for each in seen), "some had it before others"
     assert seen.count(seen[0]) > QUEUES // A_STEP

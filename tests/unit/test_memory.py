@@ -324,9 +324,9 @@ def test_what_is_declared_is_charged_what_it_takes_and_refused_past_half_of_the_
         if name != "/":
             at_once(inside.removal(broker).delete_virtual_host(ANYBODY, name))
     for queue in list(inside.queues(broker).values()):
-        inside.resources(broker).delete_queue(queue)
+        inside.deletion(broker).delete_queue(queue)
     for address in list(inside.addresses(broker).values()):
-        inside.resources(broker).remove_address(address)
+        inside.deletion(broker).remove_address(address)
     for number in range(1, many):
         inside.virtual_hosts(broker).exchanges_of(connection).delete(connection, f"x.{number}", False)
     world.housekeeping.weigh_declared()

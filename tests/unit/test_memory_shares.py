@@ -84,7 +84,7 @@ def test_what_was_purged_where_nobody_reads_keeps_no_memory() -> None:
             inside.arrive(world.broker, [Message(0, "q", body, None, 4, False) for body in bodies], queue)
         inside.arrive(world.broker, [Message(0, "q", b"", None, 4, False, expires_at_ms=world.time_ms + 9**9)], queue)
         held, _ = tracemalloc.get_traced_memory()
-        at_once(inside.resources(world.broker).purge(BROKER, queue))
+        at_once(inside.contents(world.broker).purge(BROKER, queue))
         del bodies
         left, _ = tracemalloc.get_traced_memory()
     finally:

@@ -166,7 +166,7 @@ def _queue_purge(channel: Channel, values: _Values) -> None:
     _, name, no_wait = values
     session, queue = channel.session, _queue(channel, name)
     session.broker.dispatcher.serve(queue)
-    steps = session.broker.resources.purge(session.connection, queue)
+    steps = session.broker.contents.purge(session.connection, queue)
 
     def purged(count: int) -> None:
         if not channel.closed:

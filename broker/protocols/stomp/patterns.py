@@ -36,7 +36,7 @@ class Watch:
         resources.address_made.append(self._address)
         for address in list(broker.post_office.addresses.values()):
             self._address(address)
-        resources.begin(self._queues())
+        broker.work.begin(broker.step_times.of("let go", self._queues()))
 
     def _queues(self) -> Steps[None]:
         queues = self._broker.post_office.queues

@@ -33,16 +33,19 @@ from ...core.amqp.keys import kept, key_of
 from ...core.amqp.policy import Policy
 from ...core.amqp.search import Search
 from ...core.amqp.vhost import DEFAULT, SEPARATOR, prefix_of
-from ...core.memory import Cache
+from ...core.memory import Cache, Memory
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
 from ...core.reserved import EVENTS, FAILURE, RESERVED
 from ...core.rights import Right
-from ...core.routing import Route, take_at_once
+from ...core.routing import PostOffice, Route, take_at_once
 from ...core.standing import Standing
-from ...entries.shared_state import SharedState
+from ...entries.declared import Declared
+from ...entries.events import Events
+from ...entries.throttle import Throttle
 from ...errors import Refused
 from ...protocols.amqp091.codec_tables import compared, write_value
+from ...recording.journal_port import JournalPort
 from .. import places
 from .arguments import check_equal
 from .ignored import IgnoredArguments
@@ -70,10 +73,23 @@ _QUEUE_BYTES: Final = 8
 
 class Exchanges:
     def __init__(
-        self, access: Access, state: SharedState, policies: Policies, ignored: IgnoredArguments, virtual_host: str = DEFAULT
+        self,
+        access: Access,
+        journal: JournalPort,
+        post_office: PostOffice,
+        declared: Declared,
+        throttle: Throttle,
+        memory: Memory,
+        events: Events,
+        policies: Policies,
+        ignored: IgnoredArguments,
+        virtual_host: str = DEFAULT,
     ) -> None:
         self.access = access
-        self._state = state
+        self._journal = journal
+        self._post_office = post_office
+        self._declared = declared
+        self._throttle = throttle
         self._ignored = ignored
         self._policies = policies
         self._virtual_host = virtual_host
@@ -83,14 +99,14 @@ class Exchanges:
         self._binding_kind = _BINDING + self.prefix
         self.exchanges: dict[str, Exchange] = {name: Exchange(name, kind) for name, kind in _PREDECLARED.items()}
         if virtual_host == DEFAULT:
-            self.exchanges[EVENTS] = state.events.exchange
-        self._routes: Cache[tuple[str, str], Route] = Cache(state.memory, _ROUTES_BYTES)
+            self.exchanges[EVENTS] = events.exchange
+        self._routes: Cache[tuple[str, str], Route] = Cache(memory, _ROUTES_BYTES)
         #: Of the names that no exchange has: falls with each new one.
         self._absence_stands = Standing()
 
     def queue(self, name: str) -> Queue | None:
         """The virtual host's queue of that name."""
-        return None if name.startswith(SEPARATOR) else self._state.post_office.queues.get(self.prefix + name)
+        return None if name.startswith(SEPARATOR) else self._post_office.queues.get(self.prefix + name)
 
     # -- exchanges ---------------------------------------------------------------------------------------------------
 
@@ -130,13 +146,13 @@ class Exchanges:
         if name.startswith(("amq.", RESERVED)) or name == DEFAULT_EXCHANGE:
             reserved = RESERVED if name.startswith(RESERVED) else "amq."
             raise Refused("access-refused", f"exchange name '{name}' contains reserved prefix '{reserved}*'", "use another name")
-        self._state.declared.check("exchanges")
+        self._declared.check("exchanges")
         exchange = Exchange(name, kind, durable=durable, auto_delete=auto_delete, internal=internal, arguments=arguments)
         self._take_in(exchange)
         self._changed()
         if durable:
             content = ExchangeContent(kind=kind, auto_delete=auto_delete, internal=internal, arguments=arguments)
-            self._state.journal.batch.declare(DeclarationRecord(self._exchange_kind, name, content))
+            self._journal.batch.declare(DeclarationRecord(self._exchange_kind, name, content))
         return exchange
 
     def _take_in(self, exchange: Exchange) -> None:
@@ -172,7 +188,7 @@ class Exchanges:
         for binding in list(exchange.bindings.values()):
             self._forget(exchange, binding)
         if exchange.durable:
-            self._state.journal.batch.delete_declaration(self._exchange_kind, name)
+            self._journal.batch.delete_declaration(self._exchange_kind, name)
         self._unbind_all(Destination(name, False))
         self._changed()
 
@@ -187,7 +203,7 @@ class Exchanges:
         binding = _binding(source, destination, key, arguments, fields)
         if exchange.has(binding):
             return
-        self._state.declared.check("bindings")
+        self._declared.check("bindings")
         exchange.bind(binding)
         self._changed()
         if self._lasts(exchange, destination):
@@ -196,7 +212,7 @@ class Exchanges:
             )
             if binding.fields:
                 content["fields"] = dict(binding.fields)
-            self._state.journal.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
+            self._journal.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
     @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
     def unbind(self, who: Who, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
@@ -232,7 +248,7 @@ class Exchanges:
 
     def _forget(self, exchange: Exchange, binding: Binding) -> None:
         if exchange.durable:
-            self._state.journal.batch.delete_declaration(self._binding_kind, _binding_name(binding))
+            self._journal.batch.delete_declaration(self._binding_kind, _binding_name(binding))
 
     def _after_unbind(self, exchange: Exchange) -> None:
         self._changed()
@@ -273,7 +289,7 @@ class Exchanges:
     # -- routing -----------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        self._state.post_office.bindings_changed()
+        self._post_office.bindings_changed()
 
     def settings_changed(self) -> None:
         """Settings or policies have changed."""
@@ -287,7 +303,7 @@ class Exchanges:
             for binding in exchange.bindings.values():
                 self._forget(exchange, binding)
             if exchange.durable and exchange.name not in _PREDECLARED:
-                self._state.journal.batch.delete_declaration(self._exchange_kind, exchange.name)
+                self._journal.batch.delete_declaration(self._exchange_kind, exchange.name)
         self.exchanges.clear()
         self._changed()
 
@@ -303,7 +319,7 @@ class Exchanges:
         found = self._seek(exchange, key, headers, more_keys)
         if isinstance(found, Route):
             return found
-        self._state.throttle.spend(found.go_on(sys.maxsize))
+        self._throttle.spend(found.go_on(sys.maxsize))
         assert found.route is not None, "it is over"
         return found.route
 
@@ -323,7 +339,7 @@ class Exchanges:
         there = [queue for queue in queues if queue is not None]
         standings = [queue.standing for queue in there]
         if len(there) < len(queues):
-            standings.append(self._state.post_office.absence_stands)
+            standings.append(self._post_office.absence_stands)
         return self._route(there, standings)
 
     def _described(self, search: Search) -> Route:
@@ -340,7 +356,7 @@ class Exchanges:
         by_priority = any(queue.lowest_priority < queue.highest_priority for queue in queues)
         named = any(AMQP in queue.options and queue.highest_priority > queue.lowest_priority for queue in queues)
         default = 0 if named else DEFAULT_PRIORITY
-        return Route(queues, take_at_once(queues), by_priority, default, (self._state.post_office.settings_stand, *standings))
+        return Route(queues, take_at_once(queues), by_priority, default, (self._post_office.settings_stand, *standings))
 
 
 def _check_not_default(source: str, destination: Destination) -> None:

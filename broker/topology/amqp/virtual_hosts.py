@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from homing.journal.declarations import DeclarationRecord, NoContent
@@ -14,13 +14,14 @@ from ...core.amqp.search import Search
 from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
 from ...core.queue import Queue
 from ...core.rights import Right
-from ...core.routing import Route
-from ...entries.shared_state import SharedState
+from ...core.routing import PostOffice, Route
+from ...entries.declared import Declared
 from ...errors import Refused
+from ...recording.journal_port import JournalPort
 from .. import places
+from ..deletion import Deletion
 from ..resources import Resources
 from .exchanges import Exchanges
-from .ignored import IgnoredArguments
 from .policies import Policies
 
 _KIND: Final = "virtual-host"
@@ -38,12 +39,25 @@ class VirtualHost:
 
 
 class VirtualHosts:
-    def __init__(self, access: Access, state: SharedState, resources: Resources, policies: Policies, ignored: IgnoredArguments) -> None:
+    def __init__(
+        self,
+        access: Access,
+        journal: JournalPort,
+        post_office: PostOffice,
+        declared: Declared,
+        resources: Resources,
+        deletion: Deletion,
+        policies: Policies,
+        make_exchanges: Callable[[str], Exchanges],
+    ) -> None:
         self.access = access
-        self._state = state
-        self._ignored = ignored
+        self._journal = journal
+        self._post_office = post_office
+        self._declared = declared
+        self._make_exchanges = make_exchanges
         self._policies = policies
         self._resources = resources
+        self._deletion = deletion
         self._by_prefix: dict[str, VirtualHost] = {}
         self._make(DEFAULT)
         resources.queue_gone.append(self._queue_gone)
@@ -90,7 +104,7 @@ class VirtualHosts:
         return [each.name for each in self.all()]
 
     def queues_of(self, virtual_host: VirtualHost) -> list[Queue]:
-        return [queue for queue in self._state.post_office.queues.values() if split(queue.name)[0] == virtual_host.prefix]
+        return [queue for queue in self._post_office.queues.values() if split(queue.name)[0] == virtual_host.prefix]
 
     # -- made and deleted --------------------------------------------------------------------------------------------
 
@@ -102,8 +116,8 @@ class VirtualHosts:
         if known is not None:
             return known
         self.check_room()
-        self._state.declared.check("virtual hosts")
-        self._state.journal.batch.declare(DeclarationRecord(_KIND, name, NoContent()))
+        self._declared.check("virtual hosts")
+        self._journal.batch.declare(DeclarationRecord(_KIND, name, NoContent()))
         return self._make(name)
 
     def check(self, name: str) -> bool:
@@ -121,7 +135,7 @@ class VirtualHosts:
             raise Refused("too-many-virtual-hosts", f"there are {_MOST} virtual hosts, as many as there may be", "delete some")
 
     def _make(self, name: str) -> VirtualHost:
-        made = VirtualHost(name, Exchanges(self.access, self._state, self._policies, self._ignored, name))
+        made = VirtualHost(name, self._make_exchanges(name))
         self._by_prefix[made.prefix] = made
         self._resources.prefixes.add(made.prefix)
         return made
@@ -144,10 +158,10 @@ class VirtualHosts:
         """Its queues are gone; now its exchanges, addresses and the virtual host itself, in one batch."""
         virtual_host.exchanges.forget_all()
         self._policies.forget_virtual_host(virtual_host.name)
-        for address in [each for each in self._state.post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:
-            self._resources.remove_address(address)
+        for address in [each for each in self._post_office.addresses.values() if split(each.name)[0] == virtual_host.prefix]:
+            self._deletion.remove_address(address)
         del self._by_prefix[virtual_host.prefix]
-        self._state.journal.batch.delete_declaration(_KIND, virtual_host.name)
+        self._journal.batch.delete_declaration(_KIND, virtual_host.name)
 
     # -- for all -----------------------------------------------------------------------------------------------------
 
