@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Mapping, Sequence
 from functools import wraps
-from inspect import iscoroutine
+from inspect import Parameter, iscoroutine, signature
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..core.amqp.vhost import split
@@ -32,7 +32,7 @@ _REMEMBERED: Final = 10_000
 #: Of a line of the log: names, and what else it tells.
 _MOST_SHOWN: Final = 5
 _TOLD: Final = ("paused", "policy", "settings", "job", "fault", "muted", "fixed", "to", "rate", "limit", "canary", "messages")
-#: Called like the verb; says for what its right is asked.
+#: Says for what a right is asked, of those arguments of a call that it names; ``owner``: whose verb it is.
 Find = Callable[..., Iterable[Place]]
 #: Of one line of the audit what it tells, and the line: see Access.record.
 Told: TypeAlias = dict[str, object]
@@ -183,13 +183,16 @@ def needs(
     """The verb is called with whoever asks first; each of ``asks`` is checked before anything of it happens.
 
     ``audited``: it is an action of management, of which there is a line whether it was done or not. ``action``: its name there, where the
-    verb's own is not that of the call. ``tells``: called like the verb, says what else stands in the line; ``counts``: how many
-    ``messages`` its value stands for, where it is work in steps. ``same``: called like the verb, but for its owner. What it gives (None:
-    nothing) stands for a call that was allowed: another that gives the same is not asked again before users or their rights change.
+    verb's own is not that of the call. ``tells``: what else stands in the line; ``counts``: how many ``messages`` its value stands for,
+    where it is work in steps. ``same``: what it gives (None: nothing) stands for a call that was allowed. Another that gives the same is
+    not asked again before users or their rights change. Each of these is called as a ``Find`` is.
     """
 
     def declare(verb: F) -> F:
         name = action or verb.__name__.replace("_", "-")
+        finds = [(right, _by_names(verb, find)) for right, find in asks]
+        same_of = None if same is None else _by_names(verb, same)
+        told_of = None if tells is None else _by_names(verb, tells)
         # Room to make more is asked for where there are no users, too.
         acts = any(right not in (Right.BROWSE, Right.MONITOR) for right, _ in asks)
         users_alone = not audited and Right.CREATE not in [right for right, _ in asks]
@@ -199,19 +202,20 @@ def needs(
             access = owner.access
             if who is BROKER or (users_alone and not access.users.hashes):
                 return verb(owner, who, *arguments, **named)
-            known = None if same is None else same(who, *arguments, **named)
+            given = (owner, who, *arguments)
+            known = None if same_of is None else same_of(given, named)
             if known in access.allowed:
                 return verb(owner, who, *arguments, **named)
             places = list[Place]()
-            for right, find in asks:
-                found = tuple(find(owner, who, *arguments, **named))
+            for right, find in finds:
+                found = tuple(find(given, named))
                 access.check(who, right, *found, verb=name)
                 places += found
             if known is not None:
                 access.remember(known)
             if not audited:
                 return verb(owner, who, *arguments, **named)
-            told = tells(owner, who, *arguments, **named) if tells is not None else {}
+            told = told_of(given, named) if told_of is not None else {}
 
             def record(result: str, **more: object) -> None:
                 access.record(who, name, places, result, **told, **more)
@@ -241,14 +245,31 @@ def needs_any(find: Find, action: str) -> Callable[[F], F]:
     """The verb shows something that whoever has any right there may see; nobody else hears whether it is there."""
 
     def declare(verb: F) -> F:
+        places_of = _by_names(verb, find)
+
         @wraps(verb)
         def guarded(owner: _Owner, who: Who, *arguments: object) -> object:
-            owner.access.check_any(who, *find(owner, who, *arguments), verb=action)
+            owner.access.check_any(who, *places_of((owner, who, *arguments), {}), verb=action)
             return verb(owner, who, *arguments)
 
         return _declares(guarded, Needs(action=action))  # type: ignore[return-value]
 
     return declare
+
+
+def _by_names(verb: Callable[..., object], find: Callable[..., T]) -> Callable[[Sequence[object], Mapping[str, object]], T]:
+    """Calls ``find`` with what it names of a call of the verb; what the verb does not take is as ``find`` has it. Raises TypeError."""
+    takes = list(signature(verb).parameters.values())
+    at = {each.name: (number, each.default) for number, each in enumerate(takes)} | {"owner": (0, None)}
+    wants = [each for each in signature(find).parameters.values() if each.name in at or each.default is Parameter.empty]
+    if unknown := [each.name for each in wants if each.name not in at]:
+        raise TypeError(f"{verb.__name__} takes no {', '.join(unknown)}")
+    picked = [(each.name, *at[each.name]) for each in wants]
+
+    def call(given: Sequence[object], named: Mapping[str, object]) -> T:
+        return find(**{name: given[number] if number < len(given) else named.get(name, default) for name, number, default in picked})
+
+    return call
 
 
 def _refusal(access: str, who: Who, right: Right, place: Place) -> AccessRefused:
@@ -352,9 +373,17 @@ def place_named(name: str, address: str) -> Place:
     return Place("queue", (name,) if name == address or split(name)[1] == split(address)[1] else (name, address))
 
 
-def at_queue(_: object, __: Who, queue: Queue, *___: object, **____: object) -> tuple[Place]:
-    """Of a verb whose first argument is a queue."""
+def at_queue(queue: Queue) -> tuple[Place]:
     return (queue_place(queue),)
+
+
+def at_target(target: Queue | None) -> tuple[Place, ...]:
+    """Where messages go, if that is said."""
+    return () if target is None else (queue_place(target),)
+
+
+def at_address(address: str) -> tuple[Place]:
+    return (Place("address", (address,)),)
 
 
 _BROKER: Final = (Place("broker"),)
@@ -365,6 +394,6 @@ def pattern_place(pattern: str) -> Place:
     return _BROKER[0] if pattern.split(".")[0] in (ANY_WORDS, ONE_WORD) else Place("address", (pattern,))
 
 
-def everywhere(*_: object, **__: object) -> tuple[Place]:
+def everywhere() -> tuple[Place]:
     """The whole broker."""
     return _BROKER

@@ -53,7 +53,7 @@ def contents(declarations: Iterable[DeclarationRecord]) -> dict[str, UserContent
     return {record.name: cast(UserContent, record.content) for record in declarations if record.kind == USER}
 
 
-def _named(_: object, __: Who, name: str, *___: object) -> tuple[Place]:
+def _named(name: str) -> tuple[Place]:
     return (Place("user", (name,)),)
 
 

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from homing.journal.contract import HopRecord
 
-from ..auth.access import Access, Who, needs
+from ..auth.access import Access, Who, at_target, needs, queue_place
 from ..core.dead_letter import DELETED
 from ..core.message import MessageReference
 from ..core.queue import Queue
-from ..core.rights import Right
+from ..core.rights import Place, Right
 from ..core.routing import PostOffice
 from ..entries.by_number import ByNumber
 from ..entries.references import References, expires_when_moved
 from ..errors import Refused
 from ..steps import Steps
-from ..topology import places
 from ..topology.resources import Resources
 from .transfer import RoomLeft, Transfer
 
 #: Asked before a queue, by name and address, is sent to. Raises Refused.
 Check = Callable[[str, str], None]
+
+
+def _at_all(references: Sequence[MessageReference]) -> Iterable[Place]:
+    return dict.fromkeys(queue_place(each.queue) for each in references)
+
+
+def _at_one(place: MessageReference) -> Iterable[Place]:
+    return (queue_place(place.queue),)
 
 
 class ByHand:
@@ -77,7 +84,7 @@ class ByHand:
 
     # -- one message -------------------------------------------------------------------------------------------------
 
-    @needs((Right.MANAGE, places.at_all), audited=True, action="delete-message")
+    @needs((Right.MANAGE, _at_all), audited=True, action="delete-message")
     def delete(self, who: Who, references: Sequence[MessageReference]) -> Steps[bool]:
         """From all these places; whether it could be: see ByNumber.act_on."""
         for place in references:
@@ -85,7 +92,7 @@ class ByHand:
                 return False
         return True
 
-    @needs((Right.CONSUME, places.moved_from), (Right.SEND, places.moved_to), audited=True, action="move-message")
+    @needs((Right.CONSUME, _at_one), (Right.SEND, at_target), audited=True, action="move-message")
     def move(self, who: Who, place: MessageReference, target: Queue) -> Steps[bool]:
         """Into another queue, failed count at 0; whether it could be. Raises Refused where that has no room."""
         return self._by_number.act_on(place, lambda reference: self._transfer.put(reference, target))

@@ -4,20 +4,81 @@ is in the queues, in steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from ..auth.access import Access, Who, needs
+from ..auth.access import Access, Told, Who, needs, pattern_place
 from ..core.amqp.policy import Policy
-from ..core.rights import Right
-from ..core.settings.address_settings import AddressSettingsRepository, Layers
+from ..core.amqp.vhost import prefix_of
+from ..core.rights import Place, Right
+from ..core.settings.address_settings import AddressSettingsRepository, Layer, Layers
+from ..core.settings.wildcard import ANY_WORDS
 from ..steps import STEP, Steps
-from ..topology import places
 from ..topology.amqp.policies import Policies, PolicyChange
 from ..topology.amqp.virtual_hosts import VirtualHosts
 from ..topology.commanded_settings import CommandedSettings
 from ..topology.deletion import Deletion
 from ..topology.in_force import InForce
+from ..topology.places import DEAD_LETTERS_GO, address_place, at_virtual_host, exchange_places
 from .dead_lettering import DeadLetterOffice
+
+
+def _policy_set(policy: Policy) -> Iterable[Place]:
+    return at_virtual_host(policy.virtual_host)
+
+
+def _policy_source(policy: Policy) -> Iterable[Place]:
+    """A policy that sends messages on: what it would take to do that by hand."""
+    leads_on = policy.definition.keys() & {"dead-letter-exchange", "alternate-exchange"}
+    return at_virtual_host(policy.virtual_host) if leads_on else ()
+
+
+def _policy_target(policy: Policy) -> Iterable[Place]:
+    prefix, said = prefix_of(policy.virtual_host), policy.definition
+    if "dead-letter-exchange" in said:
+        yield from exchange_places(prefix, str(said["dead-letter-exchange"]), (str(said.get("dead-letter-routing-key", ANY_WORDS)),))
+    if "alternate-exchange" in said:
+        yield from exchange_places(prefix, str(said["alternate-exchange"]), (ANY_WORDS,))
+
+
+def _changed(owner: Changes, layers: Layers) -> Iterable[str]:
+    before = owner.commanded.layers
+    return [pattern for pattern in before.keys() | layers.keys() if before.get(pattern) != layers.get(pattern)]
+
+
+def _leading_on(owner: Changes, layers: Layers) -> Iterator[tuple[str, str]]:
+    """Patterns with the addresses that dead letters go to now and did not before."""
+    for pattern in _changed(owner, layers):
+        before = _led_to(owner.commanded.layers.get(pattern, {}))
+        yield from ((pattern, target) for _, target in sorted(_led_to(layers.get(pattern, {})) - before))
+
+
+def _led_to(layer: Layer) -> set[tuple[str, str]]:
+    """(setting, address) of each."""
+    named = {(name, layer[name]) for name in DEAD_LETTERS_GO if layer.get(name) is not None}
+    return named | {("rules", address) for rule in layer.get("rules", ()) if (address := rule.dead_letter_address)}
+
+
+def _settings_set(owner: Changes, layers: Layers) -> Iterable[Place]:
+    return map(pattern_place, _changed(owner, layers))
+
+
+def _settings_told(owner: Changes, layers: Layers) -> Told:
+    """What is another than before, by pattern; None: no command sets it any more."""
+    before = owner.commanded.layers
+    told = list[str]()
+    for pattern in _changed(owner, layers):
+        old, new = before.get(pattern, {}), layers.get(pattern, {})
+        names = [name for name in (*new, *(old.keys() - new)) if old.get(name) != new.get(name)]
+        told.append(f"{pattern}: " + " ".join(f"{name}={new.get(name)}" for name in names))
+    return {"settings": "; ".join(told)}
+
+
+def _settings_source(owner: Changes, layers: Layers) -> Iterable[Place]:
+    return (pattern_place(pattern) for pattern, _ in _leading_on(owner, layers))
+
+
+def _settings_target(owner: Changes, layers: Layers) -> Iterable[Place]:
+    return (address_place(target) for _, target in _leading_on(owner, layers))
 
 
 class Changes:
@@ -40,18 +101,18 @@ class Changes:
         self._office = office
 
     @needs(
-        (Right.MANAGE, places.policy_set),
-        (Right.CONSUME, places.policy_source),
-        (Right.SEND, places.policy_target),
+        (Right.MANAGE, _policy_set),
+        (Right.CONSUME, _policy_source),
+        (Right.SEND, _policy_target),
         audited=True,
-        tells=places.policy_named,
+        tells=lambda policy: {"policy": policy.name},
     )
     def set_policy(self, who: Who, policy: Policy) -> Steps[None]:
         """See Policies.with_set. Raises Refused, also where there is no such virtual host."""
         self._virtual_hosts.find(policy.virtual_host)
         return self._in_force.alone(self._change_policies(lambda: self._policies.with_set(policy)))
 
-    @needs((Right.MANAGE, places.policy_cleared), audited=True, tells=places.policy_cleared_named)
+    @needs((Right.MANAGE, at_virtual_host), audited=True, tells=lambda name: {"policy": name})
     def clear_policy(self, who: Who, virtual_host: str, name: str) -> Steps[None]:
         """See Policies.cleared."""
         return self._in_force.alone(self._change_policies(lambda: self._policies.cleared(virtual_host, name)))
@@ -60,17 +121,17 @@ class Changes:
         yield from self.bring(self._in_force.settings.repository, change())
 
     @needs(
-        (Right.MANAGE, places.settings_set),
-        (Right.CONSUME, places.settings_source),
-        (Right.SEND, places.settings_target),
+        (Right.MANAGE, _settings_set),
+        (Right.CONSUME, _settings_source),
+        (Right.SEND, _settings_target),
         audited=True,
-        tells=places.settings_told,
+        tells=_settings_told,
     )
     def set_settings(self, who: Who, layers: Layers) -> Steps[None]:
         """Commands have set these, and no others, from now on. Raises Refused, and then nothing has changed. Within ``alone``."""
         return self._command(layers)
 
-    @needs((Right.MANAGE, places.settings_set), audited=True, tells=places.settings_told)
+    @needs((Right.MANAGE, _settings_set), audited=True, tells=_settings_told)
     def unset_settings(self, who: Who, layers: Layers) -> Steps[None]:
         """As ``set_settings``, where some were taken back: they lead no dead letters anywhere."""
         return self._command(layers)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from homing.journal.contract import ReferenceRecord
 
-from ..auth.access import Access, Who, at_queue, needs
+from ..auth.access import Access, Told, Who, at_queue, at_target, needs
 from ..core.dead_letter import DELETED
 from ..core.message import MessageReference
 from ..core.message_filter import Filter
@@ -17,7 +17,6 @@ from ..entries.browsing import Browsing, Ordered, as_it_is
 from ..entries.choosing import Choosing, is_dead
 from ..entries.references import References
 from ..steps import Steps
-from ..topology import places
 from .transfer import Transfer
 
 #: Pages of one answer.
@@ -36,6 +35,19 @@ def first_of(answer: tuple[int, object, object]) -> int:
 def length_of(answer: tuple[list[Any], object, object]) -> int:
     """The same, of what was shown."""
     return len(answer[0])
+
+
+def told_of(wanted: Filter) -> Told:
+    """What else the audit says of it."""
+    return {"filter": wanted.said()}
+
+
+def _told_of_those_that_go(wanted: Filter, living: bool) -> Told:
+    return {"filter": wanted.said(), **({"living": True} if living else {})}
+
+
+def _told_of_those_that_move(wanted: Filter, target: Queue) -> Told:
+    return {"filter": wanted.said(), "to": target.name}
 
 
 class Chosen:
@@ -64,11 +76,11 @@ class Chosen:
         """Of all that is in the queue. See Browsing."""
         return self._browsing.browse(queue, after, count)
 
-    @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=places.chosen, counts=length_of)
+    @needs((Right.BROWSE, at_queue), audited=True, action="peek-dead-letters", tells=told_of, counts=length_of)
     def browse(self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool, pages: int) -> Steps[Shown]:
         return self._shown(queue, wanted, after, limit, newest_first, pages)
 
-    @needs((Right.BROWSE, at_queue), audited=True, action="histories", tells=places.chosen, counts=length_of)
+    @needs((Right.BROWSE, at_queue), audited=True, action="histories", tells=told_of, counts=length_of)
     def browse_histories(self, who: Who, queue: Queue, wanted: Filter, after: int, limit: int, newest_first: bool) -> Steps[Shown]:
         """Those whose histories are asked for."""
         return self._shown(queue, wanted, after, limit, newest_first, PAGES)
@@ -87,7 +99,7 @@ class Chosen:
         looked_at, go_on = yield from self._choosing.choose(queue, wanted, after, take, pages, newest_first)
         return found, looked_at, go_on
 
-    @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=places.chosen_to_go, counts=first_of)
+    @needs((Right.MANAGE, at_queue), audited=True, action="delete-dead-letters", tells=_told_of_those_that_go, counts=first_of)
     def delete(self, who: Who, queue: Queue, wanted: Filter, after: int, living: bool) -> Steps[Done]:
         """``living``: also what is no dead letter, and none that found no place."""
 
@@ -98,10 +110,10 @@ class Chosen:
 
     @needs(
         (Right.CONSUME, at_queue),
-        (Right.SEND, places.chosen_to),
+        (Right.SEND, at_target),
         audited=True,
         action="move-dead-letters",
-        tells=places.chosen_moved,
+        tells=_told_of_those_that_move,
         counts=first_of,
     )
     def move(self, who: Who, queue: Queue, target: Queue, wanted: Filter, after: int) -> Steps[Done]:

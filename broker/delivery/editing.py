@@ -5,19 +5,19 @@ The one comes and the other goes in one commit. A message itself never changes: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 from homing.journal.contract import EditRecord, ReferenceRecord
 
-from ..auth.access import Access, Who, at_queue, needs
+from ..auth.access import Access, Who, at_queue, needs, queue_place
 from ..core.amqp.account import AmqpAccount
 from ..core.edit import Edit, Edits
 from ..core.message import AMQP_ORIGIN, Message, MessageReference, Properties, PropertyValue
 from ..core.message_filter import Filter
 from ..core.queue import Queue
-from ..core.rights import Right
+from ..core.rights import Place, Right
 from ..core.settings.in_force import SettingsInForce
 from ..entries.choosing import Choosing
 from ..entries.references import References
@@ -25,7 +25,6 @@ from ..errors import Refused
 from ..properties import checked, measured
 from ..recording.journal_port import JournalPort
 from ..steps import Steps
-from ..topology import places
 from .by_hand import ByHand
 from .transfer import Transfer, would_go_back
 
@@ -70,6 +69,10 @@ class Copying:
         return copy
 
 
+def _edited_to(edits: Edits) -> Iterable[Place]:
+    return () if edits.target is None else (queue_place(edits.target),)
+
+
 class Editing:
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Editing:
         self._transfer = transfer
         self._copying = copying
 
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.edited_to), audited=True, counts=_edited)
+    @needs((Right.CONSUME, at_queue), (Right.SEND, _edited_to), audited=True, counts=_edited)
     def edit(self, who: Who, queue: Queue, edits: Edits) -> Steps[dict[int, int | Refused]]:
         """The number of what took each one's place, or why nothing did; what is not there is left out. The right to send is asked of each
         queue that something goes back to. Raises Refused also where a page could not be read.

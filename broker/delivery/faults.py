@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from ..auth.access import Access, Who, needs
+from ..auth.access import Access, Told, Who, needs
 from ..core.fault import FaultGroup
 from ..core.message import MessageReference
 from ..core.rights import Place, Right
 from ..core.routing import PostOffice
 from ..entries.fault_groups import FaultGroups
-from ..topology import places
+from ..topology.places import ByName, place_of
+
+
+def _at_faults(owner: ByName, groups: Sequence[FaultGroup]) -> Iterable[Place]:
+    return dict.fromkeys(place_of(owner, each.queue) for each in groups)
+
+
+def _told_of_muting(groups: Sequence[FaultGroup], muted: bool) -> Told:
+    return {"fault": groups[0].fingerprint, "muted": muted}
+
+
+def _told_of_fixing(groups: Sequence[FaultGroup], version: str | None) -> Told:
+    return {"fault": groups[0].fingerprint, "fixed": "no" if version is None else version or "yes"}
 
 
 class Faults:
@@ -26,21 +38,21 @@ class Faults:
 
     def with_places(self) -> list[tuple[FaultGroup, Place]]:
         """The groups, and where each failed."""
-        return [(each, places.of_fault(self, each)) for each in self._groups.by_id.values()]
+        return [(each, place_of(self, each.queue)) for each in self._groups.by_id.values()]
 
     def of(self, who: Who, reference: MessageReference) -> FaultGroup | None:
         """What it failed of last; None also where whoever asks may not browse the queue that it failed in."""
         group = self._groups.group_of(reference.cause)
-        return group if group is not None and self.access.may(who, Right.BROWSE, places.of_fault(self, group)) else None
+        return group if group is not None and self.access.may(who, Right.BROWSE, place_of(self, group.queue)) else None
 
-    @needs((Right.MANAGE, places.at_faults), audited=True, action="mute-fault", tells=places.fault_muted)
+    @needs((Right.MANAGE, _at_faults), audited=True, action="mute-fault", tells=_told_of_muting)
     def mute(self, who: Who, groups: Sequence[FaultGroup], muted: bool) -> None:
         """Nothing is reported of them, or is again; they are counted all the same."""
         for group in groups:
             group.muted = muted
             self._groups.note(group)
 
-    @needs((Right.MANAGE, places.at_faults), audited=True, action="fault-fixed", tells=places.fault_said_fixed)
+    @needs((Right.MANAGE, _at_faults), audited=True, action="fault-fixed", tells=_told_of_fixing)
     def fixed(self, who: Who, groups: Sequence[FaultGroup], version: str | None) -> None:
         """They are gone from this version on ("": from now on); None: that was not so. Should one come back, that is reported."""
         at_ms = None if version is None else self._now_ms()

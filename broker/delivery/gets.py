@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
-from ..auth.access import Access, needs
+from ..auth.access import Access, at_queue, needs
 from ..connection import Connection
 from ..core.consumer import Consumer
 from ..core.dead_letter import EXPIRED
@@ -16,9 +16,12 @@ from ..entries.pager import Pager
 from ..errors import Refused
 from ..recording.journal_port import JournalPort
 from ..recording.recorder import Recorder
-from ..topology.places import consumed, same_queue
 from .dead_lettering import DeadLetterOffice
 from .dispatching import Dispatcher
+
+
+def _same(connection: Connection, queue: Queue) -> Hashable:
+    return connection.user, queue.queue_id
 
 
 class Gets:
@@ -53,7 +56,7 @@ class Gets:
             "acknowledge what was got, or raise broker.memory-limit",
         )
 
-    @needs((Right.CONSUME, consumed), same=same_queue)
+    @needs((Right.CONSUME, at_queue), same=_same)
     def get(self, connection: Connection, number: int, queue: Queue) -> MessageReference | None:
         """The next message, if there is one, for the consumer under ``number`` that exists only to hold what was got of this queue.
 

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from ..auth.access import Access, needs
+from collections.abc import Iterable
+
+from ..auth.access import Access, at_address, needs
 from ..connection import Connection
 from ..core.high_watermarks import HighWatermarks
 from ..core.producer import Producer
-from ..core.rights import Right
-from ..core.routing import PostOffice
+from ..core.rights import Place, Right
+from ..core.routing import MULTICAST, PostOffice, RoutingTypes
 from ..core.settings.in_force import SettingsInForce
 from ..entries.declared import Declared
 from ..errors import Refused
-from ..topology.places import at_address, at_new_address
+from ..topology.places import address_place
 from ..topology.resources import Resources
 from .flow_control import FlowControl
+
+
+def _at_new_address(owner: Producers, address: str) -> Iterable[Place]:
+    """Where a send would make it, or a queue for it."""
+    there = owner.post_office.addresses.get(address)
+    if there is not None and (
+        there.queues
+        or there.routing_types == RoutingTypes.MULTICAST
+        or owner.settings.resolve(address).default_address_routing_type == MULTICAST
+    ):
+        return ()
+    return (address_place(address),)
 
 
 class Producers:
@@ -36,7 +50,7 @@ class Producers:
         #: Kept for journal.marks-retention beyond the connection.
         self._high_watermarks = high_watermarks
 
-    @needs((Right.SEND, at_address), (Right.CREATE, at_new_address), action="open-producer")
+    @needs((Right.SEND, at_address), (Right.CREATE, _at_new_address), action="open-producer")
     def open(self, connection: Connection, number: int, address: str) -> Producer:
         """The producer with its high watermark. Answer it through ``when_safe``; credit follows, see FlowControl.open."""
         if number in connection.producers:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from homing.journal.contract import ReferenceRecord, ReferenceState
 from homing.journal.declarations import FilterContent, JobState
 
-from ..auth.access import Access, Who, at_queue, needs, queue_place
+from ..auth.access import Access, Told, Who, at_queue, at_target, needs, queue_place
 from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.redrive_job import CANCELLED, DONE, PAUSED, RUNNING, STOPPED, RedriveJob
@@ -27,7 +27,7 @@ from ..errors import Refused
 from ..properties import measured
 from ..recording.journal_port import JournalPort
 from ..steps import Steps
-from ..topology import places
+from ..topology.places import ByName, place_of
 from ..topology.resources import Resources
 from .by_hand import ByHand, Check
 from .transfer import MAKE_ROOM, RoomLeft, Transfer, due_by_hand
@@ -64,6 +64,19 @@ class _AtOnce:
     def __init__(self) -> None:
         self.came = False
         self.refusal: Refused | None = None
+
+
+def _at_job(owner: ByName, job: RedriveJob) -> Iterable[Place]:
+    return (place_of(owner, job.queue),)
+
+
+def _told_of(target: Queue | None, job: RedriveJob) -> Told:
+    said = {"to": target and target.name, "rate": job.rate, "limit": job.limit, "canary": job.canary}
+    return {"filter": job.wanted, **{name: value for name, value in said.items() if value}}
+
+
+def _named(job: RedriveJob) -> Told:
+    return {"job": job.job_id}
 
 
 class Redriving:
@@ -113,9 +126,9 @@ class Redriving:
 
     def with_places(self) -> list[tuple[RedriveJob, Sequence[Place]]]:
         """The jobs, by their numbers, and where each is."""
-        return [(each, tuple(places.at_job(self, None, each))) for each in self._tally.jobs.values()]
+        return [(each, tuple(_at_job(self, each))) for each in self._tally.jobs.values()]
 
-    @needs((Right.CONSUME, at_queue), (Right.SEND, places.job_target), audited=True, action="start-redrive", tells=places.job_told)
+    @needs((Right.CONSUME, at_queue), (Right.SEND, at_target), audited=True, action="start-redrive", tells=_told_of)
     def start(self, who: Who, queue: Queue, target: Queue | None, job: RedriveJob) -> RedriveJob:
         """Raises Refused where another one is at work on the queue."""
         self._begin(job)
@@ -128,17 +141,17 @@ class Redriving:
             raise Refused("redrive-running", f"redrive {other.job_id} is at work on queue {job.queue}", "wait for it, or cancel it")
         self._tally.begin(job, self._now_ms())
 
-    @needs((Right.CONSUME, places.at_job), audited=True, action="pause-redrive", tells=places.job_named)
+    @needs((Right.CONSUME, _at_job), audited=True, action="pause-redrive", tells=_named)
     def pause(self, who: Who, job: RedriveJob) -> None:
         self._change(job, PAUSED)
 
-    @needs((Right.CONSUME, places.at_job), audited=True, action="resume-redrive", tells=places.job_named)
+    @needs((Right.CONSUME, _at_job), audited=True, action="resume-redrive", tells=_named)
     def resume(self, who: Who, job: RedriveJob) -> None:
         self._change(job, RUNNING)
         job.begin_rate(self._now_ms())
         self._wake()
 
-    @needs((Right.CONSUME, places.at_job), audited=True, action="cancel-redrive", tells=places.job_named)
+    @needs((Right.CONSUME, _at_job), audited=True, action="cancel-redrive", tells=_named)
     def cancel(self, who: Who, job: RedriveJob) -> None:
         """What it has sent stays where it went."""
         _check_active(job)

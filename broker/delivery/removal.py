@@ -15,11 +15,11 @@ from ..core.rights import Right
 from ..core.routing import PostOffice
 from ..errors import Refused
 from ..steps import Steps
-from ..topology import places
 from ..topology.amqp.queues import DeclaredQueues
 from ..topology.amqp.virtual_hosts import VirtualHosts
 from ..topology.contents import Contents
 from ..topology.deletion import Deletion
+from ..topology.places import at_queue_named, at_virtual_host
 from ..topology.resources import is_subscription
 from .connections import Connections
 from .consumers import Consumers
@@ -101,7 +101,7 @@ class Removal:
         for queue in self._declared_queues.owned_by(connection):
             self.end(queue)
 
-    @needs((Right.CONSUME, places.at_queue_named))
+    @needs((Right.CONSUME, at_queue_named))
     def end_subscription(self, connection: Connection, name: str) -> None:
         """Of a durable one nobody wants any more: what waits for it goes. Raises Refused."""
         queue = self.post_office.queues.get(name)
@@ -114,23 +114,23 @@ class Removal:
             self._consumers.unsubscribe(connection, consumer)
         self.end(queue)
 
-    @needs((Right.ADMINISTER, places.at_virtual_host), audited=True, action="delete-vhost")
-    def delete_virtual_host(self, who: Who, name: str) -> Steps[tuple[int, int]]:
+    @needs((Right.ADMINISTER, at_virtual_host), audited=True, action="delete-vhost")
+    def delete_virtual_host(self, who: Who, virtual_host: str) -> Steps[tuple[int, int]]:
         """With everything in it; its connections are closed. Broken off half-way, what is left is still a virtual host.
 
         Returns how many queues and messages went. Raises Refused.
         """
-        virtual_host = self._virtual_hosts.close(name)
-        for connection in [each for each in self._connections.all.values() if each.virtual_host == virtual_host.name]:
-            connection.front_end.end("virtual-host-deleted", f"vhost '{virtual_host.name}' is deleted", "connect to another one")
+        host = self._virtual_hosts.close(virtual_host)
+        for connection in [each for each in self._connections.all.values() if each.virtual_host == host.name]:
+            connection.front_end.end("virtual-host-deleted", f"vhost '{host.name}' is deleted", "connect to another one")
         count = queues = 0
         try:
-            for queue in self._virtual_hosts.queues_of(virtual_host):
+            for queue in self._virtual_hosts.queues_of(host):
                 count += yield from self._remove(queue)
                 queues += 1
                 yield
         except Exception:
-            self._virtual_hosts.reopen(virtual_host)
+            self._virtual_hosts.reopen(host)
             raise
-        self._virtual_hosts.forget(virtual_host)
+        self._virtual_hosts.forget(host)
         return queues, count

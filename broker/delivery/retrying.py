@@ -23,8 +23,7 @@ from ..entries.room import Room
 from ..entries.waiting import FIRST, FIRST_ON_HOLD, Cursor, Waiting, in_memory_only
 from ..recording.recorder import Recorder
 from ..steps import LOOK_STEP, STEP, Steps
-from ..topology import places
-from .chosen import first_of, length_of
+from .chosen import first_of, length_of, told_of
 
 #: Stands for a time: as soon as may be.
 NOW: Final = 0
@@ -57,7 +56,7 @@ class Retrying:
         self._room = room
         self._now_ms = now_ms
 
-    @needs((Right.MANAGE, at_queue), audited=True, tells=places.chosen, counts=first_of)
+    @needs((Right.MANAGE, at_queue), audited=True, tells=told_of, counts=first_of)
     def retry(self, who: Who, queue: Queue, wanted: Filter, due_at_ms: int, release: bool, after: Cursor) -> Steps[Done]:
         """Those that the filter takes are due then (NOW, or ON_HOLD_MS: when they are released): of what waits for a time, or, with
         ``release``, of what is on hold."""
@@ -99,7 +98,7 @@ class Retrying:
         self._enqueuing.enqueue_when_safe(changed)
         return changed
 
-    @needs((Right.BROWSE, at_queue), audited=True, action="peek-retrying", tells=places.chosen, counts=length_of)
+    @needs((Right.BROWSE, at_queue), audited=True, action="peek-retrying", tells=told_of, counts=length_of)
     def browse(
         self, who: Who, queue: Queue, wanted: Filter, after: Cursor, limit: int
     ) -> Steps[tuple[list[tuple[MessageReference, FaultGroup | None]], int, Cursor | None]]:

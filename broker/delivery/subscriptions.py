@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..auth.access import Access, needs
+from ..auth.access import Access, at_address, at_queue, needs
 from ..connection import Connection
 from ..core.amqp.declared import NO_ARGUMENTS, ConsumerArguments
 from ..core.consumer import Consumer, ConsumerOptions, SharedWindow
@@ -16,7 +16,7 @@ from ..entries.declared import Declared
 from ..entries.ready_set import ReadySet
 from ..errors import Refused
 from ..topology.amqp.queues import DeclaredQueues
-from ..topology.places import at_new_queue, at_new_topic, at_queue_of_name, at_topic, consumed
+from ..topology.places import at_new_queue, at_new_topic, at_queue_of_name
 from ..topology.resources import Resources
 
 #: Of one connection.
@@ -45,7 +45,7 @@ class Subscriptions:
         """A consumer on the queue that ``name`` means."""
         return self._subscribe(connection, number, name, options)
 
-    @needs((Right.CONSUME, at_topic), (Right.CREATE, at_new_topic))
+    @needs((Right.CONSUME, at_address), (Right.CREATE, at_new_topic))
     def subscribe_topic(self, connection: Connection, number: int, address: str, options: ConsumerOptions) -> Consumer:
         """A consumer of all that is sent to the address from now on, on a queue of its own that goes with it; a ``durable`` one stays until
         ``Removal.end_subscription``, for one consumer at a time.
@@ -57,7 +57,7 @@ class Subscriptions:
             queue = self._resources.declare_subscription(options.durable, address, selector)
         return self._subscribe(connection, number, queue.name, options._replace(selector=None))
 
-    @needs((Right.CONSUME, consumed))
+    @needs((Right.CONSUME, at_queue))
     def consume(
         self,
         connection: Connection,

@@ -36,7 +36,7 @@ def _describe(virtual_host: str, exchange: Exchange) -> DescribedExchange:
     }
 
 
-def _of_queue_or_all(_: Broker, __: Who, *, queue: Queue | None = None, **___: object) -> tuple[Place]:
+def _of_queue_or_all(queue: Queue | None) -> tuple[Place]:
     return everywhere() if queue is None else (queue_place(queue),)
 
 

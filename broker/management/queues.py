@@ -11,7 +11,7 @@ from ..answers.inventory import BriefQueue, Counts
 from ..answers.inventory import Consumer as DescribedConsumer
 from ..answers.inventory import Queue as DescribedQueue
 from ..answers.parts import Removed
-from ..auth.access import Who, asks, needs, queue_place, shown_only
+from ..auth.access import Who, asks, at_queue, needs, queue_place, shown_only
 from ..broker import Broker
 from ..connection import Connection
 from ..core.amqp.declared import ignored
@@ -19,7 +19,7 @@ from ..core.amqp.vhost import virtual_host_of
 from ..core.consumer import Consumer
 from ..core.message import MessageReference, Where
 from ..core.queue import Queue
-from ..core.rights import Place, Right
+from ..core.rights import Right
 from ..core.settings.units import counted
 from ..core.suspects import UNTIL_FREE
 from ..delivery.removal import Removal
@@ -73,10 +73,6 @@ def describe(queue: Queue) -> BriefQueue:
     }
 
 
-def of_queue(_: Broker, __: Who, *, queue: Queue, **___: object) -> tuple[Place]:
-    return (queue_place(queue),)
-
-
 @shown_only(Right.MONITOR)
 def list_queues(
     broker: Broker,
@@ -95,12 +91,12 @@ def list_queues(
     return listed(broker, page, found, show, Shown(broker, who, Right.MONITOR, "queues"), queue_place)
 
 
-@needs((Right.MONITOR, of_queue), action="queue")
+@needs((Right.MONITOR, at_queue), action="queue")
 def one(broker: Broker, who: Who, *, meter: Meter, queue: read.Queue) -> DescribedQueue:
     return _in_full(broker, meter, _held_back(broker), queue)
 
 
-@needs((Right.MONITOR, of_queue), action="counts")
+@needs((Right.MONITOR, at_queue), action="counts")
 async def counts(
     broker: Broker,
     who: Who,

@@ -110,7 +110,7 @@ def _read(broker: Broker, who: Who, asked: _Asked) -> RedriveJob:
     return RedriveJob(0, asked.queue.name, who.user, to, asked.filter, *how)
 
 
-def _of_queue(_: Broker, __: Who, *, asked: _Asked, **___: object) -> tuple[Place]:
+def _of_queue(asked: _Asked) -> tuple[Place]:
     return (queue_place(asked.queue),)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from ..answers.administration import ChangedSettings, Explained, SetOfPattern, TouchedQueue
 from ..answers.parts import Properties
-from ..auth.access import Who, everywhere, needs, pattern_place
+from ..auth.access import Who, at_address, everywhere, needs, pattern_place
 from ..broker import Broker
 from ..config.checks import layer_problems, removal_problems, settings_warnings
 from ..config.source import ConfigProblem, show_path
@@ -56,16 +56,12 @@ def _keys(_: Broker, name: str, given: object) -> list[str]:
 GivenLayers = Annotated[Layers, _layers]
 
 
-def of_address(_: Broker, __: Who, *, address: str) -> tuple[Place]:
-    return (Place("address", (address,)),)
-
-
-def of_patterns(_: Broker, __: Who, *, layers: Layers | None = None, pattern: str = "", **___: object) -> list[Place]:
+def of_patterns(layers: Layers | None = None, pattern: str = "") -> list[Place]:
     """Also where nothing is to be changed: it is said what would be touched."""
     return [pattern_place(each) for each in layers or (pattern,)]
 
 
-@needs((Right.MONITOR, of_address))
+@needs((Right.MONITOR, at_address))
 def explain(broker: Broker, who: Who, *, address: read.Text) -> Explained:
     """Where the address has a queue of its name, what holds for that: its declaration and its policy go before the address settings."""
     explained = broker.explanations.of(address)

@@ -18,7 +18,6 @@ from ..entries.references import References
 from ..recording.journal_port import JournalPort
 from ..recording.recorder import Recorder
 from ..steps import MOST_AT_ONCE, STEP, Steps, at_once
-from . import places
 
 #: Rows on disk that are purged in one step: between two of them is a commit.
 _PURGED_ROWS: Final = 500
@@ -43,7 +42,7 @@ class Contents:
         self._ready = ready
         self._now_ms = now_ms
 
-    @needs((Right.MANAGE, at_queue), audited=True, tells=places.whether_paused)
+    @needs((Right.MANAGE, at_queue), audited=True, tells=lambda paused: {"paused": paused})
     def pause(self, who: Who, queue: Queue, paused: bool) -> None:
         """Whether it hands anything out."""
         if queue.paused is not paused:

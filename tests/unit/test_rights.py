@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from homing.broker.auth.access import BROKER, everywhere
+from homing.broker.auth.access import BROKER, everywhere, needs
 from homing.broker.auth.passwords import check_login
 from homing.broker.auth.users import User, Users
 from homing.broker.core.amqp.vhost import prefix_of
@@ -232,3 +233,28 @@ def test_whoever_makes_the_first_user_hears_of_it_and_may_do_nothing_more() -> N
     world.turn()
     assert client.ended
     assert not inside.connections(world.broker).all
+
+
+def test_a_place_is_found_by_the_names_of_a_calls_arguments_however_it_is_called() -> None:
+    kept = Kept()
+    kept.users.add(BROKER, "anna", HASH, ALL)
+    asked: list[tuple[object, ...]] = []
+
+    def at(queue: str, owner: object, count: int, named: str = "not taken") -> list[Place]:
+        asked.append((queue, owner, count, named))
+        return []
+
+    def move(owner: object, who: object, count: int, queue: str = "a", *, to: str = "b") -> str:
+        return f"{count} of {queue} to {to}"
+
+    def tells(to: str) -> dict[str, object]:
+        asked.append((to,))
+        return {}
+
+    verb = needs((Right.SEND, at), tells=tells, audited=True)(move)
+    anna, owner = SimpleNamespace(user="anna", peer=""), SimpleNamespace(access=kept.users.access)
+    assert verb(owner, anna, 5, "q", to="c") == "5 of q to c"
+    assert verb(owner, anna, count=6) == "6 of a to b"
+    assert asked == [("q", owner, 5, "not taken"), ("c",), ("a", owner, 6, "not taken"), ("b",)]
+    with pytest.raises(TypeError, match="move takes no address"):
+        needs((Right.SEND, lambda address: []))(move)

@@ -37,8 +37,9 @@ from ...core.memory import Cache, Memory
 from ...core.message import DEFAULT_PRIORITY
 from ...core.queue import Queue
 from ...core.reserved import EVENTS, FAILURE, RESERVED
-from ...core.rights import Right
+from ...core.rights import Place, Right
 from ...core.routing import PostOffice, Route, take_at_once
+from ...core.settings.wildcard import ANY_WORDS
 from ...core.standing import Standing
 from ...entries.declared import Declared
 from ...entries.events import Events
@@ -46,7 +47,7 @@ from ...entries.throttle import Throttle
 from ...errors import Refused
 from ...protocols.amqp091.codec_tables import compared, write_value
 from ...recording.journal_port import JournalPort
-from .. import places
+from ..places import exchange_places
 from .arguments import check_equal
 from .ignored import IgnoredArguments
 from .policies import Policies
@@ -69,6 +70,32 @@ _ROUTES_BYTES: Final = 8 << 20
 #: What one takes: beside its key, and for each queue.
 _ROUTE_BYTES: Final = 500
 _QUEUE_BYTES: Final = 8
+
+
+def _at_exchange(owner: Exchanges, name: str) -> Iterable[Place]:
+    return (Place("exchange", (owner.prefix + name,)),)
+
+
+def _looked_up(owner: Exchanges, name: str) -> Iterable[Place]:
+    """Reporting why a delivery failed asks for nothing, nor does the question whether that is possible."""
+    return () if name == FAILURE else _at_exchange(owner, name)
+
+
+def _with_alternate(owner: Exchanges, name: str, arguments: Table) -> Iterable[Place]:
+    return _at_exchange(owner, name) if isinstance(arguments.get(ALTERNATE), str) else ()
+
+
+def _alternate(owner: Exchanges, arguments: Table) -> Iterable[Place]:
+    name = arguments.get(ALTERNATE)
+    return exchange_places(owner.prefix, name, (ANY_WORDS,)) if isinstance(name, str) else ()
+
+
+def _bound_to(owner: Exchanges, destination: Destination) -> Iterable[Place]:
+    return (Place("queue" if destination.is_queue else "exchange", (owner.prefix + destination.name,)),)
+
+
+def _bound_from(owner: Exchanges, source: str, key: str) -> Iterable[Place]:
+    return (Place("exchange", (owner.prefix + source,), key),)
 
 
 class Exchanges:
@@ -116,15 +143,15 @@ class Exchanges:
             raise no_such_exchange(name, self._virtual_host)
         return exchange
 
-    @needs_any(places.exchange_looked_up, action="look-up-exchange")
+    @needs_any(_looked_up, action="look-up-exchange")
     def look_up(self, who: Who, name: str) -> Exchange:
         """A passive declaration. Raises Refused."""
         return self.find(name)
 
     @needs(
-        (Right.CREATE, places.at_exchange),
-        (Right.CONSUME, places.with_alternate),
-        (Right.SEND, places.alternate),
+        (Right.CREATE, _at_exchange),
+        (Right.CONSUME, _with_alternate),
+        (Right.SEND, _alternate),
         action="declare-exchange",
     )
     def declare(self, who: Who, name: str, kind: str, *, durable: bool, auto_delete: bool, internal: bool, arguments: Table) -> Exchange:
@@ -170,7 +197,7 @@ class Exchanges:
         alternate = named if isinstance(named, str) else policy.definition.get(ALTERNATE) if policy is not None else None
         exchange.alternate = None if alternate is not None and alternate.startswith(RESERVED) else alternate
 
-    @needs((Right.MANAGE, places.at_exchange), audited=True, action="delete-exchange")
+    @needs((Right.MANAGE, _at_exchange), audited=True, action="delete-exchange")
     def delete(self, who: Who, name: str, if_unused: bool = False) -> None:
         """Removes an exchange with its bindings; one that is not there is no error, as with RabbitMQ."""
         exchange = self.exchanges.get(name)
@@ -194,7 +221,7 @@ class Exchanges:
 
     # -- bindings ----------------------------------------------------------------------------------------------------
 
-    @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
+    @needs((Right.SEND, _bound_to), (Right.CONSUME, _bound_from))
     def bind(self, who: Who, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
         """``fields``: the arguments as AMQP writes them, where they came so."""
         exchange = self._bindable(source, destination)
@@ -214,7 +241,7 @@ class Exchanges:
                 content["fields"] = dict(binding.fields)
             self._journal.batch.declare(DeclarationRecord(self._binding_kind, _binding_name(binding), content))
 
-    @needs((Right.SEND, places.bound_to), (Right.CONSUME, places.bound_from))
+    @needs((Right.SEND, _bound_to), (Right.CONSUME, _bound_from))
     def unbind(self, who: Who, source: str, destination: Destination, key: str, arguments: Table, fields: Fields | None = None) -> None:
         """Removes a binding; one that is not there is no error, nor are ends that are not there, as with RabbitMQ."""
         _check_not_default(source, destination)

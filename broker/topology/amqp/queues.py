@@ -15,10 +15,11 @@ from ...core.amqp.vhost import REPLY_TO, SEPARATOR, local_name, prefix_of, virtu
 from ...core.consumer import Consumer
 from ...core.queue import Queue
 from ...core.reserved import RESERVED
-from ...core.rights import Right
+from ...core.rights import Place, Right
 from ...core.routing import ANYCAST, MULTICAST, PostOffice, RoutingTypes
 from ...core.selector import Selector
 from ...core.settings.in_force import SettingsInForce
+from ...core.settings.wildcard import ANY_WORDS
 from ...entries.ready_set import ReadySet
 from ...errors import Refused
 from .. import places
@@ -27,6 +28,30 @@ from .arguments import GENERATED, check_same, consumer_arguments, keeps_all, opt
 from .ignored import IgnoredArguments
 
 log = logging.getLogger("homing")
+
+
+def _looked_up(owner: places.ByName, connection: Connection, name: str) -> Iterable[Place]:
+    return (places.place_of(owner, prefix_of(connection.virtual_host) + name),)
+
+
+def _declared(connection: Connection, name: str) -> Iterable[Place]:
+    return (Place("queue", (prefix_of(connection.virtual_host) + (name or GENERATED),)),)
+
+
+def _declared_source(connection: Connection, name: str, arguments: Table) -> Iterable[Place]:
+    """As RabbitMQ asks of who declares a dead-letter exchange: to read from the queue, and to write to the exchange."""
+    return _declared(connection, name) if isinstance(arguments.get("x-dead-letter-exchange"), str) else ()
+
+
+def _declared_target(connection: Connection, arguments: Table) -> Iterable[Place]:
+    exchange, key = arguments.get("x-dead-letter-exchange"), arguments.get("x-dead-letter-routing-key")
+    if not isinstance(exchange, str):
+        return ()
+    return places.exchange_places(prefix_of(connection.virtual_host), exchange, (key if isinstance(key, str) else ANY_WORDS,))
+
+
+def _replied(connection: Connection) -> Iterable[Place]:
+    return (Place("queue", (prefix_of(connection.virtual_host) + REPLY_TO,)),)
 
 
 class DeclaredQueues:
@@ -78,7 +103,7 @@ class DeclaredQueues:
 
     # -- made and removed --------------------------------------------------------------------------------------------
 
-    @needs_any(places.looked_up, action="look-up-queue")
+    @needs_any(_looked_up, action="look-up-queue")
     def look_up(self, connection: Connection, name: str) -> Queue:
         """A passive declaration: the same, and a use of the queue. Raises Refused."""
         queue = self.find(connection, name)
@@ -86,9 +111,9 @@ class DeclaredQueues:
         return queue
 
     @needs(
-        (Right.CREATE, places.declared),
-        (Right.CONSUME, places.declared_source),
-        (Right.SEND, places.declared_target),
+        (Right.CREATE, _declared),
+        (Right.CONSUME, _declared_source),
+        (Right.SEND, _declared_target),
         action="declare-queue",
     )
     def declare(self, connection: Connection, name: str, *, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table) -> Queue:
@@ -127,7 +152,7 @@ class DeclaredQueues:
                 _shown(queue),
             )
 
-    @needs((Right.CONSUME, places.replied))
+    @needs((Right.CONSUME, _replied))
     def make_reply_queue(self, connection: Connection) -> Queue:
         """What ``amq.rabbitmq.reply-to`` stands for on one channel: a queue of the connection's own, for answers."""
         name = f"{prefix_of(connection.virtual_host)}{REPLY_TO}.{secrets.token_urlsafe(16)}"

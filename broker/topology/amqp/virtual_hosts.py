@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 from homing.journal.declarations import DeclarationRecord, NoContent
@@ -13,7 +13,8 @@ from ...core.amqp.exchange import Binding, Compared, Destination, Exchange
 from ...core.amqp.search import Search
 from ...core.amqp.vhost import DEFAULT, name_problem, prefix_of, split
 from ...core.queue import Queue
-from ...core.rights import Right
+from ...core.reserved import FAILURE
+from ...core.rights import Place, Right
 from ...core.routing import PostOffice, Route
 from ...entries.declared import Declared
 from ...errors import Refused
@@ -27,6 +28,17 @@ from .policies import Policies
 _KIND: Final = "virtual-host"
 #: Each has exchanges of its own, and names are looked up by them.
 _MOST: Final = 1000
+
+
+def _published(connection: Connection, exchange: str, key: str, more_keys: Sequence[str]) -> Iterable[Place]:
+    """Settling what one holds asks for nothing, nor does reporting why it failed."""
+    if exchange == FAILURE:
+        return ()
+    return places.exchange_places(prefix_of(connection.virtual_host), exchange, (key, *more_keys))
+
+
+def _same_route(connection: Connection, exchange: str, key: str, more_keys: Sequence[str]) -> Hashable | None:
+    return None if more_keys else (connection.user, connection.virtual_host, exchange, key)
 
 
 class VirtualHost:
@@ -81,7 +93,7 @@ class VirtualHosts:
     def of(self, queue: Queue) -> VirtualHost:
         return self._by_prefix[split(queue.name)[0]]
 
-    @needs((Right.SEND, places.published_to), same=places.same_route)
+    @needs((Right.SEND, _published), same=_same_route)
     def route(self, connection: Connection, exchange: str, key: str, headers: Compared, more_keys: Sequence[str] = ()) -> Route | Search:
         """Where a message published to the exchange under these keys goes, good as long as it ``stands``; or the search for it, which is to
         go on (``throttle.seek``). Raises Refused: no such exchange, or an internal one.
@@ -109,16 +121,16 @@ class VirtualHosts:
     # -- made and deleted --------------------------------------------------------------------------------------------
 
     @needs((Right.ADMINISTER, places.at_virtual_host), audited=True, action="add-vhost")
-    def add(self, who: Who, name: str) -> VirtualHost:
+    def add(self, who: Who, virtual_host: str) -> VirtualHost:
         """Makes a virtual host; one that is there already is no error. Raises Refused for what cannot be a name."""
-        self.check(name)
-        known = self._by_prefix.get(prefix_of(name))
+        self.check(virtual_host)
+        known = self._by_prefix.get(prefix_of(virtual_host))
         if known is not None:
             return known
         self.check_room()
         self._declared.check("virtual hosts")
-        self._journal.batch.declare(DeclarationRecord(_KIND, name, NoContent()))
-        return self._make(name)
+        self._journal.batch.declare(DeclarationRecord(_KIND, virtual_host, NoContent()))
+        return self._make(virtual_host)
 
     def check(self, name: str) -> bool:
         """Whether a virtual host of that name would be a new one. Raises Refused where it can be none."""
