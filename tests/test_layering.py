@@ -11,8 +11,10 @@ import sys
 import tomllib
 from collections.abc import Container, Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 from homing.broker.auth import access
+from homing.broker.broker import Broker
 from homing.broker.management.calls import VERBS
 from tests.model.world import World
 
@@ -82,11 +84,10 @@ ALLOWED: dict[str, set[str]] = {
         *("broker/auth", "broker/config", "broker/connection", "broker/core", "broker/entries", "broker/errors", "broker/long_work"),
         *("broker/properties", "broker/recording", "broker/shares", "broker/steps", "broker/topology", *_CONTRACT),
     },
-    "broker/engine": {
-        *("broker/auth", "broker/connection", "broker/core", "broker/config", "broker/delivery", "broker/entries", "broker/long_work"),
-        *("broker/recording", "broker/step_times", "broker/topology", "journal/declarations"),
+    "broker/broker": {
+        *("broker/auth", "broker/config", "broker/core", "broker/delivery", "broker/entries", "broker/long_work", "broker/recording"),
+        *("broker/step_times", "broker/topology"),
     },
-    "broker/broker": {"broker/engine"},
     "codec": set(),
     "broker/protocols": {
         *("broker/broker", "broker/connection", "broker/core", "broker/errors", "broker/logs", "broker/properties", "broker/shares"),
@@ -128,12 +129,14 @@ ALLOWED: dict[str, set[str]] = {
             "broker/config",
             "broker/connection",
             "broker/core",
+            "broker/delivery",
         ),
         *("broker/entries", "broker/errors", "broker/http", "broker/logs", "broker/long_work", "broker/management"),
         *(
             "broker/protocols",
             "broker/recording",
             "broker/shares",
+            "broker/step_times",
             "broker/steps",
             "broker/tls",
             "broker/topology",
@@ -335,6 +338,14 @@ def test_front_ends_call_the_services_of_the_page_and_nothing_behind_them() -> N
     said = {(name, each) for name, calls in parts.items() for each in calls}
     assert said - called == set(), "said on the page, and called by nobody"
     assert called - said == set(), "a front end calls what the page does not say"
+
+
+def test_the_record_of_services_is_what_the_page_says_and_holds_what_it_says() -> None:
+    text = (ROOT / "broker" / "broker.py").read_text().partition("# -- what front ends call")[2].partition("# -- what stands behind it")[0]
+    assert sorted(re.findall(r"^    (\w+): ", text, re.MULTILINE)) == sorted(services())
+    broker, kinds = World({}).broker, get_type_hints(Broker).items()
+    classes = {name: kind for name, kind in kinds if isinstance(kind, type) and not getattr(kind, "_is_protocol", False)}
+    assert not [name for name, kind in classes.items() if not isinstance(getattr(broker, name), kind)]
 
 
 def test_whatever_a_front_end_calls_says_which_right_it_asks_for_or_why_it_asks_for_none() -> None:

@@ -26,7 +26,6 @@ from ..answers.administration import Backup
 from ..answers.inventory import ProcessStatistics
 from ..answers.parts import Properties
 from ..auth.logins import Logins
-from ..broker import Broker
 from ..clock import BrokerClock
 from ..config.changes import Change, changes
 from ..config.config import Config
@@ -53,6 +52,7 @@ from .files import Files
 from .heap import Heap
 from .housekeeping import Housekeeping
 from .listeners import Listeners, endpoint
+from .making import make_broker
 from .old_deaths import find_causes
 from .recovery import recover
 from .reload import log_changes, read_again, take_up
@@ -126,7 +126,7 @@ class Server:
         self._turns = BrokerTurns(turns, self._wake, self._fail)
         log_room = None if leading is None else leading.node.view.log_room
         disk = DiskRoom(lambda: journal.space_low, config.broker.store_limit_bytes, keeping.temp_limit(config, journal), log_room)
-        self.broker = Broker(
+        self.broker = make_broker(
             journal,
             config,
             clock.now_ms,

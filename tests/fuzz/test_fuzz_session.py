@@ -11,8 +11,8 @@ import os
 import random
 import time
 
-from homing.broker.broker import Broker
 from homing.broker.management.calls import Calls
+from homing.broker.process.making import make_broker
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests import inside
@@ -35,7 +35,7 @@ class House:
         self.journal = DictJournal()
         self.now_ms = 1_800_000_000_000
         config = inside.configured({"#": {"redelivery-delay": 5}})
-        self.broker = Broker(self.journal, config, lambda: self.now_ms, random.Random(seed), lambda: None)
+        self.broker = make_broker(self.journal, config, lambda: self.now_ms, random.Random(seed), lambda: None)
         self.loop = inside.turn_of(self.broker, config)
         self.calls = Calls(self.broker, NoProcess())
         good, socket = self.session()

@@ -25,6 +25,7 @@ from homing.broker.entries.disk_room import DiskRoom
 from homing.broker.errors import Refused
 from homing.broker.management.arguments import taken
 from homing.broker.process.housekeeping import Housekeeping
+from homing.broker.process.making import make_broker
 from homing.broker.process.recovery import recover
 from homing.broker.process.turn import BrokerTurn
 from homing.broker.protocols.amqp091.message_mapping import headers_seen, rewritten
@@ -338,7 +339,7 @@ class World:
 
     def _make_broker(self) -> None:
         amqp = AmqpAccount(rewritten, partial(headers_seen, True))
-        self.broker = Broker(self.journal, self.config, self.now_ms, self.rng, self._wake, self._disk, amqp=amqp)
+        self.broker = make_broker(self.journal, self.config, self.now_ms, self.rng, self._wake, self._disk, amqp=amqp)
         self.housekeeping = Housekeeping(self.broker, self.config, self._disk.low)
         self.loop = BrokerTurn(self.broker, self.housekeeping)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from homing.broker.broker import Broker
 from homing.broker.core.memory import Kind
 from homing.broker.core.message import largest_message
 from homing.broker.management.calls import Calls
+from homing.broker.process.making import make_broker
 from homing.broker.protocols.native.codec import FrameDecoder, Op, ProtocolError, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from tests import inside
@@ -25,7 +25,7 @@ class House:
         self.journal = DictJournal()
         self.now_ms = 1_800_000_000_000
         config = inside.configured({"#": settings}, **(limits or {}))
-        self.broker = Broker(self.journal, config, lambda: self.now_ms, Random(1), lambda: None)
+        self.broker = make_broker(self.journal, config, lambda: self.now_ms, Random(1), lambda: None)
         self.loop = inside.turn_of(self.broker, config)
         self.calls = Calls(self.broker, NoProcess())
 

@@ -15,7 +15,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from homing.broker.auth.access import BROKER
-from homing.broker.broker import Broker
 from homing.broker.config.config import ConfigError, parse
 from homing.broker.core.amqp.policy import PolicyError, read_policy
 from homing.broker.core.consumer import ConsumerOptions
@@ -26,6 +25,7 @@ from homing.broker.core.settings.units import MAX_DURATION_MS
 from homing.broker.core.settings.values import SettingError
 from homing.broker.errors import Refused
 from homing.broker.management import policies
+from homing.broker.process.making import make_broker
 from homing.broker.process.recovery import recover
 from homing.broker.protocols.amqp091.codec import AmqpError
 from homing.broker.protocols.amqp091.codec_properties import ContentProperties
@@ -98,7 +98,7 @@ class Life:
     def __init__(self, journal: Journal) -> None:
         self.time_ms = NOW_MS
         config = inside.configured({"#": {"max-nack-delay": MAX_DURATION_MS}})
-        self.broker = Broker(journal, config, lambda: self.time_ms, Random(0), lambda: None)
+        self.broker = make_broker(journal, config, lambda: self.time_ms, Random(0), lambda: None)
         self.loop = inside.turn_of(self.broker, config)
 
     def standing(self) -> dict[int, tuple[str, int | None, int | None, list[int | None]]]:

@@ -1,107 +1,122 @@
-"""Engine: the parts of a broker, made and joined."""
+"""The parts of a broker, made and joined: from those that need no other to those that use the most."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from random import Random
 from typing import Final
 
 from homing.journal.declarations import DeclarationRecord, UserContent
 
-from .auth.access import Who, WriteLine, no_audit
-from .auth.users import USER, Users
-from .config.config import Config
-from .connection import Connection
-from .core.amqp.account import NO_AMQP, AmqpAccount
-from .core.amqp.vhost import DEFAULT
-from .core.high_watermarks import HighWatermarks
-from .core.memory import Memory
-from .core.message import largest_message
-from .core.rights import Place
-from .core.routing import PostOffice
-from .core.scheduled import Schedule
-from .core.settings.address_settings import AddressSettingsRepository
-from .core.settings.in_force import SettingsInForce
-from .delivery.by_hand import ByHand
-from .delivery.changes import Changes
-from .delivery.chosen import Chosen
-from .delivery.connections import Connections
-from .delivery.consumers import Consumers
-from .delivery.dead_lettering import DeadLetterOffice, DeadLetterWays
-from .delivery.dispatching import Dispatcher
-from .delivery.duplicate_ids import DuplicateIds
-from .delivery.editing import Copying, Editing
-from .delivery.event_messages import EventMessages
-from .delivery.fan_out import FanOut
-from .delivery.faults import Faults
-from .delivery.flow_control import FlowControl
-from .delivery.gets import Gets
-from .delivery.open_logins import OpenLogins
-from .delivery.overflow import Overflow
-from .delivery.parking import Parking
-from .delivery.producers import Producers
-from .delivery.publish import Intake, Storing
-from .delivery.pull_timeouts import Pulls
-from .delivery.redriving import Redriving
-from .delivery.removal import Removal
-from .delivery.retrying import Retrying
-from .delivery.settled import SettledReports
-from .delivery.settlement import Failing, Settlement
-from .delivery.settling import Settling
-from .delivery.statistics import Statistics
-from .delivery.stories import Stories
-from .delivery.subscriptions import Subscriptions
-from .delivery.transactions import Transactions
-from .delivery.transfer import Transfer
-from .entries.awaited_room import AwaitedRoom
-from .entries.browsing import Browsing
-from .entries.by_number import ByNumber
-from .entries.choosing import Choosing
-from .entries.counting import Counting
-from .entries.declared import Declared
-from .entries.disk_moves import DiskMoves
-from .entries.disk_room import DiskRoom
-from .entries.enqueuing import Enqueuing
-from .entries.events import Events
-from .entries.fault_groups import FaultGroups
-from .entries.from_disk import FromDisk
-from .entries.going_round import GoingRound
-from .entries.memory_quota import MemoryQuota
-from .entries.page_reads import PageReads
-from .entries.pager import Pager
-from .entries.ready_set import ReadySet
-from .entries.redrive_tally import RedriveTally
-from .entries.references import References
-from .entries.room import Room, Windows
-from .entries.throttle import Throttle
-from .entries.to_disk import ToDisk
-from .entries.waiting import Waiting
-from .long_work import WITHOUT_A_LOOP, LoopTurns, Work
-from .recording.journal_port import JournalPort
-from .recording.recorder import Recorder
-from .step_times import StepTimes
-from .topology.amqp.dead_letter_exchanges import DeadLetterExchanges
-from .topology.amqp.exchanges import Exchanges
-from .topology.amqp.ignored import IgnoredArguments
-from .topology.amqp.policies import Policies
-from .topology.amqp.queues import DeclaredQueues
-from .topology.amqp.virtual_hosts import VirtualHosts
-from .topology.commanded_settings import CommandedSettings
-from .topology.contents import Contents
-from .topology.deletion import Deletion
-from .topology.explain import Explanations
-from .topology.idle_queues import IdleQueues
-from .topology.in_force import InForce
-from .topology.resources import Resources
+from ..auth.access import Who, WriteLine, no_audit
+from ..auth.users import USER, Users
+from ..broker import Broker
+from ..config.config import Config
+from ..connection import Connection
+from ..core.amqp.account import NO_AMQP, AmqpAccount
+from ..core.amqp.vhost import DEFAULT
+from ..core.high_watermarks import HighWatermarks
+from ..core.memory import Memory
+from ..core.message import largest_message
+from ..core.rights import Place
+from ..core.routing import PostOffice
+from ..core.scheduled import Schedule
+from ..core.settings.address_settings import AddressSettingsRepository
+from ..core.settings.in_force import SettingsInForce
+from ..delivery.by_hand import ByHand
+from ..delivery.changes import Changes
+from ..delivery.chosen import Chosen
+from ..delivery.connections import Connections
+from ..delivery.consumers import Consumers
+from ..delivery.dead_lettering import DeadLetterOffice, DeadLetterWays
+from ..delivery.dispatching import Dispatcher
+from ..delivery.duplicate_ids import DuplicateIds
+from ..delivery.editing import Copying, Editing
+from ..delivery.event_messages import EventMessages
+from ..delivery.fan_out import FanOut
+from ..delivery.faults import Faults
+from ..delivery.flow_control import FlowControl
+from ..delivery.gets import Gets
+from ..delivery.open_logins import OpenLogins
+from ..delivery.overflow import Overflow
+from ..delivery.parking import Parking
+from ..delivery.producers import Producers
+from ..delivery.publish import Intake, Storing
+from ..delivery.pull_timeouts import Pulls
+from ..delivery.redriving import Redriving
+from ..delivery.removal import Removal
+from ..delivery.retrying import Retrying
+from ..delivery.settled import SettledReports
+from ..delivery.settlement import Failing, Settlement
+from ..delivery.settling import Settling
+from ..delivery.statistics import Statistics
+from ..delivery.stories import Stories
+from ..delivery.subscriptions import Subscriptions
+from ..delivery.transactions import Transactions
+from ..delivery.transfer import Transfer
+from ..entries.awaited_room import AwaitedRoom
+from ..entries.browsing import Browsing
+from ..entries.by_number import ByNumber
+from ..entries.choosing import Choosing
+from ..entries.counting import Counting
+from ..entries.declared import Declared
+from ..entries.disk_moves import DiskMoves
+from ..entries.disk_room import DiskRoom
+from ..entries.enqueuing import Enqueuing
+from ..entries.events import Events
+from ..entries.fault_groups import FaultGroups
+from ..entries.from_disk import FromDisk
+from ..entries.going_round import GoingRound
+from ..entries.memory_quota import MemoryQuota
+from ..entries.page_reads import PageReads
+from ..entries.pager import Pager
+from ..entries.ready_set import ReadySet
+from ..entries.redrive_tally import RedriveTally
+from ..entries.references import References
+from ..entries.room import Room, Windows
+from ..entries.throttle import Throttle
+from ..entries.to_disk import ToDisk
+from ..entries.waiting import Waiting
+from ..long_work import WITHOUT_A_LOOP, LoopTurns, Work
+from ..recording.journal_port import JournalPort
+from ..recording.recorder import Recorder
+from ..step_times import StepTimes
+from ..topology.amqp.dead_letter_exchanges import DeadLetterExchanges
+from ..topology.amqp.exchanges import Exchanges
+from ..topology.amqp.ignored import IgnoredArguments
+from ..topology.amqp.policies import Policies
+from ..topology.amqp.queues import DeclaredQueues
+from ..topology.amqp.virtual_hosts import VirtualHosts
+from ..topology.commanded_settings import CommandedSettings
+from ..topology.contents import Contents
+from ..topology.deletion import Deletion
+from ..topology.explain import Explanations
+from ..topology.idle_queues import IdleQueues
+from ..topology.in_force import InForce
+from ..topology.resources import Resources
 
-#: Due or expired references looked at in one turn.
-SWEEP_BUDGET: Final = 5000
-_SECOND_MS: Final = 1000
-_NO_LIMIT: Final = DiskRoom()
+NO_LIMIT: Final = DiskRoom()
 
 
-class Engine:
+def make_broker(
+    journal: JournalPort,
+    config: Config,
+    now_ms: Callable[[], int],
+    rng: Random,
+    wake: Callable[[], None],
+    disk: DiskRoom = NO_LIMIT,
+    turns: LoopTurns = WITHOUT_A_LOOP,
+    amqp: AmqpAccount = NO_AMQP,
+    audit: WriteLine = no_audit,
+) -> Broker:
+    """``wake``: there is to be a turn. ``audit``: see Access."""
+    made = _Making(journal, config, now_ms, rng, wake, disk, turns, amqp, audit)
+    return Broker(**{each.name: getattr(made, each.name) for each in fields(Broker)})
+
+
+class _Making:
     def __init__(
         self,
         journal: JournalPort,
@@ -109,12 +124,11 @@ class Engine:
         now_ms: Callable[[], int],
         rng: Random,
         wake: Callable[[], None],
-        disk: DiskRoom = _NO_LIMIT,
-        turns: LoopTurns = WITHOUT_A_LOOP,
-        amqp: AmqpAccount = NO_AMQP,
-        audit: WriteLine = no_audit,
+        disk: DiskRoom,
+        turns: LoopTurns,
+        amqp: AmqpAccount,
+        audit: WriteLine,
     ) -> None:
-        """``wake``: there is to be a turn. ``audit``: see Access."""
         self.limits = config.limits
         self._max_hops = config.broker.max_hops
         self._journal_section = config.journal
