@@ -30,7 +30,7 @@ class Turn:
     producer: Producer
 
     def __init__(self, broker: Broker, settled: Callable[[Consumer], None]) -> None:
-        self._broker = broker
+        self._intake, self._settlement, self._flow, self._now_ms = broker.intake, broker.settlement, broker.flow, broker.now_ms
         self._settled = settled
         #: Messages for one queue, in order, and a route that leads there alone.
         self._arrivals: dict[Queue, tuple[Route, list[Message]]] = {}
@@ -44,7 +44,7 @@ class Turn:
         """Intake.publish, but that what goes to one queue alone is handed over together."""
         if len(route.queues) > 1:
             self.hand_over()
-            return self._broker.intake.publish(route, messages, self._broker.now_ms())
+            return self._intake.publish(route, messages, self._now_ms())
         queue = route.queues[0]
         gathered = self._arrivals.get(queue)
         if gathered is None:
@@ -60,9 +60,9 @@ class Turn:
 
     def hand_over(self) -> None:
         """What arrived joins its queues, so that nothing overtakes it."""
-        arrivals, self._arrivals, now_ms = self._arrivals, {}, self._broker.now_ms()
+        arrivals, self._arrivals, now_ms = self._arrivals, {}, self._now_ms()
         for route, messages in arrivals.values():
-            self._broker.intake.publish(route, messages, now_ms)
+            self._intake.publish(route, messages, now_ms)
 
     def finish(self) -> None:
         """Everything gathered goes to the broker; confirms and acknowledgements follow."""
@@ -71,13 +71,13 @@ class Turn:
         if self.acknowledged:
             acknowledged, self.acknowledged = self.acknowledged, defaultdict(list)
             for consumer, references in acknowledged.items():
-                self._broker.settlement.acknowledge(consumer, references)
+                self._settlement.acknowledge(consumer, references)
                 self._settled(consumer)
         if self.confirming:
             confirming, self.confirming = self.confirming, {}
             for channel in confirming:
                 channel.confirm()
         if self._messages:
-            self._broker.flow.charge(self.producer, self._messages, self._bytes)
+            self._flow.charge(self.producer, self._messages, self._bytes)
             self._messages = self._bytes = 0
-            self._broker.flow.top_up(self.producer)
+            self._flow.top_up(self.producer)
