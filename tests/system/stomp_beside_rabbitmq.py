@@ -9,27 +9,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.conformance import rabbitmq
-from tests.stomp_support import STOMP, StompRefused, Told
+from tests.stomp_support import STOMP, StompRefused
 from tests.system.check import Place, Unavailable, check
 from tests.system.stomp_plays import (
+    BOTH,
     Different,
     Play,
     Wire,
-    a_command_that_is_none,
-    a_subscription_twice,
-    a_transaction_that_is_none,
-    a_transaction_that_is_undone,
-    a_transaction_twice,
-    an_ack_after_the_unsubscribe,
-    an_ack_of_nothing,
-    an_ack_twice,
     compared,
     filled,
-    heartbeats,
+    kept_for_a_durable_subscription,
     left,
     played,
-    versions,
-    what_is_acknowledged_up_to_one,
+    said,
+    subscribed,
 )
 
 #: As the plays log in, and what they call the host.
@@ -41,19 +34,6 @@ _LOGIN: Final = {
 _TOPICS: Final = {"stomp": {**STOMP["stomp"], "topics": "amq.topic"}}
 
 
-def _said(found: list[Told], *names: str) -> str:
-    """Bodies and these headers."""
-    heads = ["".join(f" {name}={each.headers.get(name)}" for name in names) for each in found]
-    bodies = [each.body.decode() if each.command == "MESSAGE" else each.command for each in found]
-    return "; ".join(body + head for body, head in zip(bodies, heads, strict=True)) or "nothing"
-
-
-def _subscribed(port: int, destination: str, **headers: str) -> Wire:
-    link = Wire(port)
-    link.sure("SUBSCRIBE", id="s", destination=destination, **headers)
-    return link
-
-
 def a_host_that_is_none(port: int) -> str:
     try:
         return Wire(port, host="nowhere").connected.command
@@ -62,16 +42,16 @@ def a_host_that_is_none(port: int) -> str:
 
 
 def an_exchange_and_its_key(port: int) -> str:
-    link = _subscribed(port, "/exchange/amq.topic/a.*")
+    link = subscribed(port, "/exchange/amq.topic/a.*")
     for key in ("a.b", "a.b.c", "a.d"):
         link.sure("SEND", key.encode(), destination=f"/exchange/amq.topic/{key}")
-    return _said(link.comes(), "destination", "subscription")
+    return said(link.comes(), "destination", "subscription")
 
 
 def an_exchange_without_a_key(port: int) -> str:
-    link = _subscribed(port, "/exchange/amq.fanout")
+    link = subscribed(port, "/exchange/amq.fanout")
     link.sure("SEND", b"x", destination="/exchange/amq.fanout")
-    return _said(link.comes(), "destination")
+    return said(link.comes(), "destination")
 
 
 def an_exchange_that_is_none(port: int) -> str:
@@ -87,16 +67,16 @@ def a_subscription_to_an_exchange_that_is_none(port: int) -> str:
 
 
 def a_slash_in_a_name(port: int) -> str:
-    link = _subscribed(port, "/queue/a%2Fb")
+    link = subscribed(port, "/queue/a%2Fb")
     link.sure("SEND", b"x", destination="/queue/a%2Fb")
-    return _said(link.comes(), "destination")
+    return said(link.comes(), "destination")
 
 
 def an_amq_queue_that_is_there(port: int) -> str:
     Wire(port).sure("SEND", b"x", destination="/queue/p.there")
-    link = _subscribed(port, "/amq/queue/p.there")
+    link = subscribed(port, "/amq/queue/p.there")
     link.sure("SEND", b"y", destination="/amq/queue/p.there")
-    return _said(link.comes(), "destination")
+    return said(link.comes(), "destination")
 
 
 def an_amq_queue_that_is_none(port: int) -> str:
@@ -115,79 +95,70 @@ def a_queue(port: int) -> str:
     link = Wire(port)
     link.sure("SEND", b"x", destination="/queue/p.queue")
     link.sure("SUBSCRIBE", id="s", destination="/queue/p.queue")
-    return _said(link.comes(), "destination", "subscription", "redelivered")
+    return said(link.comes(), "destination", "subscription", "redelivered")
 
 
 def topics(port: int) -> str:
-    link = _subscribed(port, "/topic/t.*.x")
-    every = _subscribed(port, "/topic/t.#")
+    link = subscribed(port, "/topic/t.*.x")
+    every = subscribed(port, "/topic/t.#")
     for name in ("t.a.x", "t.a.y", "t"):
         link.sure("SEND", name.encode(), destination=f"/topic/{name}")
-    return f"{_said(link.comes(), 'destination')} / {_said(every.comes())}"
+    return f"{said(link.comes(), 'destination')} / {said(every.comes())}"
 
 
 def a_topic_is_a_key_of_amq_topic(port: int) -> str:
-    link = _subscribed(port, "/topic/key.x")
+    link = subscribed(port, "/topic/key.x")
     link.sure("SEND", b"x", destination="/exchange/amq.topic/key.x")
-    return _said(link.comes(), "destination")
-
-
-def a_topic_keeps_nothing_for_nobody(port: int) -> str:
-    link = Wire(port)
-    link.sure("SEND", b"before", destination="/topic/p.topic")
-    link.sure("SUBSCRIBE", id="s", destination="/topic/p.topic")
-    link.sure("SEND", b"after", destination="/topic/p.topic")
-    return _said(link.comes())
+    return said(link.comes(), "destination")
 
 
 _DURABLE: Final = {"id": "name", "destination": "/topic/p.durable", "durable": "true", "auto_delete": "false"}
 
 
 def a_durable_subscription(port: int) -> str:
-    first = Wire(port)
-    first.sure("SUBSCRIBE", **_DURABLE)
-    first.sure("DISCONNECT")
-    Wire(port).sure("SEND", b"kept", destination="/topic/p.durable", persistent="true")
-    second = Wire(port)
-    second.send("SUBSCRIBE", **_DURABLE)
-    kept = _said(second.comes(), "destination", "subscription")
-    second.sure("UNSUBSCRIBE", id="name", durable="true")
+    return kept_for_a_durable_subscription(port, {}, _DURABLE)
+
+
+def the_end_of_a_durable_subscription(port: int) -> str:
+    link = Wire(port)
+    link.sure("SUBSCRIBE", **_DURABLE)
+    link.sure("UNSUBSCRIBE", id="name", durable="true")
     Wire(port).sure("SEND", b"lost", destination="/topic/p.durable", persistent="true")
-    third = Wire(port)
-    third.send("SUBSCRIBE", **_DURABLE)
-    return f"{kept}, and after its end: {_said(third.comes())}"
+    again = Wire(port)
+    again.send("SUBSCRIBE", **_DURABLE)
+    return said(again.comes())
 
 
 def a_temporary_queue(port: int) -> str:
-    asker, worker = Wire(port), _subscribed(port, "/queue/p.asked")
+    asker, worker = Wire(port), subscribed(port, "/queue/p.asked")
     asker.sure("SEND", b"?", destination="/queue/p.asked", reply_to="/temp-queue/mine")
     (asked,) = worker.comes()
     worker.sure("SEND", b"!", destination=asked.headers["reply-to"])
-    return _said(asker.comes(), "subscription")
+    return said(asker.comes(), "subscription")
 
 
 def two_answers_to_a_temporary_queue(port: int) -> str:
-    asker, worker = Wire(port), _subscribed(port, "/queue/p.asked.twice")
+    asker, worker = Wire(port), subscribed(port, "/queue/p.asked.twice")
     for _ in range(2):
         asker.sure("SEND", b"?", destination="/queue/p.asked.twice", reply_to="/temp-queue/mine")
     for each in worker.comes():
         worker.sure("SEND", b"!", destination=each.headers["reply-to"])
-    return _said(asker.comes(), "subscription")
+    return said(asker.comes(), "subscription")
 
 
 def an_answer_by_amq_queue(port: int) -> str:
-    asker, worker = Wire(port), _subscribed(port, "/queue/p.asked.amq")
+    asker, worker = Wire(port), subscribed(port, "/queue/p.asked.amq")
     asker.sure("SEND", b"?", destination="/queue/p.asked.amq", reply_to="/temp-queue/other")
     (asked,) = worker.comes()
     worker.sure("SEND", b"!", destination="/reply-queue/" + asked.headers["reply-to"].rpartition("/")[2])
-    return _said(asker.comes(), "subscription")
+    return said(asker.comes(), "subscription")
 
 
 def headers_of_a_message(port: int) -> str:
-    link = _subscribed(port, "/queue/p.headers")
+    link = subscribed(port, "/queue/p.headers")
     known = {"correlation_id": "c", "type": "t", "priority": "3", "content_type": "text/plain", "app_id": "shop", "colour": "a:b"}
     link.sure("SEND", b"x", destination="/queue/p.headers", **known)
-    return _said(link.comes(), "correlation-id", "type", "priority", "content-type", "app-id", "colour", "content-length")
+    return said(link.comes(), "correlation-id", "type", "priority", "content-type", "app-id", "colour", "content-length")
 
 
 def a_message_that_expires(port: int) -> str:
@@ -204,50 +175,41 @@ def a_queue_that_is_declared(port: int) -> str:
         link.sure("SEND", b"%d" % number, destination="/queue/p.declared")
     (first,) = [each for each in link.comes() if each.command == "MESSAGE"][:1]
     link.send("ACK", id=first.headers["ack"])
-    return _said([first, *link.comes()])
+    return said([first, *link.comes()])
 
 
 def a_queue_that_is_declared_otherwise(port: int) -> str:
-    _subscribed(port, "/queue/p.otherwise", **{"x-max-length": "2"})
+    subscribed(port, "/queue/p.otherwise", **{"x-max-length": "2"})
     link = Wire(port)
     link.send("SUBSCRIBE", id="s", destination="/queue/p.otherwise", **{"x-max-length": "3"})
     return link.bodies()
 
 
 def a_queue_of_ones_own(port: int) -> str:
-    _subscribed(port, "/queue/p.own", exclusive="true")
+    subscribed(port, "/queue/p.own", exclusive="true")
     link = Wire(port)
     link.send("SUBSCRIBE", id="s", destination="/queue/p.own")
     return link.bodies()
 
 
 def a_queue_named_by_its_subscription(port: int) -> str:
-    _subscribed(port, "/topic/p.named", **{"x-queue-name": "p.of.a.topic", "auto-delete": "false", "durable": "true"})
+    subscribed(port, "/topic/p.named", **{"x-queue-name": "p.of.a.topic", "auto-delete": "false", "durable": "true"})
     Wire(port).sure("SEND", b"x", destination="/topic/p.named")
-    link = _subscribed(port, "/amq/queue/p.of.a.topic")
+    link = subscribed(port, "/amq/queue/p.of.a.topic")
     other = Wire(port)
     other.sure("SEND", b"y", destination="/amq/queue/p.of.a.topic")
     return str(len(link.comes()) > 0)
 
 
 def dead_letters(port: int) -> str:
-    dead = _subscribed(port, "/queue/p.dead")
-    link = _subscribed(
+    dead = subscribed(port, "/queue/p.dead")
+    link = subscribed(
         port, "/queue/p.dying", ack="client", **{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "p.dead", "durable": "true"}
     )
     link.sure("SEND", b"x", destination="/queue/p.dying")
     (came,) = link.comes()
     link.send("NACK", id=came.headers["ack"], requeue="false")
-    return _said(dead.comes(), "destination")
-
-
-def a_nack(port: int) -> str:
-    link, found = filled(port, "p.nack", 1)
-    link.send("NACK", id=found[0].headers["ack"])
-    time.sleep(2)
-    again = _said(link.comes(), "redelivered")
-    link.close()
-    return f"again: {again}"
+    return said(dead.comes(), "destination")
 
 
 def a_nack_without_requeue(port: int) -> str:
@@ -258,32 +220,17 @@ def a_nack_without_requeue(port: int) -> str:
     return f"again: {again}; left: {left(port, 'p.dropped')}"
 
 
-def a_nack_up_to_one(port: int) -> str:
-    link, found = filled(port, "p.nacks", mode="client")
-    link.send("NACK", id=found[1].headers["ack"])
-    time.sleep(2)
-    return f"again: {link.bodies()}"
-
-
 def a_prefetch_of_two(port: int) -> str:
     headers: dict[str, Any] = {"prefetch-count": "2"}
     _, found = filled(port, "p.window", **headers)
-    return _said(found)
+    return said(found)
 
 
 def a_consumer_with_priority(port: int) -> str:
-    low = _subscribed(port, "/queue/p.ranked", **{"x-priority": "-1"})
-    high = _subscribed(port, "/queue/p.ranked", **{"x-priority": "5"})
+    low = subscribed(port, "/queue/p.ranked", **{"x-priority": "-1"})
+    high = subscribed(port, "/queue/p.ranked", **{"x-priority": "5"})
     low.sure("SEND", b"x", destination="/queue/p.ranked")
     return f"low: {low.bodies()}, high: {high.bodies()}"
-
-
-def what_was_held_when_it_was_cut(port: int) -> str:
-    link, _ = filled(port, "p.cut", 1)
-    link.close()
-    time.sleep(0.5)
-    _, found = filled(port, "p.cut", 0)
-    return _said(found, "redelivered")
 
 
 def a_transaction(port: int) -> str:
@@ -303,15 +250,21 @@ def a_destination_that_is_none(port: int) -> str:
 
 
 PLAYS: Final[tuple[Play, ...]] = (
-    *(versions, heartbeats, a_host_that_is_none, an_exchange_and_its_key, an_exchange_without_a_key, an_exchange_that_is_none),
+    *BOTH,
+    *(a_host_that_is_none, an_exchange_and_its_key, an_exchange_without_a_key, an_exchange_that_is_none),
     *(a_subscription_to_an_exchange_that_is_none, a_slash_in_a_name, an_amq_queue_that_is_there, an_amq_queue_that_is_none),
-    *(a_send_to_an_amq_queue_that_is_none, a_queue, topics, a_topic_is_a_key_of_amq_topic, a_topic_keeps_nothing_for_nobody),
-    *(a_durable_subscription, a_temporary_queue, two_answers_to_a_temporary_queue, an_answer_by_amq_queue, headers_of_a_message),
-    *(a_message_that_expires, a_queue_that_is_declared, a_queue_that_is_declared_otherwise, a_queue_of_ones_own),
-    *(a_queue_named_by_its_subscription, dead_letters, a_nack, a_nack_without_requeue, a_nack_up_to_one),
-    *(what_is_acknowledged_up_to_one, an_ack_of_nothing, an_ack_twice, an_ack_after_the_unsubscribe, a_prefetch_of_two),
-    *(a_consumer_with_priority, what_was_held_when_it_was_cut, a_transaction, a_transaction_that_is_undone, a_transaction_twice),
-    *(a_transaction_that_is_none, a_subscription_twice, a_destination_that_is_none, a_command_that_is_none),
+    *(
+        a_send_to_an_amq_queue_that_is_none,
+        a_queue,
+        topics,
+        a_topic_is_a_key_of_amq_topic,
+        a_durable_subscription,
+        the_end_of_a_durable_subscription,
+    ),
+    *(a_temporary_queue, two_answers_to_a_temporary_queue, an_answer_by_amq_queue, headers_of_a_message, a_message_that_expires),
+    *(a_queue_that_is_declared, a_queue_that_is_declared_otherwise, a_queue_of_ones_own, a_queue_named_by_its_subscription),
+    *(dead_letters, a_nack_without_requeue, a_prefetch_of_two, a_consumer_with_priority, a_transaction),
+    a_destination_that_is_none,
 )
 #: Why is in docs/from-rabbitmq.md.
 DIFFERENT: Final = {

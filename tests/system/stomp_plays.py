@@ -62,6 +62,30 @@ def filled(port: int, queue: str, number: int = 3, mode: str = "client-individua
     return link, link.comes()
 
 
+def subscribed(port: int, destination: str, **headers: str) -> Wire:
+    link = Wire(port)
+    link.sure("SUBSCRIBE", id="s", destination=destination, **headers)
+    return link
+
+
+def said(found: list[Told], *names: str) -> str:
+    """Bodies and these headers."""
+    heads = ["".join(f" {name}={each.headers.get(name)}" for name in names) for each in found]
+    bodies = [each.body.decode() if each.command == "MESSAGE" else each.command for each in found]
+    return "; ".join(body + head for body, head in zip(bodies, heads, strict=True)) or "nothing"
+
+
+def kept_for_a_durable_subscription(port: int, client: dict[str, str], subscribe: dict[str, str]) -> str:
+    """While it was away. ``client``: how it connects."""
+    first = Wire(port, **client)
+    first.sure("SUBSCRIBE", **subscribe)
+    first.sure("DISCONNECT")
+    Wire(port).sure("SEND", b"kept", destination=subscribe["destination"], persistent="true")
+    second = Wire(port, **client)
+    second.send("SUBSCRIBE", **subscribe)
+    return said(second.comes(), "destination", "subscription")
+
+
 def left(port: int, queue: str) -> str:
     link, found = filled(port, queue, 0, "auto")
     link.close()
@@ -171,3 +195,44 @@ def a_subscription_twice(port: int) -> str:
 
 def heartbeats(port: int) -> str:
     return Wire(port, heart_beat="10000,10000").connected.headers.get("heart-beat", "none")
+
+
+def a_nack(port: int) -> str:
+    link, found = filled(port, "p.nack", 1)
+    link.send("NACK", id=found[0].headers["ack"])
+    time.sleep(2)
+    again = said(link.comes(), "redelivered")
+    link.close()
+    return f"again: {again}; left: {left(port, 'p.nack')}"
+
+
+def a_nack_up_to_one(port: int) -> str:
+    link, found = filled(port, "p.nacks", mode="client")
+    link.send("NACK", id=found[1].headers["ack"])
+    time.sleep(2)
+    again = link.bodies()
+    link.close()
+    return f"again: {again}"
+
+
+def what_was_held_when_it_was_cut(port: int) -> str:
+    link, _ = filled(port, "p.cut", 1)
+    link.close()
+    time.sleep(0.5)
+    _, found = filled(port, "p.cut", 0)
+    return said(found, "redelivered")
+
+
+def a_topic_keeps_nothing_for_nobody(port: int) -> str:
+    link = Wire(port)
+    link.sure("SEND", b"before", destination="/topic/p.topic")
+    link.sure("SUBSCRIBE", id="s", destination="/topic/p.topic")
+    link.sure("SEND", b"after", destination="/topic/p.topic")
+    return link.bodies()
+
+
+BOTH: Final[tuple[Play, ...]] = (
+    *(versions, heartbeats, what_is_acknowledged_up_to_one, an_ack_of_nothing, an_ack_twice, an_ack_after_the_unsubscribe),
+    *(a_transaction_that_is_undone, a_transaction_twice, a_transaction_that_is_none, a_command_that_is_none, a_subscription_twice),
+    *(a_nack, a_nack_up_to_one, what_was_held_when_it_was_cut, a_topic_keeps_nothing_for_nobody),
+)
