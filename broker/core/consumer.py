@@ -90,11 +90,12 @@ class SharedWindow:
     def leave(self, consumer: Consumer) -> None:
         self._consumers.pop(consumer.number, None)
 
-    def had_its_turn(self, consumer: Consumer) -> None:
+    def was_served(self, consumer: Consumer) -> None:
+        """It comes last from here on."""
         if consumer.number in self._consumers:
             self._consumers[consumer.number] = self._consumers.pop(consumer.number)
 
-    def in_turn(self) -> list[Consumer]:
+    def by_least_held(self) -> list[Consumer]:
         """The open consumers, in the order in which new room is offered to them: who holds least, and of equals who has waited longest."""
         return sorted([consumer for consumer in self._consumers.values() if consumer.open], key=self._held)
 
@@ -332,7 +333,7 @@ class Consumer:
             size += reference.message.size
         self.next_tag += count
         if self.shared is not None and self.shared.limit:
-            self.shared.had_its_turn(self)
+            self.shared.was_served(self)
         self.follows = ()
         if self.returning:
             self.back -= count

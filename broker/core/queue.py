@@ -156,8 +156,8 @@ class _Look:
 
 class Queue:
     __slots__ = (
+        "_asked_first",
         "_suspects_asked",
-        "_turn",
         "address",
         "apart",
         "arriving",
@@ -270,7 +270,7 @@ class Queue:
         self.idle_since_ms: int | None = None
         self.used_at_ms = created_at_ms
         #: Who is next; where the look at the suspects goes on that cost too much.
-        self._turn = self._suspects_asked = 0
+        self._asked_first = self._suspects_asked = 0
 
     @property
     def last_policy(self) -> str | None:
@@ -434,16 +434,16 @@ class Queue:
         if self.paused or self.shut or not self.consumers or not (self.pending.count or self.suspects or self.apart):
             return Dispatch([], expired, False, 0)
         cost = self._place_suspects(now_ms, deliveries, expired) if self.suspects or self.apart else 0
-        begin = self._turn % len(self.consumers)
-        turn = self.consumers[begin:] + self.consumers[:begin]
+        begin = self._asked_first % len(self.consumers)
+        order = self.consumers[begin:] + self.consumers[:begin]
         if self.apart:
-            turn = [consumer for consumer in turn if not self.is_apart(consumer.connection, now_ms)]
-        ready = [consumer for consumer in turn if consumer.wants]
+            order = [consumer for consumer in order if not self.is_apart(consumer.connection, now_ms)]
+        ready = [consumer for consumer in order if consumer.wants]
         look = _Look(self, now_ms, budget, expired, cost)
         if look.are_few(ready):
             deliveries += look.deal(ready)
             if look.last is not None:
-                self._turn = self.consumers.index(look.last) + 1
+                self._asked_first = self.consumers.index(look.last) + 1
             return Dispatch(deliveries, expired, False, look.cost)
         for level in by_priority(ready):
             while level and self.pending.count and look.budget > 0:
@@ -452,10 +452,10 @@ class Queue:
             if look.more:
                 break
         if look.unasked is not None:
-            self._turn = self.consumers.index(look.unasked)
+            self._asked_first = self.consumers.index(look.unasked)
         elif look.by_consumer:
-            self._turn = begin + 1
-        more = look.more or (self.pending.count > 0 and look.budget <= 0) or any(c.candidates and c.wants for c in turn)
+            self._asked_first = begin + 1
+        more = look.more or (self.pending.count > 0 and look.budget <= 0) or any(c.candidates and c.wants for c in order)
         return Dispatch([*deliveries, *look.by_consumer.items()], expired, more, look.cost)
 
     def take_next(self, connection: str, now_ms: int, holds_some: bool) -> MessageReference | None:

@@ -66,7 +66,7 @@ def take_at_once(queues: Sequence[Queue]) -> bool:
 class Address:
     """A name that producers send to, and the queues bound to it."""
 
-    __slots__ = ("_route", "_turn", "auto_created", "created_at_ms", "name", "queues", "routing_types", "used_at_ms")
+    __slots__ = ("_chosen_last", "_route", "auto_created", "created_at_ms", "name", "queues", "routing_types", "used_at_ms")
 
     def __init__(self, name: str, routing_types: RoutingTypes, created_at_ms: int, auto_created: bool = False) -> None:
         self.name = name
@@ -75,11 +75,11 @@ class Address:
         self.auto_created = auto_created
         self.queues: list[Queue] = []
         self.used_at_ms = created_at_ms
-        self._turn = 0
+        self._chosen_last = 0
         self._route: Route | None = None
 
     @property
-    def takes_turns(self) -> bool:
+    def is_round_robin(self) -> bool:
         """Several anycast queues: the same message may go elsewhere the next time."""
         return sum(queue.routing_type == ANYCAST for queue in self.queues) > 1
 
@@ -95,7 +95,7 @@ class Address:
         """The route of what is sent here: plain where each queue takes each message, unseen. ``settings``: the post office's."""
         route = self._route
         if route is None or not route.stands:
-            unseen = not self.takes_turns and all(queue.selector is None for queue in self.queues)
+            unseen = not self.is_round_robin and all(queue.selector is None for queue in self.queues)
             route = self._route = Route(self.queues, unseen and take_at_once(self.queues), standings=(settings,))
         return route
 
@@ -137,8 +137,8 @@ class Address:
         anycast = [queue for queue in matching if queue.routing_type == ANYCAST]
         if len(anycast) <= 1:
             return matching
-        self._turn += 1
-        chosen = anycast[self._turn % len(anycast)]
+        self._chosen_last += 1
+        chosen = anycast[self._chosen_last % len(anycast)]
         return [queue for queue in matching if queue is chosen or queue.routing_type != ANYCAST]
 
 

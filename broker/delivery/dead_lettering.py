@@ -43,8 +43,8 @@ log = logging.getLogger("homing")
 
 #: drop-head trims at most this many messages at one arrival.
 _AT_AN_ARRIVAL: Final = 2
-#: Stands among the names that a way depends on: whose turn it is.
-_TURN: Final = "by turns"
+#: Stands among the names that a way depends on: which of several queues is next.
+_ROUND_ROBIN: Final = "round-robin"
 _NO_ADDRESS: Final = "it has no dead-letter-address (set one in address-settings)"
 
 
@@ -181,8 +181,8 @@ class DeadLetterWays:
         address = post_office.addresses.get(target.address)
         if address is None or address.name == EVENTS:
             return []
-        if address.takes_turns:
-            asked.add(_TURN)
+        if address.is_round_robin:
+            asked.add(_ROUND_ROBIN)
         said = lookup(reference.message, hops)
 
         def say(name: str) -> PropertyValue:
@@ -258,12 +258,13 @@ class DeadLetterOffice:
         references: Sequence[MessageReference],
         reason: Death,
         now_ms: int,
-        in_turn: bool = True,
+        may_wait: bool = True,
         address: str | None = None,
     ) -> None:
         """Ends entries of one queue, all for one reason, as ``dead_letter`` does one.
 
-        Those for several queues each that are more than this turn has room for (throttle.py) are parked until it is their turn.
+        Those for several queues each that are more than this turn has room for (throttle.py) are parked until a later one has;
+        ``may_wait`` False: they go now.
         ``address``: where a rule sends them; what finds no place there goes where the queue's dead letters go.
         """
         parked = {reference for reference in references if reference.where is PARKED and reference.park_reason == reason}
@@ -276,7 +277,7 @@ class DeadLetterOffice:
                 for reference, _ in moved:
                     self._drop(reference, reason, removed_for)
                 continue
-            waits = in_turn and not address and len(queues) > 1 and (most := self._throttle.portion(len(queues))) < len(moved)
+            waits = may_wait and not address and len(queues) > 1 and (most := self._throttle.portion(len(queues))) < len(moved)
             number = self._expected(moved[:most] if waits else moved, queues)
             left = [reference for reference, _ in moved[number:]]
             if address and left:
@@ -288,7 +289,7 @@ class DeadLetterOffice:
                     self._references.keep_failed(passing)
                 fresh = self.parking.park(queue, left, reason, parked, queues)
                 if waits:
-                    self.parking.try_in_turn(self.dead_letter)
+                    self.parking.try_in_line(self.dead_letter)
                 elif fresh:
                     self._events.parked(queue, fresh, kept_for or self._ways.why_parked(queue, reason, queues))
             if number:

@@ -84,6 +84,6 @@ class Overflow:
             extra=message.weight - message.size,
         )
         for reference in self._references.enter(copy, [queue], now_ms):
-            self._office.dead_letter_all(queue, (reference,), MAX_LENGTH, now_ms, in_turn=False)
+            self._office.dead_letter_all(queue, (reference,), MAX_LENGTH, now_ms, may_wait=False)
             if reference.where is Where.PARKED:  # nobody takes it, and it was refused anyway: its sender knows
                 self._references.leave(reference, "dropped", now_ms, MAX_LENGTH)

@@ -114,7 +114,7 @@ class Parking:
             self._round = self._steps(leave)
             self._go_on_trying()
 
-    def try_in_turn(self, leave: Leave) -> None:
+    def try_in_line(self, leave: Leave) -> None:
         """What was parked only because there was no room in this turn tries again in the next."""
         self._again = True
         if self._round is None:

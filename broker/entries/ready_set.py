@@ -24,6 +24,6 @@ class ReadySet:
 
     def offer_room(self, window: SharedWindow) -> None:
         """The queues of those who share the window are looked at anew, whoever holds least first."""
-        for consumer in window.in_turn():
+        for consumer in window.by_least_held():
             self.queues.pop(consumer.queue, None)
             self.mark(consumer.queue)

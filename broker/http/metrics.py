@@ -16,7 +16,7 @@ from ..answers.parts import Properties
 from ..broker import Broker
 from ..core.counts import COUNTED, Figures, Histogram, none_yet
 from ..core.queue import Queue
-from ..management.process import in_turns
+from ..management.process import in_steps
 from ..management.statistics import Meter, states
 from ..steps import Steps
 
@@ -96,7 +96,7 @@ class BrokerFigures:
         self._certificate_ends_s = certificate_ends_s
 
     async def collect(self) -> list[Metric]:
-        return await in_turns(self._broker, self._broker.step_times.of("scrape", self._collect()))
+        return await in_steps(self._broker, self._broker.step_times.of("scrape", self._collect()))
 
     def _collect(self) -> Steps[list[Metric]]:
         queues = yield from self._queues()

@@ -39,7 +39,7 @@ from . import (
     users,
     virtual_hosts,
 )
-from .process import Process, in_thread, in_turns
+from .process import Process, in_steps, in_thread
 from .statistics import Meter
 
 log = logging.getLogger("homing")
@@ -264,7 +264,7 @@ class Calls:
 
     async def _of_one(self, asked: Callable[..., Steps[T]], message_id: int) -> T:
         history = await in_thread(lambda: self._process.past().history(message_id))
-        return await in_turns(self._broker, asked(history))
+        return await in_steps(self._broker, asked(history))
 
 
 async def _later(asked: Callable[[], Awaitable[T]]) -> T:

@@ -10,7 +10,7 @@ from homing.journal.contract import FaultLife
 from ..broker import Broker
 from ..core.message_filter import Filter
 from ..core.queue import Queue
-from .process import Process, in_thread, in_turns
+from .process import Process, in_steps, in_thread
 
 
 async def fault_lives(broker: Broker, process: Process, fault_ids: Collection[int]) -> dict[int, FaultLife]:
@@ -26,7 +26,7 @@ async def count_chosen(
     broker: Broker, process: Process, queue: Queue, wanted: Filter
 ) -> tuple[Counter[tuple[int, str | None]], Counter[tuple[int, str | None]]]:
     """How many the filter takes, by their fault (0: of what is not dead) and where that was; and of these the transient ones."""
-    transient = await in_turns(broker, broker.counting.in_memory(queue, wanted))
+    transient = await in_steps(broker, broker.counting.in_memory(queue, wanted))
     known, which = broker.counting.known(queue, wanted)
     stored = Counter() if which is None else Counter(await in_thread(lambda: process.past().count_chosen(queue.queue_id, which)))
     return known - transient + stored + transient, transient

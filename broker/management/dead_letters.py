@@ -23,7 +23,7 @@ from . import arguments as read
 from .filters import ALL, Wanted
 from .messages import describe_fault, describe_to
 from .pages import AskedByNumber, Shown, whole
-from .process import Process, in_thread, in_turns
+from .process import Process, in_steps, in_thread
 
 _MAX_PAGE: Final = 1_000
 _SOURCES: Final = 20
@@ -44,7 +44,7 @@ async def list_all(broker: Broker, who: Who, *, process: Process, page: AskedByN
         dead.setdefault(each.queue, []).append(each)
     times = await in_thread(lambda: process.past().dead_since([each.queue_id for each in looked_up]))
     transient = Counter[int]()
-    for part in await in_turns(broker, broker.counting.dead_in_memory()):
+    for part in await in_steps(broker, broker.counting.dead_in_memory()):
         oldest_ms, newest_ms = times.get(part.queue_id, (part.oldest_ms, part.newest_ms))
         times[part.queue_id] = min(oldest_ms, part.oldest_ms), max(newest_ms, part.newest_ms)
         transient[part.queue_id] += part.messages

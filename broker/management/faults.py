@@ -19,7 +19,7 @@ from ..errors import Refused
 from . import arguments as read
 from .counting import fault_lives
 from .pages import Shown
-from .process import Process, in_thread, in_turns
+from .process import Process, in_steps, in_thread
 
 _MOST: Final = 250
 
@@ -114,7 +114,7 @@ def found(broker: Broker, who: Who, name: str, verb: str) -> list[FaultGroup]:
 async def _described(broker: Broker, process: Process, groups: list[FaultGroup]) -> list[DescribedGroup]:
     lives = await fault_lives(broker, process, [each.fault_id for each in groups])
     transient = Counter[int]()
-    for each in await in_turns(broker, broker.counting.dead_in_memory()):
+    for each in await in_steps(broker, broker.counting.dead_in_memory()):
         transient[each.fault_id] += each.messages
     return [_describe(broker, each, lives[each.fault_id], transient[each.fault_id]) for each in groups]
 

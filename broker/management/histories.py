@@ -18,7 +18,7 @@ from . import arguments as read
 from .filters import ALL, Wanted
 from .messages import cause_of
 from .one_message import NO_HISTORY, places_of
-from .process import Process, in_thread, in_turns
+from .process import Process, in_steps, in_thread
 
 #: Whole lives of one answer: each has up to a hundred tracebacks.
 _MOST: Final = 20
@@ -45,7 +45,7 @@ async def of_queue(
     newest_first: read.Flag = False,
 ) -> Histories:
     """A page of the same, of each message of a queue that the filter takes; asks for each as ``one`` does."""
-    found, looked_at, end = await in_turns(broker, broker.chosen.browse_histories(who, queue, filter_, after, limit, newest_first))
+    found, looked_at, end = await in_steps(broker, broker.chosen.browse_histories(who, queue, filter_, after, limit, newest_first))
     lives = await _lives(broker, who, process, [each.message.message_id for each in found])
     return {"histories": lives, "looked_at": looked_at, "next": end}
 
@@ -53,7 +53,7 @@ async def of_queue(
 async def _lives(broker: Broker, who: Who, process: Process, message_ids: Collection[int]) -> list[History]:
     """Of those of which anything is known."""
     transient: dict[int, list[MessageReference]] = {}
-    for each in await in_turns(broker, broker.by_number.in_memory_only(message_ids)):
+    for each in await in_steps(broker, broker.by_number.in_memory_only(message_ids)):
         transient.setdefault(each.message.message_id, []).append(each)
     lives: list[History] = []
     for number, found in zip(message_ids, await in_thread(lambda: [*map(process.past().history, message_ids)]), strict=True):

@@ -18,7 +18,7 @@ from ..core.settings.address_settings import DEFAULTS, AddressSettings
 from ..core.settings.rules import Action, fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
-from .process import Process, in_thread, in_turns
+from .process import Process, in_steps, in_thread
 from .settings import GivenLayers, checked, of_patterns, wanted_layers
 
 _DAY_MS: Final = 86_400_000
@@ -82,7 +82,7 @@ async def preview(
         return any(pattern_matches(each, address) for each in patterns)
 
     # A queue that was made anew is the one that it was, and one that is gone would be made under these settings.
-    held = {queue.name: each if meant(queue.address) else None for queue, each in await in_turns(broker, broker.in_force.would_hold(would))}
+    held = {queue.name: each if meant(queue.address) else None for queue, each in await in_steps(broker, broker.in_force.would_hold(would))}
     since_ms = broker.now_ms() - _DAY_MS
     account = _Account(held, lambda address: would.resolve(address) if meant(address) else None)
     looked_at = await in_thread(lambda: account.count(process.past().failures(since_ms, rows)))

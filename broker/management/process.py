@@ -157,8 +157,8 @@ async def in_thread(job: Callable[[], T]) -> T:
         raise Refused("history-unreadable", f"the journal could not be read: {error}", "run homing journal check") from None
 
 
-async def in_turns(broker: Broker, steps: Steps[T]) -> T:
-    """What work in steps comes to, whose turn it is with all other such work."""
+async def in_steps(broker: Broker, steps: Steps[T]) -> T:
+    """What work in steps comes to, beside all other such work."""
     answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def over(settle: Callable[[Any], None], value: object) -> None:

@@ -30,7 +30,7 @@ from . import arguments as read
 from .counting import count_chosen, fault_lives
 from .filters import Content, made
 from .pages import AskedByNumber, Shown, whole
-from .process import Process, in_turns
+from .process import Process, in_steps
 
 _MOST: Final = 1_000_000_000
 _SAMPLES: Final = 5
@@ -161,7 +161,7 @@ async def reckon(broker: Broker, who: Who, *, process: Process, asked: _Asked) -
         bounces.update(
             {(code, to, None): number for code, number in _in_the_way(broker, who, to, min(together, job.limit or together), size).items()}
         )
-    found, _, _ = await in_turns(
+    found, _, _ = await in_steps(
         broker, broker.chosen.browse(who, queue, wanted, 0, min(_SAMPLES, job.limit or _SAMPLES), job.newest_first, PAGES)
     )
     total = min(counts.total(), job.limit or counts.total())

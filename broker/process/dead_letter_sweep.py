@@ -22,7 +22,7 @@ from ..core.message_filter import Filter
 from ..core.queue import Queue
 from ..core.settings.units import counted
 from ..entries.in_memory import records as records_in_memory
-from ..management.process import in_turns
+from ..management.process import in_steps
 
 log = logging.getLogger("homing")
 
@@ -87,7 +87,7 @@ class DeadLetterSweep:
         now_ms = self._broker.now_ms()
         began = time.monotonic()
         dead = await asyncio.to_thread(self._reader().dead)
-        dead += await in_turns(self._broker, self._broker.counting.dead_in_memory())
+        dead += await in_steps(self._broker, self._broker.counting.dead_in_memory())
         self._counting_s = time.monotonic() - began
         queues = self._broker.post_office.queues_by_id
         found = list(excess(dead, self._broker.in_force.of, now_ms))
@@ -105,7 +105,7 @@ class DeadLetterSweep:
         meant = Filter(from_queue=over.source, until_ms=over.until_ms)
         which, others = (
             self._broker.counting.choice(meant),
-            await in_turns(self._broker, self._broker.counting.sequences_in_memory(queue, meant)),
+            await in_steps(self._broker, self._broker.counting.sequences_in_memory(queue, meant)),
         )
         removed, after, left = 0, 0, over.number
         while left is None or left > 0:
@@ -134,7 +134,7 @@ class DeadLetterSweep:
         else:
             entries = await asyncio.to_thread(self._reader().message_ids, sequences)
             entries |= {record.sequence: record.message.message_id for _, record in in_memory}
-        number = await in_turns(self._broker, self._broker.chosen.drop(queue, entries, over.why))
+        number = await in_steps(self._broker, self._broker.chosen.drop(queue, entries, over.why))
         await self._on_disk()
         self._broker.events.removed(over.source, queue.name, number, over.why)
         log.warning(

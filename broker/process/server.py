@@ -38,7 +38,7 @@ from ..logs import audit
 from ..logs.files import log_bytes, log_options, open_log
 from ..logs.writer import LogWriter
 from ..management.calls import Calls
-from ..management.process import Past, in_turns
+from ..management.process import Past, in_steps
 from ..protocols.amqp091.codec_cache import SHARED
 from ..protocols.amqp091.message_mapping import headers_seen, rewritten
 from ..protocols.amqp091.options import counts_sent_deaths
@@ -345,7 +345,7 @@ class Server:
         try:
             changed = changes(self.config, read)
             steps = self.broker.step_times.of("reload", self.broker.in_force.alone(take_up(self.broker, self.config, read)))
-            self.config = await in_turns(self.broker, steps)
+            self.config = await in_steps(self.broker, steps)
         except Refused:
             if sink is not None:
                 sink.close()

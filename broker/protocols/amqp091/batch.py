@@ -24,7 +24,7 @@ class Confirming:
         raise NotImplementedError
 
 
-class Turn:
+class Gathered:
     """``producer`` is there once the connection is open. ``settled`` is called with consumers whose deliveries were acknowledged."""
 
     producer: Producer

@@ -231,7 +231,7 @@ class Channel:
                 else:
                     self._settle(self._unacked.take_named(tag, event.multiple), "ack")
             return
-        pop, acknowledged = self._unacked.holders.pop, self.session.turn.acknowledged
+        pop, acknowledged = self._unacked.holders.pop, self.session.gathered.acknowledged
         for tag in event.tags:
             holder = pop(tag, None)
             if holder is None:
@@ -276,7 +276,7 @@ class Channel:
         if self._transacted.open is not None or min(len(unacked), last - self._unacked.oldest_tag) <= most or (tag and tag not in unacked):
             return False
         self._unacked.oldest_tag = last + 1
-        self.session.turn.finish()
+        self.session.gathered.finish()
         self.session.broker.settling.begin(self.session.connection.name, self._parts(last, how))
         return True
 
@@ -311,7 +311,7 @@ class Channel:
         """One fate for all, those of one consumer together."""
         if how == "ack":
             for consumer, references in still_unacked(ended, self._reports).items():
-                self.session.turn.acknowledged[consumer] += references
+                self.session.gathered.acknowledged[consumer] += references
             return
         for consumer, references, failure, outcome, report in refused(ended, how, self._reports):
             self.session.broker.settlement.fail(consumer, references, failure, outcome, report)
@@ -371,14 +371,14 @@ class Channel:
         session.broker.transactions.commit_channel(transaction, sends, list(acknowledged.items()), no_longer_held, session.producer)
         for event, (message, queues) in zip(events, sends, strict=True):
             if queues:
-                session.turn.charge(1, message.size, len(queues))
+                session.gathered.charge(1, message.size, len(queues))
             elif event.mandatory:
                 self.publisher.give_back(event)
         for consumer in acknowledged:
             session.settled(consumer)
         for how, ended in fates.items():
             self._end(ended, how)
-        session.turn.finish()
+        session.gathered.finish()
         self._transacted.begin()
 
     def roll_back(self) -> None:

@@ -22,7 +22,7 @@ class Confirms(Confirming):
     def took(self, number: int) -> None:
         """So many publishes more."""
         self.published += number
-        self._session.turn.confirming[self] = None
+        self._session.gathered.confirming[self] = None
 
     def refused(self) -> None:
         """Of the last one: some queue has refused it."""

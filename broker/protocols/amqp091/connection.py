@@ -17,7 +17,7 @@ from ...core.routing import Route
 from ...shares import Share
 from ..exceptions import Exceptions
 from ..output import PatientOutput
-from .batch import Turn
+from .batch import Gathered
 from .codec import FRAME_OVERHEAD, HEADER_BYTES, AmqpError, PublishEvent, PublishRun
 from .codec_methods import DIALECTS, PROTOCOL_HEADER
 from .login import introduced
@@ -89,7 +89,7 @@ class AmqpConnection:
         self.search: tuple[tuple[str, str, bytes], Search] | None = None
         #: What its channels hold of failures that were reported is charged to this.
         self.reports = Owner(broker.memory, Kind.CONNECTIONS)
-        self.turn = Turn(broker, self.settled)
+        self.gathered = Gathered(broker, self.settled)
         self._consumers = 0
 
     @property

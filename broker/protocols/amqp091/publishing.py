@@ -56,12 +56,12 @@ def take_in(session: AmqpConnection, event: PublishEvent) -> tuple[bool, bool] |
         return None
     message = message_of(session, event, pattern)
     session.producer.lasting, session.producer.passing = pattern.lasting, pattern.passing
-    taken = session.turn.publish(route, [message]) if route.plain else None
+    taken = session.gathered.publish(route, [message]) if route.plain else None
     if taken == 0:
         return None
-    session.turn.charge(1, message.size, len(route.queues))
+    session.gathered.charge(1, message.size, len(route.queues))
     if taken is None:
-        session.turn.hand_over()
+        session.gathered.hand_over()
         return session.broker.intake.offer(session.producer, route.queues, message), True
     return True, True
 
@@ -87,9 +87,9 @@ def take_in_run(session: AmqpConnection, run: PublishRun) -> int | None:
         Message(0, address, body, properties, priority, durable, now_ms, expires_at_ms, producer, None, 0, size, extra) for body in bodies
     ]
     session.producer.lasting, session.producer.passing = lasting, passing
-    number = session.turn.publish(route, messages)
+    number = session.gathered.publish(route, messages)
     if number is not None:
-        session.turn.charge(number, number * (run.size + size), len(route.queues))
+        session.gathered.charge(number, number * (run.size + size), len(route.queues))
     return number
 
 

@@ -189,7 +189,7 @@ class AmqpSession(AmqpConnection):
     def postpone(self, event: PublishEvent | PublishRun) -> None:
         if self._deferred is None:
             self.defer()
-            self.broker.throttle.wait(self._in_turn)
+            self.broker.throttle.wait(self._go_on)
         assert self._deferred is not None, "defer() made it"
         self._deferred.append(event)
 
@@ -213,9 +213,9 @@ class AmqpSession(AmqpConnection):
         name = self.connection.name
         if self._deferred is None and name in self.broker.settling.lines:
             self.defer()
-            self.broker.settling.when_over(name, self._in_turn)
+            self.broker.settling.when_over(name, self._go_on)
 
-    def _in_turn(self) -> None:
+    def _go_on(self) -> None:
         try:
             self.go_on()
         except Exception as error:
@@ -243,7 +243,7 @@ class AmqpSession(AmqpConnection):
         if self._channels.closed:
             self._channels.after_reading()
         if not self._ended:
-            self.turn.finish()
+            self.gathered.finish()
 
     def _event(self, event: Event) -> None:
         channels = self._channels
@@ -259,7 +259,7 @@ class AmqpSession(AmqpConnection):
         elif type(event) is NackEvent:
             channels.at(event.channel).refuse_each(event.tags, event.requeue, event.number)
         elif type(event) is MethodEvent:
-            self.turn.finish()
+            self.gathered.finish()
             self._method(event)
         elif type(event) is ErrorEvent:
             self._failed(event, event.error)
@@ -375,7 +375,7 @@ class AmqpSession(AmqpConnection):
         self._expected = 0
         self._output.opened(self._heartbeat_s * 1000)
         self._may_read_on = True
-        self.producer = self.turn.producer = self.broker.producers.open_sender(self.connection)
+        self.producer = self.gathered.producer = self.broker.producers.open_sender(self.connection)
         self._may_read_on = self.producer.waiting is not None
         self.write(method_frame(0, "connection.open-ok", ""))
 
@@ -419,7 +419,7 @@ class AmqpSession(AmqpConnection):
 
     def _failed(self, event: Event, error: AmqpError) -> None:
         """An exception: of the channel it happened on, or of the whole connection."""
-        self.turn.finish()
+        self.gathered.finish()
         channel = self._channels.open.get(event.channel)
         number = error.method or (0 if self._expected else method_of(event))
         if error.hard or channel is None:
@@ -488,7 +488,7 @@ class AmqpSession(AmqpConnection):
             if producer.waiting:
                 if self._held_back:
                     self._held_back = False
-                    self.broker.throttle.wait(self._in_turn)
+                    self.broker.throttle.wait(self._go_on)
                 elif self._deferred is None:
                     self._output.resume_reading()
                 if self._notifies_blocked:
