@@ -202,20 +202,19 @@ def needs(
             access = owner.access
             if who is BROKER or (users_alone and not access.users.hashes):
                 return verb(owner, who, *arguments, **named)
-            given = (owner, who, *arguments)
-            known = None if same_of is None else same_of(given, named)
+            known = None if same_of is None else same_of(owner, who, *arguments, **named)
             if known in access.allowed:
                 return verb(owner, who, *arguments, **named)
             places = list[Place]()
             for right, find in finds:
-                found = tuple(find(given, named))
+                found = tuple(find(owner, who, *arguments, **named))
                 access.check(who, right, *found, verb=name)
                 places += found
             if known is not None:
                 access.remember(known)
             if not audited:
                 return verb(owner, who, *arguments, **named)
-            told = told_of(given, named) if told_of is not None else {}
+            told = told_of(owner, who, *arguments, **named) if told_of is not None else {}
 
             def record(result: str, **more: object) -> None:
                 access.record(who, name, places, result, **told, **more)
@@ -249,7 +248,7 @@ def needs_any(find: Find, action: str) -> Callable[[F], F]:
 
         @wraps(verb)
         def guarded(owner: _Owner, who: Who, *arguments: object) -> object:
-            owner.access.check_any(who, *places_of((owner, who, *arguments), {}), verb=action)
+            owner.access.check_any(who, *places_of(owner, who, *arguments), verb=action)
             return verb(owner, who, *arguments)
 
         return _declares(guarded, Needs(action=action))  # type: ignore[return-value]
@@ -257,16 +256,16 @@ def needs_any(find: Find, action: str) -> Callable[[F], F]:
     return declare
 
 
-def _by_names(verb: Callable[..., object], find: Callable[..., T]) -> Callable[[Sequence[object], Mapping[str, object]], T]:
-    """Calls ``find`` with what it names of a call of the verb; what the verb does not take is as ``find`` has it. Raises TypeError."""
-    takes = list(signature(verb).parameters.values())
-    at = {each.name: (number, each.default) for number, each in enumerate(takes)} | {"owner": (0, None)}
-    wants = [each for each in signature(find).parameters.values() if each.name in at or each.default is Parameter.empty]
-    if unknown := [each.name for each in wants if each.name not in at]:
+def _by_names(verb: Callable[..., object], find: Callable[..., T]) -> Callable[..., T]:
+    """To be called like the verb: calls ``find`` with what it names of that; what the verb does not take is as ``find`` has it. Raises
+    TypeError."""
+    at = {each.name: (number, each.default) for number, each in enumerate(signature(verb).parameters.values())} | {"owner": (0, None)}
+    wants = [each.name for each in signature(find).parameters.values() if each.name in at or each.default is Parameter.empty]
+    if unknown := [name for name in wants if name not in at]:
         raise TypeError(f"{verb.__name__} takes no {', '.join(unknown)}")
-    picked = [(each.name, *at[each.name]) for each in wants]
+    picked = [(name, *at[name]) for name in wants]
 
-    def call(given: Sequence[object], named: Mapping[str, object]) -> T:
+    def call(*given: object, **named: object) -> T:
         return find(**{name: given[number] if number < len(given) else named.get(name, default) for name, number, default in picked})
 
     return call

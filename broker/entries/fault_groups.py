@@ -277,11 +277,6 @@ class FaultGroups:
         source = self._journal.batch.fault_counts if durable else self._later.counts
         return source(self._there(cause), now_ms)
 
-    def when_known(self, callback: Callable[[], None]) -> None:
-        """Calls back once the journal knows everything up to now, what was only counted, too."""
-        self.put_on_record()
-        self._journal.when_safe(callback)
-
     def put_on_record(self) -> None:
         """What was counted of messages that are not durable."""
         if self._later:

@@ -195,7 +195,8 @@ class Calls:
                 self._when_safe(lambda: self.start(self._of_one(asked, message_id), partial(self._when_safe, answer)))
             elif verb in READS:
                 self._check_room()
-                self._broker.fault_groups.when_known(lambda: self.start(_later(asked), partial(self._when_safe, answer)))
+                self._broker.fault_groups.put_on_record()
+                self._when_safe(lambda: self.start(_later(asked), partial(self._when_safe, answer)))
             elif verb in FILES:
                 self._check_room()
                 self.start(asked(), answer)

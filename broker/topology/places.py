@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
 
 from ..auth.access import queue_place
@@ -81,7 +81,7 @@ def at_new_topic(owner: ByName, address: str) -> Iterable[Place]:
 # -- what a declaration says ---------------------------------------------------------------------------------------------
 
 
-def created(arguments: Mapping[str, object]) -> Iterable[Place]:
+def created(arguments: Values) -> Iterable[Place]:
     """The queue and its address, but for that of events, which is there."""
     names = [name for key in ("queue", "address") if isinstance(name := arguments.get(key), str) and name != EVENTS]
     return [Place("queue", (name,)) for name in dict.fromkeys(names)]
