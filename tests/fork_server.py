@@ -7,6 +7,7 @@ under the process start Python.
 
 from __future__ import annotations
 
+import ast
 import atexit
 import functools
 import json
@@ -17,7 +18,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -67,22 +71,26 @@ class ForkServer:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for each in (self._socket, theirs):
             each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _REQUEST_BYTES)
-        # What is fixed when the console is made.
+        # What is fixed when the console is made, but for its width.
         environment = {**os.environ, "PYTHONPATH": str(_ROOT), "NO_COLOR": "1", "COLUMNS": "120"}
         command = [sys.executable, "-m", "tests.fork_server", str(theirs.fileno())]
         self._process = subprocess.Popen(command, cwd=_ROOT, env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         theirs.close()
+        #: One question at a time.
+        self._asking = threading.Lock()
 
-    def start(self, arguments: list[str], directory: Path, environment: dict[str, str], files: list[int]) -> int:
+    def start(self, arguments: list[str], directory: Path | str, environment: dict[str, str], files: list[int]) -> int:
         """Runs a module there, the first of the ``arguments``; ``files``: its standard input, output and error. Returns its process id."""
         request = json.dumps({"arguments": arguments, "directory": str(directory), "environment": environment}).encode()
-        socket.send_fds(self._socket, [request], files)
-        return self._answer()
+        with self._asking:
+            socket.send_fds(self._socket, [request], files)
+            return self._answer()
 
     def status(self, pid: int) -> int:
         """How the process ended, which it has, as os.waitpid says it."""
-        self._socket.send(json.dumps({"ended": pid}).encode())
-        return self._answer()
+        with self._asking:
+            self._socket.send(json.dumps({"ended": pid}).encode())
+            return self._answer()
 
     def _answer(self) -> int:
         answer = self._socket.recv(64)
@@ -155,6 +163,66 @@ def _start(
         os.close(given)
 
 
+# -- for a shell ---------------------------------------------------------------------------------------------------------
+
+#: What the shell starts, which imports nothing. What it says of itself is read to its end; the files come with the first of it.
+_COMMAND: Final = """#!{python} -ISs
+import _socket, os, sys
+
+if sys.argv[1:2] in (["serve"], ["instrument"]):
+    os.execv({homing!r}, [{homing!r}, *sys.argv[1:]])
+asked = _socket.socket(_socket.AF_UNIX)
+asked.connect({place!r})
+said = repr((sys.argv[1:], os.getcwd(), dict(os.environ))).encode()
+files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+sent = asked.sendmsg([said], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
+while sent < len(said):
+    sent += asked.send(said[sent:])
+asked.shutdown(_socket.SHUT_WR)
+os._exit(int(asked.recv(16) or 70))
+"""
+
+
+@contextmanager
+def on_path(directory: Path) -> Iterator[str]:
+    """A PATH whose ``homing`` is forked, for a shell. What serves or runs another program is not: a shell stops what it started.
+    ``directory``: for files of its own."""
+    folder = directory / "on-path"
+    folder.mkdir()
+    python = Path(sys.executable)
+    place, command = str(folder / "asked"), folder / "homing"
+    command.write_text(_COMMAND.format(python=python, homing=str(python.parent / "homing"), place=place))
+    command.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(place)
+        listening.listen()
+        threading.Thread(target=_answer_shells, args=(listening, _fork_server()), daemon=True).start()
+        try:
+            yield os.pathsep.join([str(folder), str(python.parent), os.environ["PATH"]])
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+
+
+def _answer_shells(listening: socket.socket, server: ForkServer) -> None:
+    with suppress(OSError):  # it is over
+        while True:
+            asked, _ = listening.accept()
+            threading.Thread(target=_answer_shell, args=(asked, server), daemon=True).start()
+
+
+def _answer_shell(asked: socket.socket, server: ForkServer) -> None:
+    with asked:
+        said, files, _, _ = socket.recv_fds(asked, _REQUEST_BYTES, 3)
+        while more := asked.recv(_REQUEST_BYTES):
+            said += more
+        arguments, directory, environment = ast.literal_eval(said.decode())
+        pid = server.start(["homing", *arguments], directory, environment, files)
+        for file in files:
+            os.close(file)
+        code = Forked(server, pid, None).wait()
+        asked.send(b"%d" % (code if code >= 0 else 128 - code))
+
+
 # -- the process that forks ----------------------------------------------------------------------------------------------
 
 
@@ -174,6 +242,8 @@ def _import_everything() -> None:
 
 def _serve(requests: socket.socket) -> list[str] | None:
     """Forks until nobody asks any more; in the child it returns with the module and its arguments."""
+    from homing.broker.cli import output
+
     while True:
         data, files, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
         if not data:
@@ -192,6 +262,8 @@ def _serve(requests: socket.socket) -> list[str] | None:
             os.environ.clear()
             os.environ.update(request["environment"])
             time.tzset()
+            if columns := os.environ.get("COLUMNS"):
+                output.stdout.width = output.stderr.width = int(columns)
             arguments: list[str] = request["arguments"]
             return arguments
         for file in files:

@@ -7,22 +7,22 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import fork_server
 from tests.deployment import scripts
 from tests.process import ROOT, wait_until
 
 
 def typed(script: str, directory: Path) -> str:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120"}
-    command = ["bash", "-euc", script]
-    done = subprocess.run(
-        command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False
-    )
+    with fork_server.on_path(directory) as path:
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120"}
+        command = ["bash", "-euc", script]
+        done = subprocess.run(
+            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

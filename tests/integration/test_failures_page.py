@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,11 +14,14 @@ from typing import Final
 
 import pytest
 
+from tests import fork_server
 from tests.process import ROOT
 
 BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-#: What only looks may be looked at again until there is to be seen what the page shows.
-LOOKS: Final = re.compile(r"homing (peek|dead list|dead$|faults$|faults show|history)", re.MULTILINE)
+#: What at the end only looks may be looked at again until there is to be seen what the page shows.
+LOOKS: Final = re.compile(
+    r"(?:^(?:homing (?:(?:peek|dead list|faults show|history)\b.*|dead|faults|redrive .* --dry-run)|cat .*)\n)*\Z", re.MULTILINE
+)
 PATIENCE_S: Final = 60.0
 #: What may be another one each time, and what stands for it. A redrive is done when all is sent, which may not be settled yet.
 PLAIN: Final = tuple(
@@ -57,24 +59,24 @@ class Shell:
 
 @contextmanager
 def shell(directory: Path, url: str) -> Iterator[Shell]:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOMING_URL": url, "COLUMNS": "160", "TZ": "UTC"}
-    process = subprocess.Popen(
-        ["bash"],
-        cwd=directory,
-        env=environment,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        yield Shell(process)
-    finally:
-        assert process.stdin is not None
-        if process.poll() is None:
-            process.stdin.write("kill $(jobs -p); wait\n")
-        process.communicate(timeout=60)
+    with fork_server.on_path(directory) as path:
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOMING_URL": url, "COLUMNS": "160", "TZ": "UTC"}
+        process = subprocess.Popen(
+            ["bash"],
+            cwd=directory,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield Shell(process)
+        finally:
+            assert process.stdin is not None
+            if process.poll() is None:
+                process.stdin.write("kill $(jobs -p); wait\n")
+            process.communicate(timeout=60)
 
 
 def cells(line: str) -> list[str]:
@@ -155,13 +157,16 @@ def test_the_story_goes_as_it_is_told(tmp_path: Path, page: str, least: int) -> 
                 (tmp_path / name).write_text(text + (f"native: {{port: {port}}}\n" if name == "broker.yaml" else ""))
             elif kind == "bash":
                 after = parts[number + 1] if number + 1 < len(parts) else None
-                printed, end = at.run(text), time.monotonic() + PATIENCE_S
+                looks = LOOKS.search(text)
+                assert looks is not None
+                did, end = at.run(text[: looks.start()]), time.monotonic() + PATIENCE_S
+                printed = did + at.run(looks[0])
                 if after is None or after[1] != "text":
                     continue
                 shown += 1
                 wanted = after[2].replace("web-1", socket.gethostname())
-                while (differs := difference(wanted, printed)) and LOOKS.search(text) and time.monotonic() < end:
-                    time.sleep(1)  # each look starts programs anew
-                    printed = at.run(text)
+                while (differs := difference(wanted, printed)) and looks[0] and time.monotonic() < end:
+                    time.sleep(0.3)
+                    printed = did + at.run(looks[0])
                 assert differs is None, f"{text}\n{differs}\n\nall of it:\n{printed}"
     assert shown >= least, "the page shows what commands print"
