@@ -9,7 +9,7 @@ from typing import Final
 from .message import Where
 
 TRANSITIONS: Final[dict[Where, frozenset[Where]]] = {
-    # Its change is on disk: it is placed. It never leaves for a consumer before.
+    # Its change is on disk: it is enqueued. It never leaves for a consumer before.
     Where.IN_COMMIT: frozenset({Where.PENDING, Where.SCHEDULED, Where.PARKED, Where.GONE}),
     Where.PENDING: frozenset({Where.DELIVERING, Where.IN_COMMIT, Where.GONE}),
     # What comes back is settled first, in whatever way; nothing goes from one consumer to the next.

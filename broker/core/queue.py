@@ -433,7 +433,7 @@ class Queue:
         expired: list[MessageReference] = []
         if self.paused or self.shut or not self.consumers or not (self.pending.count or self.suspects or self.apart):
             return Dispatch([], expired, False, 0)
-        cost = self._place_suspects(now_ms, deliveries, expired) if self.suspects or self.apart else 0
+        cost = self._assign_suspects(now_ms, deliveries, expired) if self.suspects or self.apart else 0
         begin = self._asked_first % len(self.consumers)
         order = self.consumers[begin:] + self.consumers[:begin]
         if self.apart:
@@ -487,22 +487,22 @@ class Queue:
         held = sum([len(consumer.unsettled) for consumer in self.consumers if consumer.connection == connection])
         return Awaited(connection, held or int(has_suspect), has_suspect)
 
-    def _place_suspects(
+    def _assign_suspects(
         self, now_ms: int, deliveries: list[tuple[Consumer, list[MessageReference]]], expired: list[MessageReference]
     ) -> int:
         """Returns what that cost."""
         look = Look(self.consumers, self.apart)
-        placed = look.place(self.suspects.values(), now_ms, now_ms + self.settings.suspect_timeout_ms, self._suspects_asked)
-        self._suspects_asked = placed.asked
-        for reference in placed.expired:
+        assigned = look.assign(self.suspects.values(), now_ms, now_ms + self.settings.suspect_timeout_ms, self._suspects_asked)
+        self._suspects_asked = assigned.asked
+        for reference in assigned.expired:
             self.withdraw(reference, Where.IN_COMMIT)
             expired.append(reference)
-        for taker, reference in placed.deliveries:
+        for taker, reference in assigned.deliveries:
             self.withdraw(reference, Where.DELIVERING)
             self.delivering += 1
             taker.dispatch((reference,), now_ms)
             deliveries.append((taker, [reference]))
-        return placed.cost
+        return assigned.cost
 
 
 def _is_over(reference: MessageReference, now_ms: int, expired: list[MessageReference]) -> bool:

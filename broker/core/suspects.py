@@ -30,7 +30,7 @@ class Awaited(NamedTuple):
     has_suspect: bool
 
 
-class Placed(NamedTuple):
+class Assigned(NamedTuple):
     """Which suspects go to whom, and which of them have expired. ``asked``: where the next look goes on, 0 where this one was whole."""
 
     deliveries: list[tuple[Consumer, MessageReference]]
@@ -60,7 +60,7 @@ class Look:
             each for each in self._able if each.credit > 0 and each.connection not in self._held and each.connection not in self._watched
         ]
 
-    def place(self, suspects: Collection[MessageReference], now_ms: int, until_ms: int, asked: int) -> Placed:
+    def assign(self, suspects: Collection[MessageReference], now_ms: int, until_ms: int, asked: int) -> Assigned:
         """``until_ms``: until when who gets one is set apart at most."""
         first = heapq.nsmallest(LOOKED_AT, suspects, key=lambda each: (-each.priority, each.sequence))
         begin = asked % len(first) if first else 0
@@ -89,7 +89,7 @@ class Look:
         if not asked:
             for connection in [each for each, end_ms in self._apart.items() if end_ms == UNTIL_FREE and each not in making_room]:
                 del self._apart[connection]
-        return Placed(deliveries, expired, asked, self._cost)
+        return Assigned(deliveries, expired, asked, self._cost)
 
     def _make_room(self, reference: MessageReference, now_ms: int, making_room: set[str]) -> None:
         """Sees to it that one of those that would take it becomes free: one that is set apart already, else the one that holds least.

@@ -27,8 +27,8 @@ def _at_all(references: Sequence[MessageReference]) -> Iterable[Place]:
     return dict.fromkeys(queue_place(each.queue) for each in references)
 
 
-def _at_one(place: MessageReference) -> Iterable[Place]:
-    return (queue_place(place.queue),)
+def _at_one(entry: MessageReference) -> Iterable[Place]:
+    return (queue_place(entry.queue),)
 
 
 class ByHand:
@@ -86,13 +86,13 @@ class ByHand:
 
     @needs((Right.MANAGE, _at_all), audited=True, action="delete-message")
     def delete(self, who: Who, references: Sequence[MessageReference]) -> Steps[bool]:
-        """From all these places; whether it could be: see ByNumber.act_on."""
-        for place in references:
-            if not (yield from self._by_number.act_on(place, lambda each: self._references.leave(each, "purged", self._now_ms(), DELETED))):
+        """From all these queues; whether it could be: see ByNumber.act_on."""
+        for entry in references:
+            if not (yield from self._by_number.act_on(entry, lambda each: self._references.leave(each, "purged", self._now_ms(), DELETED))):
                 return False
         return True
 
     @needs((Right.CONSUME, _at_one), (Right.SEND, at_target), audited=True, action="move-message")
-    def move(self, who: Who, place: MessageReference, target: Queue) -> Steps[bool]:
+    def move(self, who: Who, entry: MessageReference, target: Queue) -> Steps[bool]:
         """Into another queue, failed count at 0; whether it could be. Raises Refused where that has no room."""
-        return self._by_number.act_on(place, lambda reference: self._transfer.put(reference, target))
+        return self._by_number.act_on(entry, lambda reference: self._transfer.put(reference, target))

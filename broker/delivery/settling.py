@@ -25,7 +25,7 @@ Part = tuple[int, Callable[[], Returned]]
 Act = Callable[[], None]
 
 #: References put in their places in one step.
-_PLACED: Final = 2000
+_ENQUEUED: Final = 2000
 
 
 class Settling:
@@ -156,7 +156,7 @@ class Settling:
             for _, references in returned:
                 self._enqueuing.enqueue(references)
                 number += len(references)
-                if number >= _PLACED:
+                if number >= _ENQUEUED:
                     number = 0
                     yield
         finally:

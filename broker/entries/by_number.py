@@ -1,4 +1,4 @@
-"""One message by its number, wherever it is: found in memory and on disk, and acted on in its place."""
+"""One message by its number, wherever it is: found in memory and on disk, and acted on in its entry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ByNumber:
         self._enqueuing = enqueuing
 
     def find(self, message_id: int, entries: Iterable[QueueEntry]) -> Steps[list[MessageReference]]:
-        """All places of the message: in memory anywhere, on disk only where ``entries`` say. What is from disk is there to be looked at."""
+        """The message in all its queues: in memory anywhere, on disk only where ``entries`` say. What is from disk is to be looked at."""
         found: list[MessageReference] = []
         for queue in list(self._post_office.queues.values()):
             references = list(queue.references.values())
@@ -42,7 +42,7 @@ class ByNumber:
         return found
 
     def in_memory_only(self, message_ids: Collection[int]) -> Steps[list[MessageReference]]:
-        """All places of these messages that stand on no page."""
+        """All entries of these messages that stand on no page."""
         found: list[MessageReference] = []
         looked_at = 0
         for queue in list(self._post_office.queues.values()):
@@ -54,9 +54,9 @@ class ByNumber:
                 found += [each for each in part if each.in_memory_only and each.message.message_id in message_ids]
         return [each for each in found if each.where is not Where.GONE]
 
-    def act_on(self, place: MessageReference, act: Callable[[MessageReference], None]) -> Steps[bool]:
-        """Does it to the message in that place, brought into memory where it is not; False where it has left, or somebody holds it."""
-        reference = place.queue.references.get(place.sequence)
+    def act_on(self, entry: MessageReference, act: Callable[[MessageReference], None]) -> Steps[bool]:
+        """Does it to the message in that queue, brought into memory where it is not; False where it has left, or somebody holds it."""
+        reference = entry.queue.references.get(entry.sequence)
         if reference is not None:
             if reference.where in (Where.DELIVERING, Where.IN_COMMIT):
                 return False
@@ -74,7 +74,7 @@ class ByNumber:
                 if reference.where is Where.IN_COMMIT:
                     self._enqueuing.enqueue((reference,))
 
-        yield from self._read(place.queue, place.priority, place.sequence, adopt)
+        yield from self._read(entry.queue, entry.priority, entry.sequence, adopt)
         return done
 
     def _read(self, queue: Queue, priority: int, sequence: int, take: Callable[[Queue, ReferenceRecord], None]) -> Steps[None]:

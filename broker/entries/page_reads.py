@@ -72,10 +72,10 @@ class PageReads:
         self._late.setdefault((queue, priority), deque()).append(sequence)
         self._journal.when_safe(partial(self._is_there, (queue, priority)))
 
-    def _is_there(self, place: tuple[Queue, int]) -> None:
-        self._late[place].popleft()
-        if not self._late[place]:
-            del self._late[place]
+    def _is_there(self, line: tuple[Queue, int]) -> None:
+        self._late[line].popleft()
+        if not self._late[line]:
+            del self._late[line]
 
     def before_late(self, queue: Queue, priority: int, records: list[ReferenceRecord]) -> list[ReferenceRecord]:
         """A page without what stands behind one that it cannot have."""

@@ -37,7 +37,7 @@ def places_of(history: Records | None) -> list[Place]:
     return [Place("queue", (name,)) for name in dict.fromkeys(known) if name is not None]
 
 
-def _places(broker: Broker, message_id: int, history: Records | None) -> Steps[list[MessageReference]]:
+def _entries(broker: Broker, message_id: int, history: Records | None) -> Steps[list[MessageReference]]:
     entries = [(each["queue_id"], each["priority"], each["sequence"]) for each in (history["references"] if history else ())]
     return broker.by_number.find(message_id, entries)
 
@@ -50,10 +50,10 @@ def delete(
     broker: Broker, who: Who, history: Records | None, *, message_id: read.MessageNumber = 0, queue: read.Queue | None = None
 ) -> Steps[DeletedMessage]:
     """Removes it from all its queues, or from ``queue``."""
-    places = yield from _movable(broker, message_id, history, queue)
-    if not (yield from broker.hand.delete(who, places)):
+    entries = yield from _movable(broker, message_id, history, queue)
+    if not (yield from broker.hand.delete(who, entries)):
         raise _taken(message_id)
-    return {"message_id": message_id, "messages": len(places), "queues": [each.queue.name for each in places]}
+    return {"message_id": message_id, "messages": len(entries), "queues": [each.queue.name for each in entries]}
 
 
 @asks(ByHand.move)
@@ -67,31 +67,31 @@ def move(
     source: read.Queue | None = None,
 ) -> Steps[MovedMessage]:
     """Into ``queue``, failures at 0; from the one queue it is in, or from ``source``."""
-    places = yield from _movable(broker, message_id, history, source)
-    if len(places) > 1:
-        names = ", ".join(each.queue.name for each in places)
+    entries = yield from _movable(broker, message_id, history, source)
+    if len(entries) > 1:
+        names = ", ".join(each.queue.name for each in entries)
         raise Refused("invalid-argument", f"message {message_id} is in several queues: {names}", "name one of them as the source")
-    if places[0].queue is queue:
+    if entries[0].queue is queue:
         raise Refused("invalid-argument", f"message {message_id} is in queue {queue.name} already", "name another queue")
-    if not (yield from broker.hand.move(who, places[0], queue)):
+    if not (yield from broker.hand.move(who, entries[0], queue)):
         raise _taken(message_id)
-    return {"message_id": message_id, "source": places[0].queue.name, "queue": queue.name}
+    return {"message_id": message_id, "source": entries[0].queue.name, "queue": queue.name}
 
 
 def _movable(broker: Broker, message_id: int, history: Records | None, only: Queue | None) -> Steps[list[MessageReference]]:
     """Where it is, in that queue or anywhere. Raises Refused where it is not, or where somebody holds it."""
-    places = yield from _places(broker, message_id, history)
-    places = [each for each in places if only is None or each.queue is only]
-    if not places:
+    entries = yield from _entries(broker, message_id, history)
+    entries = [each for each in entries if only is None or each.queue is only]
+    if not entries:
         where = f"queue {only.name}" if only is not None else "any queue"
         raise Refused("no-such-message", f"message {message_id} is not in {where}", f"homing history {message_id} shows what became of it")
-    for each in places:
+    for each in entries:
         if each.where is Where.DELIVERING:
             who = f"consumer {each.consumer.name}" if each.consumer is not None else "a consumer"
             raise Refused("message-held", f"message {message_id} is held by {who}", "wait until it is settled, or close the connection")
         if each.where is Where.IN_COMMIT:
             raise Refused("message-held", f"what happened last to message {message_id} is not on disk yet", "ask again")
-    return places
+    return entries
 
 
 def _taken(message_id: int) -> Refused:
@@ -104,13 +104,13 @@ def _taken(message_id: int) -> Refused:
 @found_later(Right.MONITOR)
 def why(broker: Broker, who: Who, history: Records | None, *, message_id: read.MessageNumber = 0) -> Steps[Why]:
     """For each queue it is in: its state there and what stands in the way, most telling first. ``ended``: how its last entry did."""
-    places = yield from _places(broker, message_id, history)
-    broker.access.check(who, Right.MONITOR, *map(queue_place, {each.queue for each in places}), *places_of(history), verb="why")
+    entries = yield from _entries(broker, message_id, history)
+    broker.access.check(who, Right.MONITOR, *map(queue_place, {each.queue for each in entries}), *places_of(history), verb="why")
     outcomes = history["outcomes"] if history else []
-    if not places and not outcomes:
+    if not entries and not outcomes:
         raise Refused("no-such-message", f"nothing is known of message {message_id}", NO_HISTORY)
     described: list[Standing] = []
-    for reference in places:
+    for reference in entries:
         ahead, first = yield from _ahead(reference)
         described.append(
             {
@@ -125,7 +125,7 @@ def why(broker: Broker, who: Who, history: Records | None, *, message_id: read.M
                 "reasons": _reasons(broker, reference, ahead, first),
             }
         )
-    return {"message_id": message_id, "places": described, "ended": outcomes[-1] if outcomes and not places else None}
+    return {"message_id": message_id, "places": described, "ended": outcomes[-1] if outcomes and not entries else None}
 
 
 def _ahead(reference: MessageReference) -> Steps[tuple[int, int | None]]:
