@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Generator, Hashable, Iterable, Mapping, Sequence
 from functools import wraps
-from inspect import Parameter, iscoroutine, signature
+from inspect import iscoroutine, signature
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..core.amqp.vhost import split
@@ -257,10 +257,9 @@ def needs_any(find: Find, action: str) -> Callable[[F], F]:
 
 
 def _by_names(verb: Callable[..., object], find: Callable[..., T]) -> Callable[..., T]:
-    """To be called like the verb: calls ``find`` with what it names of that; what the verb does not take is as ``find`` has it. Raises
-    TypeError."""
+    """To be called like the verb: calls ``find`` with what it names of that. Raises TypeError where the verb takes no such argument."""
     at = {each.name: (number, each.default) for number, each in enumerate(signature(verb).parameters.values())} | {"owner": (0, None)}
-    wants = [each.name for each in signature(find).parameters.values() if each.name in at or each.default is Parameter.empty]
+    wants = signature(find).parameters
     if unknown := [name for name in wants if name not in at]:
         raise TypeError(f"{verb.__name__} takes no {', '.join(unknown)}")
     picked = [(name, *at[name]) for name in wants]

@@ -19,7 +19,7 @@ from ..core.settings.rules import Action, fitting, reported_failure
 from ..core.settings.wildcard import pattern_matches
 from . import arguments as read
 from .process import Process, in_steps, in_thread
-from .settings import GivenLayers, checked, of_patterns, wanted_layers
+from .settings import GivenLayers, checked, of_layers, wanted_layers
 
 _DAY_MS: Final = 86_400_000
 #: Rows of the journal that are looked at, the latest: each is of up to a thousand deliveries.
@@ -68,7 +68,7 @@ class _Row:
         }
 
 
-@needs((Right.MANAGE, of_patterns), action="preview-settings")
+@needs((Right.MANAGE, of_layers), action="preview-settings")
 async def preview(
     broker: Broker, who: Who, *, process: Process, layers: GivenLayers, rows: Annotated[int, read.number(1, _MOST)] = _MOST
 ) -> PreviewedSettings:

@@ -56,9 +56,13 @@ def _keys(_: Broker, name: str, given: object) -> list[str]:
 GivenLayers = Annotated[Layers, _layers]
 
 
-def of_patterns(layers: Layers | None = None, pattern: str = "") -> list[Place]:
+def of_layers(layers: Layers) -> list[Place]:
     """Also where nothing is to be changed: it is said what would be touched."""
-    return [pattern_place(each) for each in layers or (pattern,)]
+    return [pattern_place(each) for each in layers]
+
+
+def _of_pattern(pattern: str) -> tuple[Place]:
+    return (pattern_place(pattern),)
 
 
 @needs((Right.MONITOR, at_address))
@@ -97,7 +101,7 @@ def list_all(broker: Broker, who: Who, *, page: Asked) -> Listed[SetOfPattern]:
     return listed(broker, page, found, lambda each: {"pattern": each[0], "settings": _by_key(each[1])})
 
 
-@needs((Right.MANAGE, of_patterns), action="set-settings")
+@needs((Right.MANAGE, of_layers), action="set-settings")
 def set_some(broker: Broker, who: Who, *, layers: GivenLayers, dry_run: read.Flag = False) -> Steps[ChangedSettings]:
     """All of ``layers`` (pattern -> {key: value}) or nothing. ``dry_run``: only says what it would come to."""
     act = None if dry_run else partial(broker.changes.set_settings, who)
@@ -114,7 +118,7 @@ def wanted_layers(broker: Broker, given: Layers) -> _Wanted:
     return wanted, list(given)
 
 
-@needs((Right.MANAGE, of_patterns), action="unset-settings")
+@needs((Right.MANAGE, _of_pattern), action="unset-settings")
 def unset(
     broker: Broker, who: Who, *, pattern: read.Text, keys: Annotated[list[str], _keys] | None = None, dry_run: read.Flag = False
 ) -> Steps[ChangedSettings]:

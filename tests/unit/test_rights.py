@@ -240,8 +240,8 @@ def test_a_place_is_found_by_the_names_of_a_calls_arguments_however_it_is_called
     kept.users.add(BROKER, "anna", HASH, ALL)
     asked: list[tuple[object, ...]] = []
 
-    def at(queue: str, owner: object, count: int, named: str = "not taken") -> list[Place]:
-        asked.append((queue, owner, count, named))
+    def at(queue: str, owner: object, count: int) -> list[Place]:
+        asked.append((queue, owner, count))
         return []
 
     def move(owner: object, who: object, count: int, queue: str = "a", *, to: str = "b") -> str:
@@ -255,6 +255,6 @@ def test_a_place_is_found_by_the_names_of_a_calls_arguments_however_it_is_called
     anna, owner = SimpleNamespace(user="anna", peer=""), SimpleNamespace(access=kept.users.access)
     assert verb(owner, anna, 5, "q", to="c") == "5 of q to c"
     assert verb(owner, anna, count=6) == "6 of a to b"
-    assert asked == [("q", owner, 5, "not taken"), ("c",), ("a", owner, 6, "not taken"), ("b",)]
+    assert asked == [("q", owner, 5), ("c",), ("a", owner, 6), ("b",)]
     with pytest.raises(TypeError, match="move takes no address"):
-        needs((Right.SEND, lambda address: []))(move)
+        needs((Right.SEND, lambda address="one that is not asked about": []))(move)
