@@ -268,8 +268,12 @@ def _read_group(
     plain = [(name, kind) for name, kind in TABLES[table] if name in columns and name not in made]
     fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items()) if made else schema.struct_of(plain)
     in_memory = all(here(each.path) for each in members) and sum(each.manifest.rows.get(table, 0) for each in members) < SMALL_ROWS
+    names = [name for name, _ in TABLES[table]] + ["exported_at_us"] * (timed and in_memory)
     if in_memory:
-        frame = frame_of(spark, _in_memory(members, table, list(columns)))
+        rows = _in_memory(members, table, list(columns))
+        if not made:
+            return frame_of(spark, rows.select(names))
+        frame = frame_of(spark, rows)
     else:
         paths = [path for each in members for path in each.files[table]]
         frame = spark.read.schema(fields).option("recursiveFileLookup", "true").parquet(*paths)
@@ -278,10 +282,9 @@ def _read_group(
     }
     if others:
         frame = frame.withColumns(others)
-    names = [name for name, _ in TABLES[table]]
-    if not timed or in_memory:
-        return frame.select(*names, *(["exported_at_us"] if timed else []))
     frame = frame.select(*names)
+    if not timed or in_memory:
+        return frame
     times = {each.manifest.exported_at_us for each in members}
     if len(times) == 1:
         return frame.withColumn("exported_at_us", F.lit(times.pop()).cast("long"))
@@ -290,9 +293,12 @@ def _read_group(
 
 
 def _in_memory(members: list[Found], table: str, names: list[str]) -> Any:
-    """Of few rows, on this machine's disk: a pyarrow.Table. Spark's readers take longer to be loaded than these to read."""
+    """Of few rows, on this machine's disk: a pyarrow.Table; a column that no file has is null. Spark's readers take longer to be loaded
+    than these to read.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from pyspark.sql.pandas.types import to_arrow_schema
 
     parts = []
     for each in members:
@@ -302,8 +308,12 @@ def _in_memory(members: list[Found], table: str, names: list[str]) -> Any:
             except (OSError, ValueError) as error:
                 raise damaged(path, error) from error
             parts.append(part.append_column("exported_at_us", pa.array([each.manifest.exported_at_us] * part.num_rows, pa.int64())))
+    whole = pa.concat_tables(parts)
+    for field in to_arrow_schema(schema.struct_of(TABLES[table]), timezone="UTC"):
+        if field.name not in names:
+            whole = whole.append_column(field, pa.nulls(len(whole), field.type))
     # In one piece: at one without rows Spark stops.
-    return pa.concat_tables(parts).combine_chunks()
+    return whole.combine_chunks()
 
 
 def in_memory(spark: SparkSession, files: Sequence[str], columns: Sequence[tuple[str, str]]) -> DataFrame:

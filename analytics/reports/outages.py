@@ -92,7 +92,8 @@ def _runs(deliveries_by_minute: DataFrame, exported_at_us: int) -> DataFrame:
         .withColumns(
             {
                 "up_before": F.max(when_up(F.col("minute"))).over(in_time),
-                "up_after": F.min(when_up(F.col("minute"))).over(in_time.rowsBetween(0, Window.unboundedFollowing)),
+                # Backwards: of all that follows Spark would go through the rest again for each minute.
+                "up_after": F.min(when_up(F.col("minute"))).over(queue.orderBy(F.desc("minute"))),
                 "fails": F.try_divide(
                     F.sum(when_up(F.col("failed_first"))).over(queue),
                     F.sum(when_up(F.col("failed_first") + F.col("first_try"))).over(queue),

@@ -31,11 +31,13 @@ def releases(attempts: DataFrame, served: DataFrame) -> DataFrame:
 
     A message that fails with others, too, fails for a reason of its own. Deliveries of a slice are reckoned, and no whole number.
     """
-    failed, there = settled(_failed(attempts)), settled(_there(served))
+    there = settled(_there(served))
     whose, by_slice = [*_FAULT, "kind"], [*_WHOSE[:3], "slice"]
     # Who did not fail so in a slice in which others did was there all the same.
-    met_in = failed.select(*whose, "slice").distinct()
-    each = met_in.join(there, by_slice).join(failed, [*whose, "name", "slice"], "left").fillna(0, ["failed"])
+    by_name = F.map_from_entries(F.collect_list(F.struct("name", F.struct("failed", "first_at", "last_at").alias("met"))))
+    met = _failed(attempts.where("error_class IS NOT NULL")).groupBy(*whose, "slice").agg(by_name.alias("by_name"))
+    each = met.join(there, by_slice).withColumn("met", F.try_element_at("by_name", F.col("name")))
+    each = each.select("*", F.coalesce("met.failed", F.lit(0)).alias("failed"), "met.first_at", "met.last_at")
     own, at_once = F.greatest("deliveries", F.col("failed").cast("double")), Window.partitionBy(*whose, "slice")
     each = each.withColumn("own", own).withColumns({"n": F.sum("own").over(at_once), "all_failed": F.sum("failed").over(at_once)})
     part, others = F.col("own") / F.col("n"), F.col("all_failed") - F.col("failed")

@@ -190,7 +190,8 @@ def _remember_functions(session: SparkSession) -> None:
     java: Any = session.sparkContext._jvm
     name = "org.apache.spark.sql.functions"
     vars(java)[name] = vars(java)["functions"] = _Remembered(getattr(java, name))
-    vars(java)["PythonUtils"] = _Remembered(java.PythonUtils)
+    for helper in ("PythonUtils", "PythonSQLUtils"):  # looked for in each package that pyspark imports
+        vars(java)[helper] = _Remembered(getattr(java, helper))
 
 
 class _Remembered:
