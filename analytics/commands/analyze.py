@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..errors import AnalyticsError
-from ..input.export import ADD_AN_EXPORT
+from ..input.export import ADD_AN_EXPORT, SMALL_ROWS
 from ..input.source import Source
 from ..input.window import Window
 from ..reports.fates import Shared, in_order
@@ -102,20 +102,20 @@ def analyze(
     (limits.parse_limit) that the summary reports on. ``since``, ``until``: only of this time (Window.parse). An
     earlier report in ``out`` is replaced. Raises AnalyticsError.
     """
-    from ..input.inputs import is_small
+    from ..input.inputs import rows_of
     from ..input.store import rows_here
     from ..spark.session import spark_session, suited_to
 
     dumps, out = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump], str(out)
     wanted, window = Wanted.of(only, fail_if, since), Window.parse(since, until)
     steps = _Steps(progress, len(wanted.tables) or len(TABLES))
-    small = is_small(dumps, on_damage == "skip", 0 if store is None else rows_here(str(store)))
+    rows = rows_of(dumps, on_damage == "skip", 0 if store is None else rows_here(str(store)))
     steps.done("checked the export")
     Thread(target=_import_early, args=(wanted.tables,), daemon=True).start()
-    with _collected_seldom(), spark_session(master, ui=ui, small=small, memory=memory, whole=not only) as spark:
+    with _collected_seldom(), spark_session(master, ui=ui, rows=rows, memory=memory, whole=not only) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
-        with suited_to(spark, small=small):
+        with suited_to(spark, small=rows < SMALL_ROWS):
             export = source.open()
         if wanted.limits:
             export.check_whole("limits")

@@ -46,7 +46,8 @@ def simulate(
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
-    from ..input.inputs import is_small
+    from ..input.export import SHORT_ROWS, SMALL_ROWS
+    from ..input.inputs import rows_of
     from ..input.source import Source
     from ..input.store import rows_here
     from ..page.outputs import Output
@@ -60,8 +61,10 @@ def simulate(
     policies = load_policies(policy)
     dumps = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump]
     with ExitStack() as stack:
-        small = is_small(dumps, on_damage == "skip", 0 if store is None else rows_here(str(store)))
-        spark = stack.enter_context(spark_session(master, small=small, memory=memory))
+        few = rows_of(dumps, on_damage == "skip", 0 if store is None else rows_here(str(store)))
+        small = few < SMALL_ROWS
+        # Of more rows to play them is long work.
+        spark = stack.enter_context(spark_session(master, rows=few if small else SHORT_ROWS, memory=memory))
         with suited_to(spark, small=small):
             export = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store)).open()
         export.check_whole("a simulation")

@@ -16,6 +16,8 @@ from .taken import Taken
 ADD_AN_EXPORT = "Name an export of their broker, too (homing journal export --out DIR)."
 #: Below this many rows a run is over before Java has warmed up.
 SMALL_ROWS = 1_000_000
+#: Below this many it is over before what Java's second compiler costs has paid.
+SHORT_ROWS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)

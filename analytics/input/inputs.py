@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from ..errors import AnalyticsError
 from ..spark.connect import frame_of
 from . import schema
-from .export import SMALL_ROWS, Export, Manifest, Skipped
+from .export import SHORT_ROWS, SMALL_ROWS, Export, Manifest, Skipped
 from .files import SCHEME, Files, Footer, files_of, here
 from .merge import merged
 from .schema import MANIFEST_NAME, SPARK_TYPES, TABLES
@@ -48,14 +48,14 @@ class Found:
     bytes: int = 0
 
 
-def is_small(dumps: Sequence[str], skip: bool, stored: int = 0) -> bool:
-    """Whether these are exports on this machine's disk, of less than SMALL_ROWS together with those ``stored`` before (store.rows_here), so
-    that Spark can be started for little.
+def rows_of(dumps: Sequence[str], skip: bool, stored: int = 0) -> int:
+    """How many rows these exports have together with those ``stored`` before (store.rows_here), so that Spark can be started for few;
+    SHORT_ROWS, which is not few, where they are not on this machine's disk.
 
     Also reports at once what is wrong with them, unless it is to ``skip`` that.
     """
     if skip or not all(map(here, dumps)):
-        return False
+        return SHORT_ROWS
     files, rows = Files(), stored
     places = [place for dump in dumps for place in _places(files, dump.rstrip("/"), DEPTH)]
     for path, has_manifest in places:
@@ -64,7 +64,7 @@ def is_small(dumps: Sequence[str], skip: bool, stored: int = 0) -> bool:
         except AnalyticsError as error:
             if error.code != "export-empty" or len(places) == 1:
                 raise
-    return 0 < rows < SMALL_ROWS
+    return rows or SHORT_ROWS
 
 
 def _manifest(files: Files, path: str, has_manifest: bool) -> Manifest:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from ..errors import AnalyticsError
 from . import delta
-from .export import SMALL_ROWS, Export, Skipped
+from .export import SHORT_ROWS, SMALL_ROWS, Export, Skipped
 from .files import files_of, here
 from .inputs import Found, assembled, in_memory, read_table
 from .merge import as_of_latest, once
@@ -77,7 +77,7 @@ def rows_here(path: str) -> int:
     """How many rows a store has, of all tables; as many as are not few where it does not tell, or lies elsewhere."""
     place = here(path)
     if place is None:
-        return SMALL_ROWS
+        return SHORT_ROWS
     names = _numbers([each.name for each in place.iterdir()] if place.is_dir() else [])
     if not names:
         return 0
@@ -85,7 +85,7 @@ def rows_here(path: str) -> int:
         rows = json.loads((place / names[max(names)]).read_text(encoding="utf-8"))["rows"]
         return sum(sum(days.values()) for days in rows.values())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # what is wrong with it is told where it is opened
-        return SMALL_ROWS
+        return SHORT_ROWS
 
 
 class Store:

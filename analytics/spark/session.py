@@ -18,6 +18,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from ..errors import AnalyticsError
+from ..input.export import SHORT_ROWS, SMALL_ROWS
 from .connect import CONNECT_S, DEFAULT_PORT, SCHEME
 from .java import Archive, Java, find_java
 from .memory import LEAST_MB, check_memory, java_mb, no_memory, out_of_memory
@@ -46,7 +47,10 @@ COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMo
 #: What is kept stays as it was put together (fates.in_order), so that nothing is moved or sorted again to read it.
 _LARGE = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "false"}
 #: With the first compiler alone Java takes a fifth of the usual room for what it compiled, and Spark ends where that is full.
-_SMALL_JAVA = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+_FIRST_COMPILER = " -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+_SMALL_JAVA = f"{_FIRST_COMPILER} -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+#: And a collector that does not look for what is over beside the work.
+_SHORT_JAVA = f"{_FIRST_COMPILER} -XX:+UseParallelGC"
 #: The whole heap at once: starting small, the collector would run forty times in the first seconds.
 _SMALL_HEAP = f" -Xms{LEAST_MB}m -Xmn{LEAST_MB // 2}m"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -54,13 +58,14 @@ _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 @contextmanager
 def spark_session(
-    master: str | None = None, *, ui: bool = False, small: bool = False, memory: str | None = None, whole: bool = False
+    master: str | None = None, *, ui: bool = False, rows: int = SHORT_ROWS, memory: str | None = None, whole: bool = False
 ) -> Iterator[SparkSession]:
     """A session on ``master`` (default: this machine's cores), stopped at the end if it was started here.
 
     ``memory``: of Java here, or of each executor of a cluster, as Spark writes it (``4g``); default: memory.java_mb, or the cluster's own.
 
-    ``small``: the work takes less time than Java's second compiler and its parallel collectors need to pay, so they stay off.
+    ``rows``: how many are worked on. The work on less than SHORT_ROWS takes less time than Java's second compiler needs to pay, so that it
+    stays off; on less than SMALL_ROWS so do its parallel collectors.
 
     ``whole``: it is all of a report, so that of its classes the best archive is made (java.Archive).
 
@@ -75,7 +80,7 @@ def spark_session(
         yield active
         return
     remote = master is not None and master.startswith(SCHEME)
-    session, archive = (_connected(str(master)), None) if remote else _start(master, ui, small, memory, whole)
+    session, archive = (_connected(str(master)), None) if remote else _start(master, ui, rows, memory, whole)
     try:
         yield session
         if archive is not None:
@@ -141,9 +146,9 @@ def _installed_spark() -> Path:
     return Path((found and found.origin) or "").parent
 
 
-def _start(master: str | None, ui: bool, small: bool, memory: str | None, whole: bool) -> tuple[SparkSession, Archive | None]:
+def _start(master: str | None, ui: bool, rows: int, memory: str | None, whole: bool) -> tuple[SparkSession, Archive | None]:
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    builder = SparkSession.builder.appName("homing analyze").config(map={**_settings(master, ui, small, submitted, memory)})
+    builder = SparkSession.builder.appName("homing analyze").config(map={**_settings(master, ui, rows < SMALL_ROWS, submitted, memory)})
     importing = Thread(target=_import_quietly, daemon=True)
     importing.start()  # while Java starts
     variables: dict[str, str] = {}
@@ -152,7 +157,7 @@ def _start(master: str | None, ui: bool, small: bool, memory: str | None, whole:
         java = find_java()
         variables = _variables(java, master)
         archive = java.archive(_installed_spark() / "jars")
-        builder = builder.config("spark.driver.extraJavaOptions", _java_options(archive.options(whole=whole), small, memory))
+        builder = builder.config("spark.driver.extraJavaOptions", _java_options(archive.options(whole=whole), rows, memory))
     with _environment({**_workers(master, submitted), **variables}):
         try:
             session = builder.getOrCreate()
@@ -235,9 +240,10 @@ def _variables(java: Java, master: str | None) -> dict[str, str]:
     return variables
 
 
-def _java_options(shared: str, small: bool, memory: str | None) -> str:
-    heap = _SMALL_HEAP if memory is None else ""
-    return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {shared}" + (_SMALL_JAVA + heap) * small
+def _java_options(shared: str, rows: int, memory: str | None) -> str:
+    small = _SMALL_JAVA + (_SMALL_HEAP if memory is None else "")
+    suited = small if rows < SMALL_ROWS else _SHORT_JAVA if rows < SHORT_ROWS else ""
+    return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()} {shared}{suited}"
 
 
 def _settings(master: str | None, ui: bool, small: bool, submitted: bool, memory: str | None) -> dict[str, str]:

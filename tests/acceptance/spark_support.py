@@ -36,7 +36,7 @@ def session() -> SparkSession:
     atexit.register(stack.close)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", os.devnull)
-        spark = stack.enter_context(spark_session("local[2]", small=True))
+        spark = stack.enter_context(spark_session("local[2]", rows=1))
     stack.enter_context(suited_to(spark, small=True))
     return spark
 

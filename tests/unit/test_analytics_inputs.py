@@ -15,7 +15,8 @@ import pytest
 from benchmarks.analytics.sample import write_sample
 from homing.analytics.commands import analyze as job
 from homing.analytics.errors import AnalyticsError
-from homing.analytics.input.inputs import cause, find_exports, is_small
+from homing.analytics.input.export import SHORT_ROWS
+from homing.analytics.input.inputs import cause, find_exports, rows_of
 from homing.analytics.input.schema import MANIFEST_NAME
 from homing.analytics.input.store import rows_here
 
@@ -33,26 +34,26 @@ def change_manifest(dump: Path, **values: Any) -> None:
 
 def refused(dump: Path) -> str:
     with pytest.raises(AnalyticsError) as raised:
-        is_small([str(dump)], skip=False)
+        rows_of([str(dump)], skip=False)
     assert raised.value.fix
     return raised.value.code
 
 
 def test_a_whole_export(dump: Path) -> None:
-    assert is_small([str(dump)], skip=False)
+    assert rows_of([str(dump)], skip=False) == sum(json.loads((dump / MANIFEST_NAME).read_text())["rows"].values())
 
 
 @pytest.mark.parametrize(
-    ("kept", "small"),
-    [({}, True), ({"rows": {"attempts": {"none": 10}}}, True), ({"rows": {"attempts": {"none": 10**6}}}, False), (None, False)],
+    ("kept", "stored"),
+    [({}, 0), ({"rows": {"attempts": {"none": 10}}}, 10), ({"rows": {"attempts": {"none": 10**6}}}, 10**6), (None, SHORT_ROWS)],
 )
-def test_with_a_store_what_it_holds_counts(dump: Path, tmp_path: Path, kept: dict[str, Any] | None, small: bool) -> None:
+def test_with_a_store_what_it_holds_counts(dump: Path, tmp_path: Path, kept: dict[str, Any] | None, stored: int) -> None:
     store = tmp_path / "store"
     store.mkdir()
     if kept != {}:  # else a new one
         (store / "_homing_store-000002.json").write_text(json.dumps(kept or {"format": "homing-store"}))
         (store / "_homing_store-000001.json").write_text(json.dumps({"rows": {}}))
-    assert is_small([str(dump)], False, rows_here(str(store))) is small
+    assert rows_of([str(dump)], False, rows_here(str(store))) == rows_of([str(dump)], False) + stored
 
 
 def test_no_directory(tmp_path: Path) -> None:
