@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 _ROOT = Path(__file__).parent.parent
@@ -22,6 +23,8 @@ class Turns:
         self._run_once = loop._run_once  # type: ignore[attr-defined]
         loop._run_once = self._turn  # type: ignore[attr-defined]
         self._watched = False
+        #: What is called for each line of a function; None: it is not ours.
+        self._watching: dict[CodeType, Callable[[FrameType, str, Any], Any] | None] = {}
         #: Lines by function: of this turn, and of the longest.
         self._lines = self._longest = Counter[str]()
 
@@ -46,8 +49,16 @@ class Turns:
         self._longest = max(self._longest, self._lines, key=Counter.total)
 
     def _enter(self, frame: FrameType, event: str, _: Any) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(_OURS) else None
+        code = frame.f_code
+        if code not in self._watching:
+            self._watching[code] = self._counting(code.co_qualname) if code.co_filename.startswith(_OURS) else None
+        return self._watching[code]
 
-    def _line(self, frame: FrameType, event: str, _: Any) -> Any:
-        self._lines[frame.f_code.co_qualname] += 1
-        return self._line
+    def _counting(self, name: str) -> Callable[[FrameType, str, Any], Any]:
+        """Called for each line, of which there are millions."""
+
+        def line(frame: FrameType, event: str, _: Any) -> Any:
+            self._lines[name] += 1
+            return line
+
+        return line
