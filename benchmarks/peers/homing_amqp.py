@@ -48,7 +48,7 @@ class HomingAmqp(Peer):
 
 class HomingCompiledAmqp(HomingAmqp):
     name = "homing-compiled-amqp"
-    scenarios = frozenset({"S1", "S2", "S5", "S8"})
+    scenarios = frozenset({"S1", "S2", "S3", "S5", "S6", "S8"})
     native = HomingCompiled
 
 

@@ -88,13 +88,17 @@ async def drain(server: Serving, journal: Journal) -> None:
 
 
 async def close_in_time(journal: Journal) -> None:
-    """Closes it. Where the disk does not answer the process ends here: in order it would wait for the thread that waits for the disk."""
+    """Closes it. Where the disk does not answer, or the database of a node's log, the process ends here: in order it would wait for the
+    thread that waits for the disk."""
     try:
         async with asyncio.timeout(_CLOSE_S):
             await journal.close()
         if not journal.failed.done():
             remove_copy_in_time(journal.directory)
     except TimeoutError:
-        log.critical("disk-hangs: the disk has not answered for %d s: the process ends, and the next start recovers", _CLOSE_S)
+        if journal.waits_s:
+            log.critical("disk-hangs: the disk has not answered for %d s: the process ends, and the next start recovers", _CLOSE_S)
+        else:
+            log.critical("log-away: the log's database has not answered for %d s: the process ends, and whoever leads goes on", _CLOSE_S)
         logging.shutdown()
         os._exit(70)

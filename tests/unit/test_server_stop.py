@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -50,3 +52,19 @@ def test_a_broker_that_stops_hands_out_nothing_more() -> None:
     assert bodies(peer) == []
     assert [name for name, _ in peer.call(1, "basic.get", 0, "q", True)] == ["basic.get-empty"]
     assert inside.queues(world.broker)["q"].ready == 1
+
+
+@pytest.mark.parametrize(("waits_s", "code"), [(60.0, "disk-hangs"), (0.0, "log-away")])
+async def test_a_stop_that_nobody_answers_says_who_does_not(
+    waits_s: float, code: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def close() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    ended: list[int] = []
+    monkeypatch.setattr(shutdown, "_CLOSE_S", 0)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(logging, "shutdown", lambda: None)
+    await shutdown.close_in_time(cast(Any, SimpleNamespace(close=close, waits_s=waits_s)))
+    assert ended == [70]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [code]
