@@ -481,6 +481,22 @@ def test_what_can_be_compiled_does_not_catch_two_types_by_one_name() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_compiled_verb_that_asks_for_a_right_can_be_asked_for_its_signature() -> None:
+    """``needs`` reads it at import; of what mypyc has compiled with a default that is no plain value there is none."""
+    verbs = [
+        (path, verb)
+        for path in COMPILED
+        for verb in nodes(ROOT / path)
+        if isinstance(verb, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(isinstance(each, ast.Call) and ast.unparse(each.func) in ("needs", "needs_any") for each in verb.decorator_list)
+    ]
+    assert verbs
+    defaults = [
+        (path, verb.name, each) for path, verb in verbs for each in (*verb.args.defaults, *verb.args.kw_defaults) if each is not None
+    ]
+    assert not [f"{path} {name}: {ast.unparse(each)}" for path, name, each in defaults if not isinstance(each, ast.Constant)]
+
+
 def test_private_attributes_are_left_alone() -> None:
     wrong: list[str] = []
     for path in FILES:

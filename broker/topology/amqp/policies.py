@@ -100,7 +100,7 @@ class Policies:
                 )
         return found
 
-    # -- changed: each is taken up by Changes.bring -----------------------------------------------------------
+    # -- changed: each is taken up by Changes.bring ------------------------------------------------------------------
 
     def with_set(self, policy: Policy) -> PolicyChange:
         """The policy set, or replaced. Raises Refused."""
