@@ -67,7 +67,7 @@ def asking() -> dict[str, Needs]:
     """What every verb declares that asks for a right, by its name in the audit."""
     modules = [import_module(each.name) for each in walk_packages(homing.broker.__path__, "homing.broker.") if SERVICES.match(each.name)]
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
-    found = [declared(getattr(each, name)) for each in classes for name in dir(each)]
+    found = [declared(getattr(each, name)) for each in classes for name in dir(each) if not name.startswith("__")]
     return {needs.action: needs for needs in found if needs is not None}
 
 

@@ -13,6 +13,8 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import get_type_hints
 
+import pytest
+
 from homing.broker.auth import access
 from homing.broker.broker import Broker
 from homing.broker.management.calls import VERBS
@@ -340,9 +342,11 @@ def test_front_ends_call_the_services_of_the_page_and_nothing_behind_them() -> N
     assert called - said == set(), "a front end calls what the page does not say"
 
 
+@pytest.mark.plain
 def test_the_record_of_services_is_what_the_page_says_and_holds_what_it_says() -> None:
     text = (ROOT / "broker" / "broker.py").read_text().partition("# -- what front ends call")[2].partition("# -- what stands behind it")[0]
     assert sorted(re.findall(r"^    (\w+): ", text, re.MULTILINE)) == sorted(services())
+    # Compiled, the record checks it by itself, and its hints are no classes.
     broker, kinds = World({}).broker, get_type_hints(Broker).items()
     classes = {name: kind for name, kind in kinds if isinstance(kind, type) and not getattr(kind, "_is_protocol", False)}
     assert not [name for name, kind in classes.items() if not isinstance(getattr(broker, name), kind)]
