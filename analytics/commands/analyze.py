@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,8 +45,6 @@ TABLES = tuple(
 #: table -> what it takes beside Spark.
 LIBRARIES = dict.fromkeys(("poison_clusters", "dead_letter_groups", "faults"), "scipy.sparse.csgraph")
 LIBRARIES["survival"] = "statsmodels.duration.survfunc"
-#: Objects that Python makes before its collector looks for circles among them.
-MOST_UNCOLLECTED = 100_000
 #: Longer than a small run needs for a step.
 BEAT_S = 10.0
 
@@ -112,7 +109,7 @@ def analyze(
     rows = rows_of(dumps, on_damage == "skip", 0 if store is None else rows_here(str(store)))
     steps.done("checked the export")
     Thread(target=_import_early, args=(wanted.tables,), daemon=True).start()
-    with _collected_seldom(), spark_session(master, ui=ui, rows=rows, memory=memory, whole=not only) as spark:
+    with spark_session(master, ui=ui, rows=rows, memory=memory, whole=not only) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
         with suited_to(spark, small=rows < SMALL_ROWS):
@@ -122,17 +119,6 @@ def analyze(
         steps.done(source.describe())
         with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
             return _run(spark, source, export, out, wanted, steps)
-
-
-@contextmanager
-def _collected_seldom() -> Iterator[None]:
-    """Python's collector would look through every module again and again while they are imported, and find nothing."""
-    before = gc.get_threshold()
-    gc.set_threshold(MOST_UNCOLLECTED, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _import_early(only: frozenset[str]) -> None:

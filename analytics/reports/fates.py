@@ -41,7 +41,7 @@ def weighed(attempts: DataFrame, cut: Collection[str] = ()) -> DataFrame:
     last, begin = F.max("attempt"), F.when(F.col("broker_id").isin(*cut), F.min("attempt") - 1).otherwise(0)
     trimmed = attempts.groupBy(*KEY).agg(last.alias("attempt"), (last - begin - F.count(F.lit(1))).alias("lost")).where("lost > 0")
     stands_for = (1 + F.coalesce("lost", F.lit(0))).alias("stands_for")
-    return attempts.join(F.broadcast(trimmed), [*KEY, "attempt"], "left").select(*attempts.columns, stands_for)
+    return attempts.join(F.broadcast(trimmed), [*KEY, "attempt"], "left").select("*", stands_for)
 
 
 def fates(messages: DataFrame, attempts: DataFrame) -> DataFrame:

@@ -15,7 +15,6 @@ LOW, HIGH = 0.05, 0.95
 #: Plays of which so many are over before what would play them is compiled.
 INTERPRETED = 15_000
 BLIND = 0.05
-SUMS = ("deliveries", "dead_letters", "succeeded", "time_to_success_ms")
 #: figure -> what it is
 FIGURES = {
     "deliveries": "deliveries to messages that failed at least once",
