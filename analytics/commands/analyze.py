@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..errors import AnalyticsError
-from ..input.export import ADD_AN_EXPORT, SMALL_ROWS
+from ..input.export import ADD_AN_EXPORT
 from ..input.source import Source
 from ..input.window import Window
 from ..reports.fates import Shared, in_order
@@ -112,12 +112,12 @@ def analyze(
     with spark_session(master, ui=ui, rows=rows, memory=memory, whole=not only) as spark:
         steps.done("started Spark")
         source = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store), window=window)
-        with suited_to(spark, small=rows < SMALL_ROWS):
+        with suited_to(spark, rows):
             export = source.open()
         if wanted.limits:
             export.check_whole("limits")
         steps.done(source.describe())
-        with suited_to(spark, small=export.manifest.is_small), _heard(spark, steps):
+        with suited_to(spark, export.manifest.size), _heard(spark, steps):
             return _run(spark, source, export, out, wanted, steps)
 
 

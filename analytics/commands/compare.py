@@ -54,8 +54,7 @@ def compare_periods(
         output = Output(spark, str(out))
         before, after = ((export, Shared(export)) for export in exports)
         try:
-            small = all(export.manifest.is_small for export in exports)
-            with suited_to(spark, small=small):
+            with suited_to(spark, max(export.manifest.size for export in exports)):
                 queues = output.write_table("comparison", compare(before, after))
                 errors = output.write_table("comparison_errors", compare_errors(before, after))
                 output.write_report(_page(names, queues, errors))

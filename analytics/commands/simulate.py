@@ -62,13 +62,12 @@ def simulate(
     dumps = [str(dump)] if isinstance(dump, str | Path) else [str(each) for each in dump]
     with ExitStack() as stack:
         few = rows_of(dumps, on_damage == "skip", 0 if store is None else rows_here(str(store)))
-        small = few < SMALL_ROWS
         # Of more rows to play them is long work.
-        spark = stack.enter_context(spark_session(master, rows=few if small else SHORT_ROWS, memory=memory))
-        with suited_to(spark, small=small):
+        spark = stack.enter_context(spark_session(master, rows=few if few < SMALL_ROWS else SHORT_ROWS, memory=memory))
+        with suited_to(spark, few):
             export = Source(spark, dumps, skip=on_damage == "skip", store=None if store is None else str(store)).open()
         export.check_whole("a simulation")
-        stack.enter_context(suited_to(spark, small=export.manifest.is_small))
+        stack.enter_context(suited_to(spark, export.manifest.size))
         output = None if out is None else Output(spark, str(out))
         try:
             frame = what_if(

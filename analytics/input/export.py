@@ -49,8 +49,13 @@ class Manifest:
         return Taken(*self.key, self.history_from_us, self.is_archive)
 
     @property
+    def size(self) -> int:
+        """Rows of all tables; SHORT_ROWS where it does not tell."""
+        return sum(self.rows.values()) or SHORT_ROWS
+
+    @property
     def is_small(self) -> bool:
-        return 0 < sum(self.rows.values()) < SMALL_ROWS
+        return self.size < SMALL_ROWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,18 +26,21 @@ from .memory import LEAST_MB, check_memory, java_mb, no_memory, out_of_memory
 _PARTITIONS = "spark.sql.shuffle.partitions"
 #: What the reports need.
 _SQL = {"spark.sql.session.timeZone": "UTC", "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-#: For work so small that preparing it takes longer than doing it: one task a query, nothing compiled, no plan looked at twice.
-_SMALL = {
-    _PARTITIONS: "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+#: No plan is looked at twice, where there is little to do.
+_PLANNED_ONCE = {
     "spark.sql.ui.explainMode": "simple",
     # One pass of the optimizer makes the plan that is run; those after it mostly find that there is no more to do.
     "spark.sql.optimizer.maxIterations": "1",
     # Checks of what the optimizer does, and where a column was written down: for those who work on Spark.
     "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
+}
+#: For work so small that preparing it takes longer than doing it: one task a query, nothing compiled.
+_SMALL = _PLANNED_ONCE | {
+    _PARTITIONS: "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # What is sorted to be cut off, and more than a few groups of arrays, would be compiled after all.
     "spark.sql.execution.topKSortFallbackThreshold": "0",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",
@@ -104,9 +107,9 @@ def with_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[
                 spark.conf.unset(key) if kept is None else spark.conf.set(key, kept)
 
 
-def suited_to(spark: SparkSession, small: bool) -> AbstractContextManager[None]:
-    """The session's settings for ``small`` inputs, or for large ones."""
-    return with_settings(spark, _SMALL if small else _LARGE)
+def suited_to(spark: SparkSession, rows: int) -> AbstractContextManager[None]:
+    """The session's settings for inputs of so many rows."""
+    return with_settings(spark, _SMALL if rows < SMALL_ROWS else _LARGE | (_PLANNED_ONCE if rows < SHORT_ROWS else {}))
 
 
 def in_one_piece(frame: DataFrame) -> DataFrame:

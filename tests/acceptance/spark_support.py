@@ -37,7 +37,7 @@ def session() -> SparkSession:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", os.devnull)
         spark = stack.enter_context(spark_session("local[2]", rows=1))
-    stack.enter_context(suited_to(spark, small=True))
+    stack.enter_context(suited_to(spark, 1))
     return spark
 
 
