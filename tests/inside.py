@@ -30,6 +30,7 @@ from homing.broker.delivery.flow_control import FlowControl
 from homing.broker.delivery.gets import Gets
 from homing.broker.delivery.producers import Producers
 from homing.broker.delivery.publish import Intake, Storing
+from homing.broker.delivery.redriving import Redriving
 from homing.broker.delivery.removal import Removal
 from homing.broker.delivery.settlement import Settlement
 from homing.broker.delivery.statistics import Statistics
@@ -208,6 +209,10 @@ def recorder(broker: Broker) -> Recorder:
 
 def redrives(broker: Broker) -> RedriveTally:
     return broker.redrives
+
+
+def redriving(broker: Broker) -> Redriving:
+    return broker.redriving
 
 
 def references(broker: Broker) -> References:

@@ -12,6 +12,7 @@ from homing.journal.read.pages import Page, Wanted
 from ..core.message import MessageReference
 from ..core.message_filter import Filter
 from ..core.queue import Queue
+from ..core.settings.in_force import SettingsInForce
 from ..recording.journal_port import JournalPort
 from ..steps import Steps
 from .browsing import as_it_is
@@ -20,7 +21,7 @@ from .fault_groups import FaultGroups
 from .from_disk import FromDisk
 from .in_memory import Fits, InMemory, meant
 from .page_reads import Asked
-from .references import References
+from .references import key_of_death
 
 #: Messages of one page: acting on them takes some 5 ms.
 ROWS: Final = 250
@@ -42,11 +43,11 @@ def is_dead(record: ReferenceRecord) -> bool:
 
 class Choosing:
     def __init__(
-        self, journal: JournalPort, faults: FaultGroups, references: References, from_disk: FromDisk, enqueuing: Enqueuing
+        self, journal: JournalPort, faults: FaultGroups, settings: SettingsInForce, from_disk: FromDisk, enqueuing: Enqueuing
     ) -> None:
         self._journal = journal
         self._faults = faults
-        self._references = references
+        self._settings = settings
         self._from_disk = from_disk
         self._enqueuing = enqueuing
 
@@ -68,7 +69,7 @@ class Choosing:
 
     def fits(self, wanted: Filter, up_to: int) -> Fits:
         """What ``choice`` says, asked of one that is in memory."""
-        is_meant = meant(wanted, self._references.key_of_death)
+        is_meant = meant(wanted, lambda each: key_of_death(each, self._settings))
         return lambda each: each.sequence < up_to and is_meant(each) and self._died_so(wanted, each)
 
     def _died_so(self, wanted: Filter, reference: MessageReference) -> bool:

@@ -43,6 +43,14 @@ def kinds(persistent: int, number: int) -> int:
     return PERSISTENT * (persistent > 0) | PASSING * (persistent < number)
 
 
+def key_of_death(reference: MessageReference, settings: SettingsInForce) -> str | None:
+    """What its key is where it was dead-lettered last."""
+    if not reference.hops:
+        return None
+    last = reference.hops[0].detail
+    return key_in(reference.message.properties, settings.of_queue(last["queue"], last["address"]).message_key_property)
+
+
 class References:
     def __init__(
         self,
@@ -310,20 +318,13 @@ class References:
             reference.durable = True
         now_ms = self._now_ms()
         self._recorder.passing.keep(references, now_ms)
-        if keys := {each.sequence: self.key_of_death(each) for each in references if each.is_dead}:
+        if keys := {each.sequence: key_of_death(each, self._settings) for each in references if each.is_dead}:
             self._recorder.keyed(keys)
         for reference in references:
             if reference.cause:
                 self._faults.kept(reference, now_ms)
             if reference.redrive:
                 self._redrives.kept(reference)
-
-    def key_of_death(self, reference: MessageReference) -> str | None:
-        """What its key is where it was dead-lettered last."""
-        if not reference.hops:
-            return None
-        last = reference.hops[0].detail
-        return key_in(reference.message.properties, self._settings.of_queue(last["queue"], last["address"]).message_key_property)
 
     def _keep(self, message: Message) -> None:
         """One that is not durable comes to a queue that keeps it: it counts among durable ones from here on, wherever else it is."""

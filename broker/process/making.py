@@ -252,7 +252,7 @@ class _Making:
         access, journal, recorder, references, now_ms = self.access, self.journal, self.recorder, self.references, self.now_ms
         faults, from_disk, enqueuing = self.fault_groups, self.from_disk, self.enqueuing
         self.by_number = ByNumber(self.post_office, from_disk, enqueuing)
-        choosing = Choosing(journal, faults, references, from_disk, enqueuing)
+        choosing = Choosing(journal, faults, self.settings, from_disk, enqueuing)
         self.counting = Counting(journal, self.post_office, faults, references, choosing)
         disk_moves = DiskMoves(journal, faults, self.to_disk, self.awaited, self.ready)
         self.transfer = Transfer(recorder, references, from_disk, disk_moves, enqueuing, faults, self.redrives, now_ms)

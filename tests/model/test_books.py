@@ -137,7 +137,7 @@ class Books:
         target = self.random.choice((None, self.queue))
         job = RedriveJob(0, self.queue.name, "", target=None if target is None else target.name, stop_above=None)
         if not any(each.queue == job.queue for each in inside.redrives(self.world.broker).active.values()):
-            self.world.broker.redriving.start(ANYBODY, inside.queues(self.world.broker)[job.queue], target, job)
+            inside.redriving(self.world.broker).start(ANYBODY, inside.queues(self.world.broker)[job.queue], target, job)
 
     def edit(self, program: Program) -> None:
         queue, target = self.queue, self.random.choice((None, self.queue))

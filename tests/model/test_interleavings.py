@@ -140,7 +140,7 @@ def test_a_message_that_was_redriven_and_then_succeeds_leaves_its_outcome() -> N
     life.world.commit()
     inside.settlement(life.world.broker).fail(consumer, list(consumer.unsettled.values()), Failure(), "nack", {})
     life.world.commit()
-    assert life.world.run(life.world.broker.redriving.at_once(ANYBODY, life.queue("DLQ.a"), None)) == 1
+    assert life.world.run(inside.redriving(life.world.broker).at_once(ANYBODY, life.queue("DLQ.a"), None)) == 1
     life.world.commit()
     inside.settlement(life.world.broker).acknowledge(consumer, list(consumer.unsettled.values()))
     life.world.commit()

@@ -182,7 +182,7 @@ def test_purge_redrive_and_deletion_reach_what_is_on_disk(load_limit: int) -> No
     assert (life.queue("a").count, life.queue("DLQ.a").count, life.queue("DLQ.a").pending.disk_count) == (0, 9, 6)
     life.world.journal.load_limit = load_limit
     life.world.crash()
-    assert life.run(life.world.broker.redriving.at_once(ANYBODY, life.queue("DLQ.a"), None)) == 9
+    assert life.run(inside.redriving(life.world.broker).at_once(ANYBODY, life.queue("DLQ.a"), None)) == 9
     assert (life.queue("a").count, life.queue("DLQ.a").count) == (9, 0)
     life.world.check_balance()
     life.send(life.client(), "b", *numbers(9))
@@ -210,7 +210,7 @@ def test_a_redrive_job_takes_from_memory_what_is_as_it_is_on_disk_and_brings_not
         inside.settlement(life.world.broker).fail(holder, [next(iter(holder.unsettled.values()))], Failure(counts=False), "nack", {})
         dead.paused = True
         life.world.commit()
-    job = life.world.broker.redriving.start(ANYBODY, dead, None, RedriveJob(0, "DLQ.a", "", stop_above=None))
+    job = inside.redriving(life.world.broker).start(ANYBODY, dead, None, RedriveJob(0, "DLQ.a", "", stop_above=None))
     for _ in range(20):
         life.world.commit()
         life.world.check_balance()
@@ -227,11 +227,11 @@ def test_redriving_some_leaves_the_others_where_they_are() -> None:
     die(life, 12, prefetch=4)
     home, dead = life.queue("a"), life.queue("DLQ.a")
     wanted = [record.message.message_id for record in life.world.journal.references.values() if record.message.body in (b"m1", b"m10")]
-    assert life.run(life.world.broker.redriving.at_once(ANYBODY, dead, wanted)) == 2
+    assert life.run(inside.redriving(life.world.broker).at_once(ANYBODY, dead, wanted)) == 2
     life.world.check_balance()
     assert (home.count, dead.count) == (2, 10)
     # What lives is left where it is, asked for or not.
-    assert life.run(life.world.broker.redriving.at_once(ANYBODY, home, wanted)) == 0
+    assert life.run(inside.redriving(life.world.broker).at_once(ANYBODY, home, wanted)) == 0
     life.subscribe(receiver := life.client(), "a", prefetch=100)
     assert sorted(life.acknowledge_all(receiver)) == ["m1", "m10"]
     life.subscribe(other := life.client(), "DLQ.a", prefetch=1)
@@ -390,7 +390,7 @@ def test_a_call_that_cannot_read_is_refused_and_everything_stays_as_it_was() -> 
     queue, broker = life.queue("a"), life.world.broker
     works: dict[str, Callable[[], Steps[Any]]] = {
         "peek": lambda: peek(broker, ANYBODY, queue=queue, limit=9),
-        "redrive": lambda: broker.redriving.at_once(ANYBODY, queue, [-1]),
+        "redrive": lambda: inside.redriving(broker).at_once(ANYBODY, queue, [-1]),
         "delete": lambda: delete(broker, ANYBODY, queue=queue),
     }
     for name, work in works.items():
@@ -434,10 +434,10 @@ def test_dead_letters_that_may_not_go_home_stay_where_they_are() -> None:
     life.world.commit()
     dead = life.queue("DLQ.a")
     with pytest.raises(Refused, match="2 queues"):
-        life.run(life.world.broker.redriving.at_once(ANYBODY, dead, None))
+        life.run(inside.redriving(life.world.broker).at_once(ANYBODY, dead, None))
     inside.removal(life.world.broker).delete(ANYBODY, life.queue("b"))
     life.world.commit()
     life.world.check_balance()
     assert dead.count == 9
-    assert life.run(life.world.broker.redriving.at_once(ANYBODY, dead, None)) == 9
+    assert life.run(inside.redriving(life.world.broker).at_once(ANYBODY, dead, None)) == 9
     assert life.queue("a").count == 9

@@ -191,7 +191,7 @@ def test_a_redrive_that_a_stop_finds_at_work_has_not_ended() -> None:
     life.world.commit()
     inside.resources(life.world.broker).declare(BROKER, {"queue": "b"})
     wanted = RedriveJob(0, "a", "", target="b", rate=20)
-    job = life.world.broker.redriving.start(BROKER, life.queue("a"), life.queue("b"), wanted)
+    job = inside.redriving(life.world.broker).start(BROKER, life.queue("a"), life.queue("b"), wanted)
     for _ in range(3):
         life.world.commit()
     assert 0 < job.sent < 40

@@ -255,7 +255,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
             dead = life.queue("DLQ.home")
             assert not dead.references, "all is on disk only"
         reported: list[int | Refused] = []
-        work = world.broker.redriving.at_once(ANYBODY, dead, None)
+        work = inside.redriving(world.broker).at_once(ANYBODY, dead, None)
         while not reported:
             try:
                 next(work)
@@ -272,7 +272,7 @@ def test_a_redrive_whose_home_cannot_be_made_again_is_refused_and_loses_nothing(
         world.check_balance()
     inside.removal(world.broker).delete(ANYBODY, life.queue("one"))
     world.commit()
-    work = world.broker.redriving.at_once(ANYBODY, life.queue("DLQ.home"), None)
+    work = inside.redriving(world.broker).at_once(ANYBODY, life.queue("DLQ.home"), None)
     for _ in work:
         world.commit()
     world.commit()

@@ -48,7 +48,7 @@ def test_a_job_sees_what_it_sent_through_also_what_was_no_dead_letter() -> None:
     client, broker = life.client(), life.world.broker
     life.send(client, "a", "one", "two", "three")
     inside.resources(broker).declare(BROKER, {"queue": "b"})
-    job = broker.redriving.start(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", canary=1))
+    job = inside.redriving(broker).start(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", canary=1))
     consumer = life.subscribe(client, "b", prefetch=10)
     for _ in range(2):
         life.world.commit()
@@ -62,10 +62,10 @@ def test_nobody_is_woken_for_a_job_that_was_cancelled_while_it_waited_for_its_ra
     client, broker = life.client(), life.world.broker
     life.send(client, "a", "one", "two", "three")
     inside.resources(broker).declare(BROKER, {"queue": "b"})
-    job = broker.redriving.start(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", rate=1))
+    job = inside.redriving(broker).start(ANYBODY, life.queue("a"), life.queue("b"), RedriveJob(0, "a", "", target="b", rate=1))
     life.world.commit()
     assert (job.ended_ms is None, job.sent) == (True, 1)
-    broker.redriving.cancel(ANYBODY, job)
+    inside.redriving(broker).cancel(ANYBODY, job)
     life.world.time_ms += 5_000
     life.world.turn()
     assert life.world.loop.next_ms() > life.world.time_ms

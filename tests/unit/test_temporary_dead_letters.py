@@ -118,7 +118,7 @@ def test_what_the_shared_queue_holds_outlives_a_crash_and_goes_home() -> None:
     assert dead.selector is not None
     (reference,) = dead.pending
     assert dead.selector.matches(reference.lookup())
-    assert life.world.run(broker.redriving.at_once(ANYBODY, dead, None)) == 1
+    assert life.world.run(inside.redriving(broker).at_once(ANYBODY, dead, None)) == 1
     life.world.commit()
     assert (dead.count, inside.queues(broker)["goes"].count) == (0, 1)
 
