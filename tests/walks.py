@@ -19,7 +19,7 @@ BROKER, JOURNAL = (f"{ROOT / 'homing' / name}/" for name in ("broker", "journal"
 #: What only carries bytes or measures, and what tests ask beside the broker (tests/transitions.py).
 _LEFT_OUT = re.compile(
     r"/core/lifecycle\.py|/step_times\.py|/recording/mapping\.py|/codec\w*\.py|/\w*transport\.py"
-    r"|/protocols/(output|turns|gathering)\.py|/long_work\.py|/process/turns\.py"
+    r"|/protocols/(output|turns|gathering)\.py|/long_work\.py|/process/long_work_turns\.py"
     r"|:<(?!lambda)|:Server\.busy$|:Histogram\.add$"
 )
 _TURN = "Server._turn"

@@ -52,6 +52,7 @@ from .files import Files
 from .heap import Heap
 from .housekeeping import Housekeeping
 from .listeners import Listeners, endpoint
+from .long_work_turns import LongWorkTurns
 from .making import make_broker
 from .old_deaths import find_causes
 from .recovery import recover
@@ -60,7 +61,6 @@ from .service_manager import ServiceManager
 from .shutdown import drain
 from .start_check import StartCheck
 from .turn import BrokerTurn
-from .turns import BrokerTurns
 
 if TYPE_CHECKING:
     from ..http.listener import HttpListener
@@ -123,7 +123,7 @@ class Server:
         self._old_deaths: asyncio.Task[None] | None = None
         self.kept = keeping.Kept({}, {})
         turns = Turns(self._loop.call_soon, time.monotonic)
-        self._turns = BrokerTurns(turns, self._wake, self._fail)
+        self._turns = LongWorkTurns(turns, self._wake, self._fail)
         log_room = None if leading is None else leading.node.view.log_room
         disk = DiskRoom(lambda: journal.space_low, config.broker.store_limit_bytes, keeping.temp_limit(config, journal), log_room)
         self.broker = make_broker(

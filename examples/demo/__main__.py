@@ -173,9 +173,8 @@ def fail_and_recover(demo: Demo) -> None:
     shares = {mode.name: len(demo.queues_of(mode)) for mode in AckMode}
     for mode in AckMode:
         demo.start_worker(mode)
-    show.step(
-        console, "Five consumers", "one for each ack mode: " + ", ".join(f"{name} ({queues} queues)" for name, queues in shares.items())
-    )
+    of_each = ", ".join(f"{name} ({queues} {'queue' if queues == 1 else 'queues'})" for name, queues in shares.items())
+    show.step(console, "Five consumers", f"one for each ack mode: {of_each}")
     wait_until("a handler failed", lambda: any(entry["what"] == "failed" for entry in demo.entries()))
     time.sleep(OUTAGE_S)
     failed = sum(entry["what"] == "failed" for entry in demo.entries())

@@ -13,7 +13,7 @@ from ..protocols.turns import Turns
 _LATER_S: Final = 0.001
 
 
-class BrokerTurns(LoopTurns):
+class LongWorkTurns(LoopTurns):
     """``wake``: the broker is to have a turn; ``failed``: gets what broke in the middle of its work."""
 
     def __init__(self, turns: Turns, wake: Callable[[], None], failed: Callable[[Exception], None]) -> None:
