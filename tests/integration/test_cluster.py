@@ -180,6 +180,7 @@ def forked(homing: HomingCommand, directory: Path) -> Iterator[None]:
             serving.join()
 
 
+@pytest.mark.plain
 @pytest.mark.timeout(240)
 def test_the_ten_minutes_of_the_page_are_as_it_shows_them(postgres: Postgres, homing: HomingCommand, tmp_path: Path) -> None:
     """What its shell blocks say, on other ports and another database."""

@@ -199,6 +199,7 @@ async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp
         assert wrote[11:] == [False]
 
 
+@pytest.mark.plain
 def test_whatever_a_batch_holds_counts() -> None:
     counted = {name for name in (*WriteBatch.__slots__, *LastStates.__slots__) if not name.startswith("_")}
     for name in sorted(counted):

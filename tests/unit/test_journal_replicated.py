@@ -111,6 +111,7 @@ def held(batch: WriteBatch) -> dict[str, object]:
     return {**plain, **faults, "records": records}
 
 
+@pytest.mark.plain
 def test_an_entry_holds_all_that_a_batch_writes() -> None:
     batch = full()
     read, reserve_up_to = unpack_batch(pack_batch(batch, 77))

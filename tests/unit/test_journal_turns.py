@@ -350,6 +350,7 @@ async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path,
         assert sequences(tmp_path) == []
 
 
+@pytest.mark.plain
 async def test_while_there_is_other_work_upkeep_is_one_step_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a commit waits for one of them."""
     order: list[str] = []

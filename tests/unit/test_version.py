@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
+
 from homing.broker import __version__
 from homing.broker.version import RELEASE, commit
 from tests.process import ROOT
@@ -61,5 +63,6 @@ def test_a_work_tree_builds_a_later_version_than_its_release_and_a_tag_the_relea
     assert said.stdout.strip() == "1.2.3"
 
 
+@pytest.mark.plain
 def test_a_work_tree_names_its_commit() -> None:
     assert commit() == (git("rev-parse", "HEAD", cwd=ROOT) if (ROOT / ".git").exists() else "unknown")
