@@ -10,24 +10,13 @@ from typing import Any
 from unittest.mock import patch
 
 from homing.broker.cli.main import main
-from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.scheduler import CommitScheduler
 from homing.journal.commit.writer_thread import WriterThread
+from tests.faults.planted.answers_early import take_and_answer
 
 SLOW_DISK_S = 0.2
 
-_take = CommitScheduler.take
 _commit = WriterThread.commit
-
-
-def _take_and_answer(scheduler: CommitScheduler, now_s: float, open_batch: WriteBatch) -> WriteBatch | None:
-    batch = _take(scheduler, now_s, open_batch)
-    if batch is not None:
-        waiting = [*batch.confirms]
-        batch.confirms.clear()
-        for callback in waiting:
-            callback()
-    return batch
 
 
 def _commit_slowly(writer_thread: WriterThread, *arguments: Any) -> Any:
@@ -37,7 +26,7 @@ def _commit_slowly(writer_thread: WriterThread, *arguments: Any) -> Any:
 
 if __name__ == "__main__":
     with (
-        patch.object(CommitScheduler, "take", _take_and_answer),
+        patch.object(CommitScheduler, "take", take_and_answer),
         patch.object(WriterThread, "commit", _commit_slowly),
         patch.object(WriterThread, "may_write_here", lambda self, batch: False),
     ):

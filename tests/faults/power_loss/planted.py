@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from unittest.mock import patch
 
-from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.batch_writer import BatchWriter
 from homing.journal.commit.scheduler import CommitScheduler
 from homing.journal.store import directory as disk
 from homing.journal.store.bulk_statements import delete_integers
 from homing.journal.store.sqlite import WalMeter
+from tests.faults.planted.answers_early import take_and_answer
 
 
 def normal() -> None:
@@ -26,18 +26,7 @@ def normal() -> None:
 
 
 def early() -> None:
-    take = CommitScheduler.take
-
-    def hasty(self: CommitScheduler, now_s: float, open_batch: WriteBatch) -> WriteBatch | None:
-        batch = take(self, now_s, open_batch)
-        if batch is not None:
-            waiting = [*batch.confirms]
-            batch.confirms.clear()
-            for callback in waiting:
-                callback()
-        return batch
-
-    CommitScheduler.take = hasty  # type: ignore[method-assign]
+    CommitScheduler.take = take_and_answer  # type: ignore[method-assign]
 
 
 def torn() -> None:
