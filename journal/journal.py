@@ -59,7 +59,9 @@ class Journal(Unwritten):
         self.space_low = False
         #: Called on the loop with the new value each time space_low changes: producers stop, or go on.
         self.on_space: Callable[[bool], None] = lambda low: None
-        #: Called on the loop after each commit, when those that waited for it have been notified, and after upkeep.
+        #: Called on the loop when those that waited for a commit have been notified of it.
+        self.on_answered: Callable[[], None] = lambda: None
+        #: Called on the loop after each commit, and after upkeep, before the next is written.
         self.on_commit: Callable[[int], None] = lambda unwritten: None
         #: Upkeep is due after a commit, or may be: what is much to write had better wait for it, else those beside it wait for both.
         self.tidying = False
@@ -397,12 +399,13 @@ class Journal(Unwritten):
         self._in_flight = None
         self._reserved_up_to = self._reserving
         self.tidying = True
-        for callback in batch.after:
+        for callback in batch.answers:
             try:
                 callback()
             except Exception:
                 # One listener's fault must not keep the others from their answers.
                 log.exception("commit-callback-failed: a callback after a commit failed")
+        self.on_answered()
 
     def _end_flushes(self) -> None:
         for flushed in self._flushed:

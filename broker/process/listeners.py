@@ -30,6 +30,7 @@ from ..protocols.gathering import Gathering
 from ..protocols.handshakes import Admission, AdmissionLimits
 from ..protocols.native.session import Call, NativeOptions, NativeSession
 from ..protocols.native.transport import NativeTransport
+from ..protocols.output import Outgoing
 from ..protocols.passed import MaybePassed, Resident
 from ..protocols.stomp.destinations import AMQ_TOPIC
 from ..protocols.stomp.options import StompOptions
@@ -61,7 +62,15 @@ class Listeners:
     """``transports``: every open socket, whatever is spoken on it. ``secret``: see ``listen``."""
 
     def __init__(
-        self, config: Config, broker: Broker, logins: Logins, certificate: Certificate | None, run_call: Call, turns: Turns, secret: bytes
+        self,
+        config: Config,
+        broker: Broker,
+        logins: Logins,
+        certificate: Certificate | None,
+        run_call: Call,
+        turns: Turns,
+        outgoing: Outgoing,
+        secret: bytes,
     ) -> None:
         self._config = config
         self._broker = broker
@@ -74,6 +83,7 @@ class Listeners:
         self.transports: set[SocketTransport] = set()
         self.gathering = Gathering(broker.memory, self._loop.time)
         self._turns = turns
+        self._outgoing = outgoing
         limits = config.limits
         #: Clients are to notice soon when this node is gone: others can take its place.
         self._of_several = config.journal.replication is not None
@@ -112,7 +122,7 @@ class Listeners:
             limits.max_unread_bytes,
             max(_MOST_UNSENT, 2 * limits.max_message_bytes),
         )
-        return TransportContext(transport_limits, self.transports, self._admission, self.gathering, self._turns)
+        return TransportContext(transport_limits, self.transports, self._admission, self.gathering, self._turns, self._outgoing)
 
     def _native(self, broker_id: str) -> MakeProtocol:
         limits = self._config.limits

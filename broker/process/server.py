@@ -42,6 +42,7 @@ from ..management.process import Past, in_steps
 from ..protocols.amqp091.codec_cache import SHARED
 from ..protocols.amqp091.message_mapping import headers_seen, rewritten
 from ..protocols.amqp091.options import counts_sent_deaths
+from ..protocols.output import Outgoing
 from ..protocols.transport import SocketTransport
 from ..protocols.turns import Turns
 from ..tls.certificate import Certificate
@@ -123,6 +124,7 @@ class Server:
         self._old_deaths: asyncio.Task[None] | None = None
         self.kept = keeping.Kept({}, {})
         turns = Turns(self._loop.call_soon, time.monotonic)
+        self._outgoing = Outgoing(self._loop.call_soon)
         self._turns = LongWorkTurns(turns, self._wake, self._fail)
         log_room = None if leading is None else leading.node.view.log_room
         disk = DiskRoom(lambda: journal.space_low, config.broker.store_limit_bytes, keeping.temp_limit(config, journal), log_room)
@@ -137,6 +139,7 @@ class Server:
             amqp=AmqpAccount(rewritten, partial(headers_seen, config.amqp is None or counts_sent_deaths(config.amqp.version))),
             audit=audit.write,
         )
+        journal.on_answered = self._outgoing.leave
         self._housekeeping = Housekeeping(self.broker, config, disk.low)
         self._broker_turn = BrokerTurn(self.broker, self._housekeeping, self._turns)
         self.sweep = DeadLetterSweep(self.broker, config.data_directory, config.journal.archive_directory, self._journal_reader)
@@ -147,7 +150,7 @@ class Server:
         self._shared_cache = Owner(self.broker.memory, Kind.CACHES)
         self._calls = Calls(self.broker, self)
         secret = b"" if leading is None else leading.node.secret
-        self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run, turns, secret)
+        self.listeners = Listeners(config, self.broker, self._logins, certificate, self._calls.run, turns, self._outgoing, secret)
         if leading is not None:
             leading.node.event = self.broker.events.of_cluster
 
@@ -174,6 +177,7 @@ class Server:
         except Exception as error:
             self._fail(error)
             return
+        self._outgoing.leave()
         if next_ms != self._armed_for_ms:
             self._arm(next_ms)
 

@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+
+class Outgoing:
+    """What was written to sockets leaves together: when the broker's turn or a commit's answers are over, else in the loop's next turn.
+
+    ``call_soon``: calls what it is given in that.
+    """
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._waiting: list[Callable[[], None]] = []
+
+    def add(self, leave: Callable[[], None]) -> None:
+        """Something is to leave. ``leave`` may not raise."""
+        if not self._waiting:
+            self._call_soon(self.leave)
+        self._waiting.append(leave)
+
+    def leave(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for leave in waiting:
+            leave()
 
 
 class Output(Protocol):

@@ -21,6 +21,7 @@ from .codec_spoken import spoken
 from .codec_tls import why
 from .gathering import Gathering
 from .handshakes import Admission
+from .output import Outgoing
 from .turns import Turns
 
 log = logging.getLogger("homing")
@@ -78,6 +79,7 @@ class TransportContext:
     admission: Admission
     gathering: Gathering
     turns: Turns
+    outgoing: Outgoing
 
 
 class SocketTransport(asyncio.Protocol):
@@ -93,6 +95,7 @@ class SocketTransport(asyncio.Protocol):
         self._admission = context.admission
         self._gathering = context.gathering
         self._turns = context.turns
+        self._outgoing = context.outgoing
         #: What it makes us hold beside what the broker knows of: frames that are not whole, and what the peer has not read.
         self.memory = context.gathering.owner()
         self._partial = self._unsent = 0
@@ -343,11 +346,18 @@ class SocketTransport(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if not self._out:
-            self._loop.call_soon(self.flush)
+            self._outgoing.add(self._leave)
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes > _FLUSH_ABOVE:
             self.flush()
+
+    def _leave(self) -> None:
+        try:
+            self.flush()
+        except Exception:
+            log.exception("session-failed: what a session said could not be sent; its connection is closed, the others go on")
+            self.abort()
 
     def flush(self) -> None:
         if not self._out:

@@ -149,6 +149,11 @@ class WriteBatch(HistoryChanges):
         return bool(self._after)
 
     @property
+    def answers(self) -> list[Callable[[], None]]:
+        """Who does: ``after`` and ``confirms``, in order."""
+        return self._after
+
+    @property
     def may_wait(self) -> bool:
         """Nobody waits for it, and it only says what has left: acknowledgements without a confirm, and their counts."""
         return not (self._after or self.added or self.changed or self.messages or self.has_states()) and self.writes()

@@ -19,6 +19,7 @@ from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 from homing.broker.protocols.native.codec import Op, encode
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from homing.broker.protocols.native.transport import NativeTransport
+from homing.broker.protocols.output import Outgoing
 from homing.broker.protocols.transport import SocketTransport, TransportContext, TransportLimits
 from homing.broker.protocols.turns import Turns
 from tests import inside
@@ -49,7 +50,7 @@ Sockets = set[SocketTransport]
 def _context(world: World, sockets: Sockets) -> TransportContext:
     loop = asyncio.get_running_loop()
     gathering, turns = Gathering(inside.memory(world.broker), loop.time), Turns(loop.call_soon, loop.time)
-    return TransportContext(LIMITS, sockets, Admission(AdmissionLimits()), gathering, turns)
+    return TransportContext(LIMITS, sockets, Admission(AdmissionLimits()), gathering, turns, Outgoing(loop.call_soon))
 
 
 def _amqp(world: World, sockets: Sockets) -> AmqpTransport:

@@ -351,6 +351,23 @@ async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path,
 
 
 @pytest.mark.plain
+async def test_answers_leave_before_the_loop_does_anything_else(tmp_path: Path) -> None:
+    order: list[str] = []
+    loop, committed = asyncio.get_running_loop(), asyncio.Event()
+
+    def later() -> None:
+        loop.call_soon(order.append, "next turn")
+
+    async with opened(tmp_path) as (journal, _):
+        journal.on_answered = lambda: order.append("they leave")
+        journal.on_commit = lambda unwritten: committed.set()
+        send(journal, 1)
+        journal.batch.confirms.extend([lambda: order.append("answered"), later])
+        await asyncio.wait_for(committed.wait(), 20)
+    assert order[:3] == ["answered", "they leave", "next turn"]
+
+
+@pytest.mark.plain
 async def test_while_there_is_other_work_upkeep_is_one_step_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a commit waits for one of them."""
     order: list[str] = []

@@ -17,6 +17,7 @@ from homing.broker.protocols.handshakes import Admission, AdmissionLimits
 from homing.broker.protocols.native.codec import Op
 from homing.broker.protocols.native.session import NativeOptions, NativeSession
 from homing.broker.protocols.native.transport import NativeTransport
+from homing.broker.protocols.output import Outgoing
 from homing.broker.protocols.transport import TransportContext, TransportLimits
 from homing.broker.protocols.turns import Turns
 from homing.broker.steps import at_once
@@ -170,7 +171,8 @@ async def test_who_does_not_read_gets_nothing_more_where_only_messages_have_room
     limits = TransportLimits(max_unread_bytes=100_000)
     loop = asyncio.get_running_loop()
     gathering, turns = Gathering(memory, loop.time), Turns(loop.call_soon, loop.time)
-    transport = NativeTransport(make, TransportContext(limits, set(), Admission(AdmissionLimits()), gathering, turns))
+    outgoing = Outgoing(loop.call_soon)
+    transport = NativeTransport(make, TransportContext(limits, set(), Admission(AdmissionLimits()), gathering, turns, outgoing))
     transport.connection_made(socket)  # type: ignore[arg-type]
     assert socket.high == 100_000
     before = memory.by_kind[Kind.CONNECTIONS]

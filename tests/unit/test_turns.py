@@ -13,6 +13,7 @@ from homing.broker.protocols.amqp091.session import AmqpSession
 from homing.broker.protocols.amqp091.transport import AmqpTransport
 from homing.broker.protocols.gathering import Gathering
 from homing.broker.protocols.handshakes import Admission, AdmissionLimits
+from homing.broker.protocols.output import Outgoing
 from homing.broker.protocols.transport import TransportContext, TransportLimits
 from homing.broker.protocols.turns import TURN_S, Turns
 from tests import inside
@@ -32,6 +33,7 @@ class Loop:
         self.now_s = 0.0
         self._soon: list[Callable[[], None]] = []
         self.turns = Turns(self._soon.append, lambda: self.now_s)
+        self.outgoing = Outgoing(self._soon.append)
         self.done: list[str] = []
 
     def work(self, name: str, lasts: float) -> None:
@@ -162,7 +164,8 @@ async def test_acknowledgements_wait_for_no_turn(behind: bytes, at_once: bool) -
         return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
 
     gathering = Gathering(inside.memory(world.broker), lambda: loop.now_s)
-    transport = AmqpTransport(make, TransportContext(TransportLimits(), set(), Admission(AdmissionLimits()), gathering, loop.turns))
+    context = TransportContext(TransportLimits(), set(), Admission(AdmissionLimits()), gathering, loop.turns, loop.outgoing)
+    transport = AmqpTransport(make, context)
     transport.connection_made(socket)  # type: ignore[arg-type]
     transport.data_received(LOGIN + method_frame(1, "channel.open", ""))
     assert not loop.turns.full()
@@ -171,3 +174,41 @@ async def test_acknowledgements_wait_for_no_turn(behind: bytes, at_once: bool) -
     transport.flush()
     assert (b"unknown delivery tag" in socket.written) is at_once
     transport.connection_lost(None)
+
+
+class Full(Socket):
+    """Cannot be written to."""
+
+    aborted = False
+
+    def write(self, data: bytes) -> None:
+        raise OSError("no buffer space available")
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_what_was_written_leaves_together_and_whose_cannot_keeps_nobodys() -> None:
+    loop, world, full = Loop(), World({}), Full()
+    sockets = [full, Socket()]
+
+    def make(output: Any) -> AmqpSession:
+        return AmqpSession(world.broker, output, AmqpOptions("RabbitMQ", "3.13.7"), lambda user, password, done: done(user))
+
+    gathering = Gathering(inside.memory(world.broker), lambda: loop.now_s)
+    context = TransportContext(TransportLimits(), set(), Admission(AdmissionLimits()), gathering, loop.turns, loop.outgoing)
+    transports = [AmqpTransport(make, context) for _ in sockets]
+    for transport, socket in zip(transports, sockets, strict=True):
+        transport.connection_made(socket)  # type: ignore[arg-type]
+        transport.write(b"one, ")
+        transport.write(b"two")
+    loop.outgoing.leave()
+    assert sockets[1].written == b"one, two"
+    assert full.aborted
+    loop.turn()
+    assert sockets[1].written == b"one, two", "it has left"
+    transports[1].write(b", three")
+    loop.turn()
+    assert sockets[1].written == b"one, two, three", "by itself, in the loop's next turn"
+    for transport in transports:
+        transport.connection_lost(None)
