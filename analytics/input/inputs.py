@@ -267,7 +267,7 @@ def _read_group(
     # The columns and their types are known from the footers: Spark need not look again.
     plain = [(name, kind) for name, kind in TABLES[table] if name in columns and name not in made]
     fields = ", ".join(f"`{name}` {kind}" for name, kind in columns.items()) if made else schema.struct_of(plain)
-    in_memory = all(here(each.path) for each in members) and sum(each.manifest.rows.get(table, 0) for each in members) < SMALL_ROWS
+    in_memory = all(here(each.path) for each in members) and sum(each.manifest.size for each in members) < SMALL_ROWS
     names = [name for name, _ in TABLES[table]] + ["exported_at_us"] * (timed and in_memory)
     if in_memory:
         rows = _in_memory(members, table, list(columns))

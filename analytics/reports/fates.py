@@ -14,9 +14,10 @@ from ..spark.session import in_one_piece, kept
 if TYPE_CHECKING:
     from ..input.export import Export
 
-KEY = ("broker_id", "sequence")
+#: The number first: what sorts by it seldom looks at the rest.
+KEY = ("sequence", "broker_id")
 #: A message, and of one that went to several queues the copy of each: dead-lettered it is the same, and so it is when it came back.
-MESSAGE = ("broker_id", "message_id", "home_queue")
+MESSAGE = ("message_id", "broker_id", "home_queue")
 #: Stands where an attempt has lost its record.
 UNKNOWN = "not on record"
 
