@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from .commit.batch import WriteBatch
+from .commit.packed_batch import pack_batch, unpack_batch
 from .commit.writer_state import WriterState
 from .commit.writer_thread import Standing
 from .errors import JournalError
 from .opening import Opened, open_directory
 from .options import JournalOptions
-from .replication.entry import Entry, Position, beginning, follow, pack_batch, unpack_batch
-from .store import returned
+from .replication.entry import Entry, Position, beginning, follow
 from .store.commits import LastCommit, commit
-from .upkeep import tombstones
 
 
 class Follower:
@@ -100,21 +99,5 @@ def _begin(
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
     number = commit(connection)
-    state = _state(connection, meta)
+    state = WriterState.read(connection)
     return Position.unpack(meta["applied"]), state, meta["reserved_up_to"], LastCommit(number, meta["reserved_up_to"])
-
-
-def _state(connection: sqlite3.Connection, meta: dict[str, Any]) -> WriterState:
-    duplicates = dict(connection.execute("SELECT address, count(*) FROM duplicate GROUP BY address"))
-    addresses = {name for (name,) in connection.execute("SELECT name FROM address")}
-    return WriterState(
-        meta["clock_ms"],
-        meta["next_queue_id"],
-        connection.execute("SELECT coalesce(max(number), 0) + 1 FROM duplicate").fetchone()[0],
-        meta["history_bytes"],
-        duplicates,
-        connection.execute("SELECT count(*) FROM reference").fetchone()[0],
-        tombstones.count(connection),
-        returned.there_are(connection),
-        dict.fromkeys(duplicates.keys() - addresses),
-    )

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from .backup.backup import Backups
 from .commit.batch import WriteBatch
+from .commit.batch_writer import Written
 from .commit.joining import Joining
+from .commit.packed_batch import pack_batch
 from .commit.unwritten import Unwritten
 from .commit.wakeup import Wakeup
 from .commit.writer_thread import NoRoom, Standing, Statistics, bad_record, is_full
@@ -28,11 +30,12 @@ from .read.pages import Page, Wanted, read_alone
 from .read.recovery import recover
 from .read.turns import Read, Turns
 from .rebuild import copy_damaged
-from .replication.entry import Position, pack_batch
+from .replication.entry import Position
 from .replication.leader import Leader
 from .store.bulk_statements import release_memory
 from .store.commits import commit_clean_stop
 from .store.directory import DATABASE_NAME
+from .store.sync_thread import SyncThread
 
 __all__ = ["Journal", "JournalError", "JournalOptions"]
 
@@ -41,6 +44,9 @@ log = logging.getLogger("homing.journal")
 _LATELY_S = 1.0
 #: How long upkeep waits, beside steps of work, for a commit that answers somebody.
 _UPKEEP_S = 0.030
+#: So many packed rows go to the tables together while the disk is waited for; fewer after so long.
+_UNPACKED_ROWS = 32
+_PACKED_S = 0.050
 
 
 class Journal(Unwritten):
@@ -77,6 +83,9 @@ class Journal(Unwritten):
         self._writer_thread = writer_thread = opened.writer_thread
         loop = asyncio.get_running_loop()
         writer_thread.on_disk = lambda batch: loop.call_soon_threadsafe(self._committed, batch)
+        self._syncs = SyncThread(loop)
+        #: When what stands packed goes to the tables.
+        self._unpack_at_s = 0.0
         self._lock = opened.lock
         beside, spare_bytes = directory / self._options.backup_directory, self._options.disk_reserve_bytes
         self.backups = Backups(directory, beside, store.run, writer_thread.backup, spare_bytes)
@@ -100,7 +109,7 @@ class Journal(Unwritten):
     @property
     def waits_s(self) -> float:
         """How long the disk has not answered what it was asked; a step's work is counted in."""
-        return self._store.waits_s
+        return max(self._store.waits_s, self._syncs.waits_s)
 
     @classmethod
     async def open(cls, directory: Path, options: JournalOptions, now_ms: int, leader: Leader | None = None) -> tuple[Journal, Recovered]:
@@ -168,6 +177,8 @@ class Journal(Unwritten):
             ahead = self._ahead.take(wanted)
             page = await asyncio.wrap_future(ahead) if ahead is not None else None
             if page is None or not self._ahead.good(page):
+                if self._packed_rows:
+                    await self._store.run(self._writer_thread.unpack)
                 page = await self._store.run(read_alone, wanted, quarantine_at_ms)
             for leaving in (*self._scheduler.waiting, self.batch):
                 if leaving.deleted:
@@ -188,19 +199,26 @@ class Journal(Unwritten):
         return closed
 
     async def flush(self) -> None:
-        """Wait until everything appended so far is on disk and its callbacks ran. Raises what ``failed`` holds after a failure."""
+        """Wait until everything appended so far is in the tables, on disk, and its callbacks ran. Raises what ``failed`` holds after a
+        failure."""
         if self.failed.done():
             self.failed.result()
-        batch = self.batch if self.batch.touched else next(reversed(self._scheduler.waiting), self._in_flight)
-        if batch is None:
+        if not self.busy() and not self._packed_rows:
             return
         flushed = asyncio.get_running_loop().create_future()
         self._flushes.add(flushed)
-        batch.after.append(partial(self._flushed.append, flushed))
+        self.batch.readable.append(partial(self._flushed.append, flushed))
         try:
             await flushed
         finally:
             self._flushes.discard(flushed)
+
+    def when_readable(self, callback: Callable[[], None]) -> None:
+        """As ``when_safe``, for who reads the file himself: everything appended so far is in its tables."""
+        if self.busy() or self._packed_rows:
+            self.batch.readable.append(callback)
+        else:
+            callback()
 
     async def release_memory(self) -> None:
         """Gives back what is kept to be faster: pages of the file that were read, and statements."""
@@ -248,6 +266,7 @@ class Journal(Unwritten):
         if self._leader is not None:
             await self._leader.close()
         self._writer_thread.close()
+        self._syncs.close()
         self._wakeup.close()
         if self.failed.done():
             # The lock stays until the process ends, like the connection: see Store.abandon.
@@ -260,6 +279,7 @@ class Journal(Unwritten):
 
     async def _run(self) -> None:
         """The writer: commit what has gathered, answer, look after the file, repeat."""
+        loop = asyncio.get_running_loop()
         try:
             while not self.failed.done():
                 step = bool(self._reads) and await self._read_next()
@@ -273,6 +293,8 @@ class Journal(Unwritten):
                     return
                 elif self.upkeep_due:
                     await self._keep_up()
+                elif self._packed_rows and loop.time() > self._unpack_at_s:
+                    await self._store.run(self._writer_thread.unpack)
                 else:
                     await self._rest()
         except JournalError as error:
@@ -300,7 +322,7 @@ class Journal(Unwritten):
             return
         reserve = self._reserve_wanted()
         self._reserving = reserve or self._reserved_up_to
-        if not batch.writes() and reserve is None:
+        if not (batch.writes() or reserve is not None or (batch.unpacked and self._packed_rows)):
             self._committed(batch)
             self._end_flushes()
             await self._keep_up()
@@ -317,29 +339,56 @@ class Journal(Unwritten):
 
     async def _write(self, batch: WriteBatch, reserve: int | None, step: bool) -> Standing | None:
         """As ``WriterThread.commit``. A small batch is written here, where the interpreter's lock need not be won back at each statement;
-        a disk is waited for on the thread."""
+        a disk is waited for on a thread."""
         store, writer = self._store, self._writer_thread
         if self._leader is not None:
             batch.applied = await self._append(self._leader, batch, reserve)
         connection = store.connection
-        if step or connection is None or not writer.may_write_here(batch):
+        rows = 0 if step or connection is None else writer.rows_here(batch)
+        if connection is None or not rows:
             return await store.run(writer.commit, batch, reserve, self._end_of_step if step else None)
+        if not self._packed_rows:
+            self._unpack_at_s = asyncio.get_running_loop().time() + _PACKED_S
         try:
-            written = writer.write_here(connection, batch, reserve)
+            written = writer.write_here(connection, batch, reserve, rows)
         except NoRoom:
             return await store.run(writer.commit, batch, reserve)
-        at_once = writer.syncs_at_once
-        if at_once:
-            writer.sync(connection, written, reserve)
-        else:
-            await store.run(writer.sync, written, reserve)
-        looks = writer.note(batch, written)
-        self._committed(batch)
-        if at_once:
-            # As while a disk is waited for: what came is dispatched, and leaves, before the next is written.
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+        looks = await (self._sync_here if writer.syncs_at_once else self._sync_apart)(batch, written, reserve)
         return await store.run(writer.standing) if looks else None
+
+    async def _sync_here(self, batch: WriteBatch, written: Written, reserve: int | None) -> bool:
+        """Returns what ``WriterThread.note`` does."""
+        self._writer_thread.sync(written, reserve)
+        looks = self._writer_thread.note(batch, written)
+        self._committed(batch)
+        # As while a disk is waited for: what came is dispatched, and leaves, before the next is written.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        self._unpack_some()
+        return looks
+
+    async def _sync_apart(self, batch: WriteBatch, written: Written, reserve: int | None) -> bool:
+        """Returns what ``WriterThread.note`` does. The disk's time is the tables' too."""
+        writer = self._writer_thread
+        over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def synced(error: Exception | None) -> None:
+            if error is not None:
+                over.set_exception(error)
+                return
+            looks = writer.note(batch, written)
+            self._committed(batch)
+            over.set_result(looks)
+
+        self._syncs.begin(partial(writer.sync, written, reserve), synced)
+        await asyncio.sleep(0)
+        self._unpack_some()
+        return await over
+
+    def _unpack_some(self) -> None:
+        connection = self._store.connection
+        if connection is not None and self._packed_rows >= _UNPACKED_ROWS:
+            self._writer_thread.unpack_here(connection)
 
     async def _lead(self, leader: Leader) -> None:
         """Whoever leads next hands out none of the ids that are reserved here."""
@@ -364,6 +413,11 @@ class Journal(Unwritten):
             raise bad_record(unforeseen) from unforeseen
         return (await leader.append(packed, version)).pack()
 
+    @property
+    def _packed_rows(self) -> int:
+        """What is on disk and not in the tables."""
+        return self._writer_thread.writer.entries.rows
+
     def _may_wait(self, now_s: float) -> bool:
         """Whether upkeep waits for a commit that answers somebody: who sends one after another has sent nothing yet right after."""
         if not self.upkeep_due or self._put_off or self.space_low or self.sync_ms is None:
@@ -376,7 +430,7 @@ class Journal(Unwritten):
         # Of what the replicated log has as an entry already nothing joins.
         joining = self._joining() if self._leader is None else None
         wanted = self._reads.next_wanted if self._reads else None
-        if wanted is not None and wanted.on_disk:
+        if wanted is not None and wanted.on_disk and not self._packed_rows:
             self._ahead.begin(wanted)
         return joining
 
@@ -414,6 +468,8 @@ class Journal(Unwritten):
         self._flushed.clear()
 
     async def _rest(self) -> None:
+        if self._packed_rows:
+            self._wakeup.at(self._unpack_at_s)
         await self._wakeup.dispatched()
         if not self.batch.touched:
             self._wakeup.clear()

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from .backup.before_migration import bring_up_with_copy
-from .commit.batch_writer import BatchWriter
+from .commit.batch_writer import BatchWriter, apply_entries
+from .commit.entries import Entries
 from .commit.writer_state import WriterState
 from .commit.writer_thread import Standing, WriterThread, is_full, says_damaged
 from .errors import JournalError, io_failure
@@ -112,10 +113,11 @@ async def _open(
             await store.run(bring_up_with_copy, directory, options.keep_before_migration)
             if not replicated:
                 await store.run(_refuse_copy)
+            await store.run(apply_entries, options.on_damage == "quarantine")
             found, state, first_id, kept = await store.run(begin, now_ms, options, last_commit)
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
-            writer = BatchWriter(state, options.duplicate_ids_per_address)
+            writer = BatchWriter(state, options.duplicate_ids_per_address, Entries(options.elide))
             writer_thread = WriterThread(
                 writer, disk, Files(directory), WalMeter(database), LastCommitFile(directory, kept), options, replicated
             )

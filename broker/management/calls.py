@@ -192,11 +192,11 @@ class Calls:
             elif verb in OF_ONE:
                 message_id: int = read.number(0, read.MOST)(self._broker, "message_id", arguments.get("message_id") or 0)
                 self._check_room()
-                self._when_safe(lambda: self.start(self._of_one(asked, message_id), partial(self._when_safe, answer)))
+                self._broker.journal.when_readable(lambda: self.start(self._of_one(asked, message_id), partial(self._when_safe, answer)))
             elif verb in READS:
                 self._check_room()
                 self._broker.fault_groups.put_on_record()
-                self._when_safe(lambda: self.start(_later(asked), partial(self._when_safe, answer)))
+                self._broker.journal.when_readable(lambda: self.start(_later(asked), partial(self._when_safe, answer)))
             elif verb in FILES:
                 self._check_room()
                 self.start(asked(), answer)

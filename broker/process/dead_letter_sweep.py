@@ -149,9 +149,9 @@ class DeadLetterSweep:
         return number
 
     async def _on_disk(self) -> None:
-        """Everything up to now is."""
+        """Everything up to now is, for who reads it there."""
         done = asyncio.Event()
-        self._broker.journal.when_safe(done.set)
+        self._broker.journal.when_readable(done.set)
         await done.wait()
 
     def _warn(self, error: JournalError) -> None:

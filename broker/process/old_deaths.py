@@ -36,7 +36,7 @@ async def find_causes(broker: Broker, read: Read) -> None:
             _keep(broker, deaths)
             number += len(deaths)
             on_disk = asyncio.Event()
-            broker.journal.when_safe(on_disk.set)
+            broker.journal.when_readable(on_disk.set)
             await on_disk.wait()
     except Exception:
         log.exception("old-deaths-unread: why dead letters of an older version are there could not be read; the next start tries again")

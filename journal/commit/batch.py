@@ -84,6 +84,7 @@ class WriteBatch(HistoryChanges):
         "sources",
         "spill_ended",
         "stores",
+        "unpacked",
         "unspilled",
         "urgent",
     )
@@ -94,6 +95,8 @@ class WriteBatch(HistoryChanges):
         self.elide = elide
         #: Somebody waits for the disk who is not a producer waiting for a confirm.
         self.urgent = False
+        #: With its commit it is to be in the tables, with all before it.
+        self.unpacked = False
         #: When it was closed; it waits since then.
         self.closed_s = 0.0
         #: References that were added and deleted within this batch and so never reach the disk.
@@ -135,6 +138,12 @@ class WriteBatch(HistoryChanges):
             self._wake()
         self.urgent = True
         return self._after
+
+    @property
+    def readable(self) -> list[Callable[[], None]]:
+        """As ``after``, for who reads the tables: it will be in them, with all before it."""
+        after, self.unpacked = self.after, True
+        return after
 
     @property
     def confirms(self) -> list[Callable[[], None]]:
@@ -223,6 +232,10 @@ class WriteBatch(HistoryChanges):
         as_record, messages = self._as_record, self.messages
         for added in self.added.values():
             yield added if isinstance(added, ReferenceRecord) else as_record(added, messages)
+
+    def make_records(self) -> None:
+        """Of what was added, once for all who ask for them."""
+        self.added = dict(zip(self.added, self.records(), strict=True))
 
     def shared_bodies(self) -> set[int]:
         """Bodies in rows of their own that something added points at, by message id."""
@@ -381,11 +394,16 @@ class WriteBatch(HistoryChanges):
 
     def absorb(self, later: WriteBatch) -> None:
         """Everything that ``later`` holds happens in this batch as well, after what is here. ``later`` is used up."""
+        self.absorb_changes(later)
+        self._after += later._after
+
+    def absorb_changes(self, later: WriteBatch) -> None:
+        """As ``absorb``, but that whoever waits for ``later`` does not wait for this one."""
         self._absorb_references(later)
         self.absorb_history(later)
         self.absorb_states(later)
         self.elided += later.elided
-        self._after += later._after
+        self.unpacked = self.unpacked or later.unpacked
 
     def _absorb_references(self, later: WriteBatch) -> None:
         self.delete_all(later.deleted_first)
@@ -418,8 +436,12 @@ class WriteBatch(HistoryChanges):
 
     def is_small(self) -> bool:
         """Few messages, what became of them, and counts: to write them takes about as long as to wake a thread."""
-        if self.size > SMALL_BYTES or self.declares() or self.spill_ended or self.unspilled or self.fault_changes.folded:
-            return False
+        return self.small_rows() > 0
+
+    def small_rows(self) -> int:
+        """Rows of a small batch; 0: it is none."""
+        if self.unpacked or self.size > SMALL_BYTES or self.declares() or self.spill_ended or self.unspilled or self.fault_changes.folded:
+            return 0
         held: tuple[Sized, ...] = (
             *(self.added, self.changed, self.deleted, self.deleted_first, self.messages, self.messages_deleted),
             *(self.queue_stats, self.consumer_stats, self.attempts_deleted, self.edits, self.stories, self.events),
@@ -427,9 +449,9 @@ class WriteBatch(HistoryChanges):
         )
         rows = sum(map(len, held))
         rows += sum([len(each.entries) for each in self.attempts]) + sum([len(each.entries) for each in self.outcomes])
-        return rows <= SMALL_ROWS
+        return rows if rows <= SMALL_ROWS else 0
 
     def writes(self) -> bool:
         """Whether there is anything for the disk, as against only callbacks."""
         references = self.added or self.changed or self.deleted or self.deleted_first or self.messages or self.messages_deleted
-        return bool(references or self.clock_ms or self.spill_ended) or self.has_history() or self.has_states()
+        return bool(references or self.clock_ms or self.spill_ended or self.unpacked) or self.has_history() or self.has_states()

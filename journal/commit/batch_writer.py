@@ -1,4 +1,4 @@
-"""Write one batch: pack, BEGIN IMMEDIATE, statements in one table order, COMMIT. The sync is not its own.
+"""Write one batch, with what stands packed before it: BEGIN IMMEDIATE, statements in one table order, COMMIT. The sync is not its own.
 
 All or nothing: either the commit returned and a sync brings the whole batch to disk, or WriteFailed is raised. What the writer carries from
 batch to batch (the number of the next duplicate, the size of history, the ids reserved) changes only after a commit.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,13 +18,15 @@ from zlib import crc32
 from ..contract import QueueRecord, ReferenceRecord
 from ..store import returned
 from ..store.bulk_statements import LONG_RUN, delete_integers, run_keys, run_values
-from ..store.commits import commit
+from ..store.commits import commit, next_number
 from ..store.packing import checksum_of_counts, counts_checksum, pack, pack_hops, pack_message, packer, placed
+from ..store.sqlite import Writing
 from ..upkeep import spilled, tombstones
 from ..upkeep.lost import count_lost
 from .batch import WriteBatch
 from .changes import change_references
 from .counts import write_counts
+from .entries import Entries, remove_rows
 from .events import write_events
 from .fault_groups import write_faults
 from .history_writer import write_history
@@ -106,6 +109,8 @@ class Written:
     #: Of those, the ones whose rows are still there.
     tombstones: int = 0
     bytes: int = 0
+    #: References that came and went within it.
+    elided: int = 0
     #: Changes and deletes of references that were not there: a fault of the caller's bookkeeping, harmless to the journal.
     not_found: int = 0
     #: The number of the commit, when it began, and what its end took.
@@ -122,6 +127,7 @@ class Written:
         self.deleted += other.deleted
         self.tombstones += other.tombstones
         self.bytes += other.bytes
+        self.elided += other.elided
         self.not_found += other.not_found
 
 
@@ -139,9 +145,15 @@ class _Inserts(NamedTuple):
 class BatchWriter:
     """Turns batches into transactions. ``duplicate_ids_per_address``: how many the trim leaves."""
 
-    def __init__(self, state: WriterState, duplicate_ids_per_address: int) -> None:
+    def __init__(self, state: WriterState, duplicate_ids_per_address: int, entries: Entries) -> None:
         self.state = state
+        self.entries = entries
         self._duplicate_limit = duplicate_ids_per_address
+
+    def pack(self, connection: Writing, batch: WriteBatch, reserve_up_to: int | None, rows: int) -> Written:
+        """Write and commit it as one row. ``rows``: of the tables. Raises as ``write`` does, with nothing written."""
+        number, size = self.entries.write(connection, batch, reserve_up_to, rows)
+        return Written(commits=number, bytes=size)
 
     def write(
         self,
@@ -159,22 +171,46 @@ class BatchWriter:
         Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
         """
         connection.execute("BEGIN IMMEDIATE")
-        state = self.state.copy(bool(batch.duplicates), bool(batch.addresses))
-        written = self._statements(connection, batch, state, reserve_up_to, history)
+        state, written, entries = self.state, Written(), self.entries
+        number = next_number(connection)  # before packed rows go, which know it too
+        if entries.rows:
+            state = self._write_part(connection, entries.batch, state, entries.reserved_up_to, history, written)
+            remove_rows(connection)
+        if batch.touched or not entries.rows:
+            state = self._write_part(connection, batch, state, reserve_up_to, history, written)
         later = joining() if joining is not None else None
         if later is not None:
-            state = state.copy(bool(later.duplicates), bool(later.addresses))
-            written.add(self._statements(connection, later, state, None, history))
+            state = self._write_part(connection, later, state, None, history, written)
         began = time.perf_counter()
-        written.commits = commit(connection)
+        written.commits = commit(connection, number)
         written.sync_ms = (time.perf_counter() - began) * 1000
         self.state = state
+        if entries.rows:
+            entries.clear()
         return written
+
+    def unpack(self, connection: sqlite3.Connection) -> Written:
+        """To the tables what stands packed. Raises as ``write`` does."""
+        return self.write(connection, WriteBatch(), None)
+
+    def _write_part(
+        self,
+        connection: sqlite3.Connection,
+        batch: WriteBatch,
+        state: WriterState,
+        reserve_up_to: int | None,
+        history: bool,
+        written: Written,
+    ) -> WriterState:
+        """Adds up what it did; returns how the writer stands with it."""
+        state = state.copy(bool(batch.duplicates), bool(batch.addresses))
+        written.add(self._statements(connection, batch, state, reserve_up_to, history))
+        return state
 
     def _statements(
         self, connection: sqlite3.Connection, batch: WriteBatch, state: WriterState, reserve_up_to: int | None, history: bool
     ) -> Written:
-        written = Written()
+        written = Written(elided=batch.elided)
         meta: list[Any] = []
         if batch.begun_ms:
             state.tombstones += spilled.discard_all(connection)
@@ -479,3 +515,16 @@ def _remove_references(connection: sqlite3.Connection, ordered: list[int], writt
         deleted = delete_integers(connection, "reference", "sequence", ordered)
         written.deleted += deleted
         written.not_found += len(ordered) - deleted
+
+
+def apply_entries(connection: sqlite3.Connection, go_on: bool = False) -> None:
+    """To the tables what a crash left packed, before anything is read from them. ``go_on``: past what is damaged.
+
+    Raises sqlite3.Error, and JournalError ``journal-damaged``.
+    """
+    entries = Entries(elide=True)
+    entries.read(connection, go_on)
+    if entries.rows:
+        BatchWriter(WriterState.read(connection), sys.maxsize, entries).unpack(connection)
+        if isinstance(connection, Writing):
+            connection.commits = None  # a start may go on from a later number (recovery.py)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import dataclass, field
+
+from ..store import returned
+from ..upkeep import tombstones
 
 
 @dataclass(slots=True)
@@ -22,6 +26,24 @@ class WriterState:
     returned: bool
     #: Addresses that were removed and have duplicate ids yet: these go in steps (leftovers.py), or at once where the address comes back.
     forgotten: dict[str, None] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, connection: sqlite3.Connection) -> WriterState:
+        """As the tables have it."""
+        meta = dict(connection.execute("SELECT key, value FROM meta"))
+        duplicates = dict(connection.execute("SELECT address, count(*) FROM duplicate GROUP BY address"))
+        addresses = {name for (name,) in connection.execute("SELECT name FROM address")}
+        return cls(
+            meta["clock_ms"],
+            meta["next_queue_id"],
+            connection.execute("SELECT coalesce(max(number), 0) + 1 FROM duplicate").fetchone()[0],
+            meta["history_bytes"],
+            duplicates,
+            connection.execute("SELECT count(*) FROM reference").fetchone()[0],
+            tombstones.count(connection),
+            returned.there_are(connection),
+            dict.fromkeys(duplicates.keys() - addresses),
+        )
 
     def copy(self, duplicates: bool, forgotten: bool) -> WriterState:
         """For a batch that may fail; ``duplicates``: it adds some; ``forgotten``: it removes addresses, or adds some."""

@@ -13,6 +13,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,7 +22,7 @@ from ..errors import JournalError, io_failure
 from ..options import JournalOptions
 from ..store.commits import LastCommitFile
 from ..store.directory import Disk, Files, damaged
-from ..store.sqlite import PAGE_BYTES, WalMeter
+from ..store.sqlite import PAGE_BYTES, WalMeter, Writing
 from ..upkeep.deleted_queues import Sweep
 from ..upkeep.retention import Retention
 from ..upkeep.tombstones import STEP_ROWS, Vacuum, pressing
@@ -172,24 +173,60 @@ class WriterThread:
         Raises JournalError when the broker must stop.
         """
         written = self.write(connection, batch, reserve_up_to, joining)
-        self.sync(connection, written, reserve_up_to)
+        self.sync(written, reserve_up_to)
         if not self.note(batch, written, joining is not None):
             return None
         self.on_disk(batch)
         return self.standing(connection)
 
-    def may_write_here(self, batch: WriteBatch) -> bool:
-        """Whether the loop writes the batch: it is small, nothing waits for the disk, and what was written there before took no time."""
-        if self._log_ends or self._sparing or self.disk.space_low or self.clock() < self._not_here_until_s:
-            return False
-        return batch.is_small()
+    def rows_here(self, batch: WriteBatch) -> int:
+        """Of a batch that the loop writes: a small one, where nothing waits for the disk, and the last ones took no time. Else 0."""
+        if self._log_ends or self._sparing or self.disk.space_low or self.clock() < self._not_here_until_s or self.writer.entries.full:
+            return 0
+        return batch.small_rows()
 
-    def write_here(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None) -> Written:
-        """On the loop. Raises NoRoom, too."""
-        written = self.write(connection, batch, reserve_up_to, here=True)
-        if time.perf_counter() - written.began_s > _LONG_S:
-            self._not_here_until_s = self.clock() + _NOT_HERE_S
+    def write_here(self, connection: Writing, batch: WriteBatch, reserve_up_to: int | None, rows: int) -> Written:
+        """On the loop: packed, but where a log has it packed already. Raises NoRoom, too."""
+        began_s = time.perf_counter()
+        self.files.look(began_s)
+        if self.replicated:
+            written = self._here(connection, lambda: self.writer.write(connection, batch, reserve_up_to))
+        else:
+            written = self._here(connection, lambda: self.writer.pack(connection, batch, reserve_up_to, rows))
+        written.began_s = began_s
         return written
+
+    def unpack_here(self, connection: Writing) -> None:
+        """On the loop. Where there is no room for it the next commit finds the same, and deals with it."""
+        began_s = time.perf_counter()
+        with suppress(NoRoom):
+            self._unpacked(self._here(connection, lambda: self.writer.unpack(connection)), began_s)
+
+    def _here(self, connection: Writing, write: Callable[[], Written]) -> Written:
+        began_s = time.perf_counter()
+        try:
+            return write()
+        except sqlite3.DatabaseError as error:
+            if not is_full(error):
+                raise _failure(connection, error) from error
+            roll_back(connection)
+            raise NoRoom from error
+        except Exception as unforeseen:
+            roll_back(connection)
+            raise bad_record(unforeseen) from unforeseen
+        finally:
+            if time.perf_counter() - began_s > _LONG_S:
+                self._not_here_until_s = self.clock() + _NOT_HERE_S
+
+    def unpack(self, connection: sqlite3.Connection) -> None:
+        """To the tables what stands packed. It need not be synced: until it is on disk the packed rows are. Raises JournalError."""
+        if self.writer.entries.rows:
+            began_s = time.perf_counter()
+            self._unpacked(self.write(connection, WriteBatch(), None), began_s)
+
+    def _unpacked(self, written: Written, began_s: float) -> None:
+        self._count(written, (time.perf_counter() - began_s) * 1000)
+        self._looks_after(written, False)
 
     def write(
         self,
@@ -197,12 +234,11 @@ class WriterThread:
         batch: WriteBatch,
         reserve_up_to: int | None,
         joining: Callable[[], WriteBatch | None] | None = None,
-        here: bool = False,
     ) -> Written:
         """All but the sync. Raises JournalError."""
         began_s = time.perf_counter()
         self.files.look(began_s)
-        written = self._attempt(connection, batch, reserve_up_to, joining, here)
+        written = self._attempt(connection, batch, reserve_up_to, joining)
         written.began_s, self._log_ends = began_s, False
         return written
 
@@ -216,7 +252,7 @@ class WriterThread:
             return True
         return time.perf_counter() >= self._last_sync_s + _RELAXED_S
 
-    def sync(self, connection: sqlite3.Connection, written: Written, reserve_up_to: int | None) -> None:
+    def sync(self, written: Written, reserve_up_to: int | None) -> None:
         """What was written is on disk, or nobody knows: then JournalError. Where it is in a log it may be on disk later."""
         self._unsynced_bytes += written.bytes
         if not self._sync_due():
@@ -239,7 +275,7 @@ class WriterThread:
             self.durable = batch.applied
         if batch.queues:
             self.sweep.deleted([queue.queue_id for queue in batch.queues.values() if queue.deleted_at_ms is not None])
-        self._count(batch, written, (time.perf_counter() - written.began_s) * 1000)
+        self._count(written, (time.perf_counter() - written.began_s) * 1000)
         self._batch_bytes = max(_LEAST_BATCH_BYTES, 2 * written.bytes, self._batch_bytes * 7 // 8)
         return self._looks_after(written, step) or bool(batch.queues)
 
@@ -260,16 +296,12 @@ class WriterThread:
         batch: WriteBatch,
         reserve_up_to: int | None,
         joining: Callable[[], WriteBatch | None] | None,
-        here: bool,
     ) -> Written:
         try:
             written = self.writer.write(connection, batch, reserve_up_to, not self._sparing, joining)
         except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise _failure(connection, error) from error
-            if here:
-                roll_back(connection)
-                raise NoRoom from error
             written = self._retry(connection, batch, reserve_up_to, error)
         except Exception as unforeseen:
             roll_back(connection)
@@ -315,6 +347,7 @@ class WriterThread:
         """Bounded steps: rows of what is gone, history, giving pages back, free space, checkpoint. ``idle``, for some time: one of each.
         Else whoever waits for a commit waits for one of them only, in turns."""
         self.files.look(time.perf_counter())
+        self.unpack(connection)
         try:
             self._low_look_s = self.clock() + _LOW_LOOK_S
             for step in self._in_turn():
@@ -437,13 +470,13 @@ class WriterThread:
         statistics.history_bytes = self.writer.state.history_bytes
         return Standing(space_low, used, due)
 
-    def _count(self, batch: WriteBatch, written: Written, elapsed_ms: float) -> None:
+    def _count(self, written: Written, elapsed_ms: float) -> None:
         statistics = self.statistics
         statistics.groups += 1
         statistics.references_added += written.added
         statistics.references_changed += written.changed
         statistics.references_deleted += written.deleted
-        statistics.references_elided += batch.elided
+        statistics.references_elided += written.elided
         statistics.references_not_found += written.not_found
         statistics.bytes_written += written.bytes
         statistics.commit_ms += elapsed_ms

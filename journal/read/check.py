@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..commit.entries import problems
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
 from ..store import returned
@@ -23,7 +24,7 @@ from ..store.packing import FIRST_RANK, Damaged, check_counts, unpack, unpack_ho
 from ..upkeep.lost import CAME, WENT, durable
 from ..upkeep.spilled import LASTING as THERE
 from ..upkeep.tombstones import DAMAGED, NO_ROW
-from .queries import brought_up, open_as_it_is
+from .queries import brought_up, lacks_something, open_as_it_is
 
 #: Called with (step, done, total); total 0: not known.
 Progress = Callable[[str, int, int], None]
@@ -76,9 +77,10 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False)
             report.problems.append(f"{missing}.")
         report.version = version_of(connection)
         _run(_pages_quick if quick else _pages, connection, report, progress)
-        if report.version < VERSION:
+        _run(_packed, connection, report, progress)
+        if lacks_something(connection, directory):
             try:
-                connection = brought_up(connection)
+                connection = brought_up(connection, go_on=True)
             except sqlite3.Error as error:
                 report.problems.append(f"Its tables cannot be brought up to version {VERSION}: {error}.")
                 return report
@@ -97,6 +99,10 @@ def _run(step: Step, connection: sqlite3.Connection, report: CheckReport, progre
         step(connection, report, progress)
     except sqlite3.DatabaseError as error:
         report.problems.append(f"{DATABASE_NAME} cannot be read through ({step.__name__.strip('_')}): {error}.")
+
+
+def _packed(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:
+    report.problems += [f"{problem}." for problem in problems(connection)]
 
 
 def _pages(connection: sqlite3.Connection, report: CheckReport, progress: Progress) -> None:

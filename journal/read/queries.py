@@ -1,6 +1,7 @@
 """Short reads by key through a connection of their own, read-only: the journal's writer never waits for them.
 
-What they see was written, up to one batch behind the broker; the last batch's sync may still be under way.
+What they see was written, up to one batch and what small ones wrote within 50 ms behind the broker; the last batch's sync may still be
+under way.
 For a thread (asyncio.to_thread) or the command line.
 """
 
@@ -15,6 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from .. import fingerprint
+from ..commit import entries
+from ..commit.batch_writer import apply_entries
 from ..contract import (
     ON_HOLD_MS,
     DeadLetters,
@@ -29,7 +32,7 @@ from ..declarations import DeclarationRecord
 from ..errors import JournalError
 from ..migrations import VERSION, bring_up, version_of
 from ..store import returned
-from ..store.directory import DATABASE_NAME, damaged, foreign
+from ..store.directory import DATABASE_NAME, damaged, foreign, no_broker_runs
 from ..store.history_rows import ATTEMPTS, ATTEMPTS_OF_MESSAGE, OUTCOMES, OUTCOMES_OF_MESSAGE
 from ..store.packing import Damaged, check_counts, unpack, unpack_hops, unpack_message
 from ..store.sqlite import APPLICATION_ID
@@ -80,21 +83,29 @@ def open_read_only(directory: Path) -> sqlite3.Connection:
     """The journal in today's version. Raises JournalError: ``journal-missing``, ``journal-newer``, ``journal-damaged``."""
     connection = open_as_it_is(directory)
     try:
-        return connection if version_of(connection) == VERSION else brought_up(connection)
+        return brought_up(connection) if lacks_something(connection, directory) else connection
     except sqlite3.Error as error:
         connection.close()
         raise damaged(str(error)) from error
 
 
-def brought_up(older: sqlite3.Connection) -> sqlite3.Connection:
-    """A copy of an older journal in today's version; ``older`` is closed, and nothing of its files changes.
+def lacks_something(connection: sqlite3.Connection, directory: Path) -> bool:
+    """Whether its tables are of an earlier version, or a broker that was killed left something packed."""
+    return version_of(connection) != VERSION or (entries.there_are(connection) and no_broker_runs(directory))
 
-    The copy has no name: SQLite removes it with its connection, and keeps it in the directory for temporary files. Raises sqlite3.Error.
+
+def brought_up(older: sqlite3.Connection, go_on: bool = False) -> sqlite3.Connection:
+    """A copy in today's version with nothing packed; ``older`` is closed, and nothing of its files changes. ``go_on``: see apply_entries.
+
+    The copy has no name: SQLite removes it with its connection, and keeps it in the directory for temporary files.
+
+    Raises sqlite3.Error, and JournalError ``journal-damaged``.
     """
     copy = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     try:
         older.backup(copy)
         bring_up(copy)
+        apply_entries(copy, go_on)
         copy.execute("PRAGMA query_only = ON")
     except BaseException:
         copy.close()

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
+from ..commit.packed_batch import OLDEST, VERSION
 from ..errors import JournalError
-from .entry import OLDEST, VERSION, Position, after
+from .entry import Position, after
 from .log import LogAway, ReplicatedLog, Standing, fenced, log_lost
 
 #: Others see by its entries that a leader lives: one a second at least.

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, Protocol
 
-from .entry import BadEntry, Entry, NewerEntry, Position
+from ..commit.packed_batch import BadEntry
+from .entry import Entry, NewerEntry, Position
 from .leader import AGAIN_S, Leader, Pause, ask
 from .log import LogAway, ReplicatedLog, Standing, left_behind, log_newer, parted
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+from ..commit.packed_batch import VERSION
 from ..errors import JournalError
 from .cell import HEARD_S, Cell, Seen
 from .copies import HELD, PostgresCopies
 from .copies import SCHEMA as COPIES
-from .entry import VERSION, Position
+from .entry import Position
 from .log import LogAway, Standing
 
 #: Of the tables.

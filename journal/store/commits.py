@@ -28,21 +28,26 @@ from .sqlite import Writing, sync_commits
 
 log = logging.getLogger("homing.journal")
 
-#: To be a part of each transaction.
+#: To be a part of each transaction that does not know its number.
 COUNT: Final = "UPDATE meta SET value = value + 1 WHERE key = 'commits'"
+_NUMBER: Final = "UPDATE meta SET value = ? WHERE key = 'commits'"
 #: Two slots, in sectors of their own: what names the format, the number, the ids reserved, and a checksum of these.
 _SLOT: Final = struct.Struct("<8sQQI")
 _SLOT_BYTES: Final = 512
 _FORMAT: Final = b"HomingC1"
 
 
-def commit(connection: sqlite3.Connection) -> int:
-    """End the open transaction with a COMMIT that counts itself; returns its number. Every transaction of the writer ends here."""
-    if isinstance(connection, Writing) and connection.commits is not None:
-        connection.execute(COUNT)
-        number = connection.commits + 1
-    else:
-        number = int(connection.execute(f"{COUNT} RETURNING value").fetchall()[0][0])
+def next_number(connection: sqlite3.Connection) -> int:
+    """Of the commit that comes."""
+    known = connection.commits if isinstance(connection, Writing) else None
+    return (counted(connection) if known is None else known) + 1
+
+
+def commit(connection: sqlite3.Connection, number: int | None = None) -> int:
+    """End the open transaction with a COMMIT that counts itself; returns its number (``number``: see next_number). Every transaction of the
+    writer ends here, but for packed ones (commit/entries.py), which are their number's row."""
+    number = next_number(connection) if number is None else number
+    connection.execute(_NUMBER, (number,))
     connection.execute("COMMIT")
     if isinstance(connection, Writing):
         connection.commits = number
@@ -147,7 +152,7 @@ def nothing_missing(directory: Path, go_on: bool) -> Iterator[LastCommit | None]
             missing = missing_commits(connection, last_commit)
             if missing is not None:
                 # Where there is not even a table there is nothing to go on with; a copy of an earlier version counted nothing.
-                if not go_on or not _has_meta(connection):
+                if not go_on or not has_table(connection, "meta"):
                     raise damaged(missing)
                 log.error("commits-missing: %s: the broker goes on with what is there, as on-damage says", missing)
             yield last_commit
@@ -166,16 +171,19 @@ def missing_commits(connection: sqlite3.Connection, last_commit: LastCommit | No
     )
 
 
-def counted(connection: sqlite3.Connection) -> int:
-    """The number of the last commit in the database; 0 where the database does not say."""
-    if not _has_meta(connection):
+def counted(connection: sqlite3.Connection, packed: bool = True) -> int:
+    """The number of the last commit in the database; 0 where the database does not say. Not ``packed``: that the tables hold."""
+    if not has_table(connection, "meta"):
         return 0
     found = connection.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
-    return found[0] if found is not None and type(found[0]) is int else 0
+    number = found[0] if found is not None and type(found[0]) is int else 0
+    if packed and has_table(connection, "entry"):
+        number = connection.execute("SELECT max(coalesce(max(number), 0), ?) FROM entry", (number,)).fetchone()[0]
+    return int(number)
 
 
-def _has_meta(connection: sqlite3.Connection) -> bool:
-    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is not None
+def has_table(connection: sqlite3.Connection, table: str) -> bool:
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchone() is not None
 
 
 def _no_database(last_commit: LastCommit | None) -> JournalError:

@@ -150,6 +150,14 @@ def no_broker(directory: Path) -> Iterator[None]:
         yield
 
 
+def no_broker_runs(directory: Path) -> bool:
+    try:
+        with no_broker(directory):
+            return True
+    except JournalError:
+        return False
+
+
 def _opened(held: contextlib.ExitStack, path: Path, flags: int) -> int:
     descriptor = os.open(path, flags, 0o600)
     held.callback(os.close, descriptor)

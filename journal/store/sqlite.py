@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import aiosqlite
 
@@ -59,9 +59,9 @@ class Store(aiosqlite.Connection):
         return result
 
     @property
-    def connection(self) -> sqlite3.Connection | None:
+    def connection(self) -> Writing | None:
         """For the loop, where nothing runs on the thread; else None. What was cancelled may still run there, which only reads."""
-        return None if self._under_way else self._connection
+        return None if self._under_way else cast(Writing, self._connection)
 
     @property
     def waits_s(self) -> float:

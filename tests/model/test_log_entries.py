@@ -1,4 +1,5 @@
 """What the broker's batches write, packed as entries of a log and applied to another journal, is there as it is in its own: table by table.
+So it is where small ones stand packed in the journal itself until they are written together, or until a start finds them.
 
 The lives are those of the model of the whole broker.
 """
@@ -12,10 +13,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from homing.journal.commit.batch import WriteBatch
-from homing.journal.commit.batch_writer import BatchWriter
+from homing.journal.commit.batch_writer import BatchWriter, apply_entries
+from homing.journal.commit.entries import Entries
+from homing.journal.commit.packed_batch import pack_batch, unpack_batch
 from homing.journal.commit.writer_state import WriterState
 from homing.journal.migrations import bring_up
-from homing.journal.replication.entry import after, follow, pack_batch, unpack_batch
+from homing.journal.replication.entry import after, follow
+from homing.journal.store.sqlite import Writing
 from tests.model.log_in_memory import NOWHERE
 from tests.model.test_broker_model import BrokerModel, PagedModel
 
@@ -27,10 +31,11 @@ class Tables:
     """A journal of its own, in memory."""
 
     def __init__(self) -> None:
-        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, factory=Writing)
         bring_up(self.connection)
-        self.connection.execute("INSERT INTO meta VALUES ('commits', 0)")
-        self.writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, False), 20_000)
+        fresh = {"commits": 0, "clock_ms": 0, "next_queue_id": 1, "history_bytes": 0}
+        self.connection.executemany("INSERT INTO meta VALUES (?, ?)", fresh.items())
+        self.writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, False), 20_000, Entries(elide=True))
 
     def all_rows(self) -> dict[str, list[tuple[object, ...]]]:
         names = [name for (name,) in self.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
@@ -73,7 +78,42 @@ class ReplicatedPaged(Replicated, PagedModel):
     """Of which most is on disk, and some for want of memory alone."""
 
 
-@pytest.mark.parametrize("life", [Replicated, ReplicatedPaged])
+class Packed(Replicated):
+    """Each batch is written to one journal, and to another packed where it is small."""
+
+    written = 0
+
+    def write(self, batch: WriteBatch, reserve_up_to: int | None) -> None:
+        self.own.writer.write(self.own.connection, batch, reserve_up_to)
+        other, rows = self.other.writer, batch.small_rows()
+        if rows and not other.entries.full:
+            other.pack(self.other.connection, batch, reserve_up_to, rows)
+            rows_seen["packed"] = rows_seen.get("packed", 0) + 1
+        else:
+            other.write(self.other.connection, batch, reserve_up_to)
+        self.written += 1
+        if self.written % 11 == 0:
+            other.unpack(self.other.connection)
+        elif self.written % 7 == 0:
+            self.start_anew()
+
+    def start_anew(self) -> None:
+        apply_entries(self.other.connection)
+        self.other.writer = BatchWriter(WriterState.read(self.other.connection), 20_000, Entries(elide=True))
+
+    def teardown(self) -> None:
+        self.start_anew()
+        for tables in (self.own, self.other):
+            # Neither counts what came and went between, nor keeps its rows.
+            tables.connection.execute("DELETE FROM meta WHERE key = 'commits'")
+        super().teardown()
+
+
+class PackedPaged(Packed, PagedModel):
+    pass
+
+
+@pytest.mark.parametrize("life", [Replicated, ReplicatedPaged, Packed, PackedPaged])
 def test_a_journal_that_is_written_by_entries_is_that_which_wrote_them(life: type[Replicated]) -> None:
     run_state_machine_as_test(
         life,

@@ -9,9 +9,10 @@ import asyncio
 
 import pytest
 
+from homing.journal.commit.packed_batch import OLDEST
 from homing.journal.errors import JournalError
 from homing.journal.replication import leadership
-from homing.journal.replication.entry import OLDEST, Position, after
+from homing.journal.replication.entry import Position, after
 from homing.journal.replication.leader import AGAIN_S, Leader
 from homing.journal.replication.log import LogAway, Standing
 from tests.model.log_in_memory import LogInMemory

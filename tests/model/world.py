@@ -32,6 +32,7 @@ from homing.broker.protocols.amqp091.message_mapping import headers_seen, rewrit
 from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.batch_writer import BatchWriter
+from homing.journal.commit.entries import Entries
 from homing.journal.commit.writer_state import WriterState
 from homing.journal.contract import DEATH_BITS, ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from homing.journal.migrations import bring_up
@@ -62,7 +63,7 @@ class Disk:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         bring_up(self.connection)
         self.connection.execute("INSERT INTO meta VALUES ('commits', 0)")
-        self._writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, returned=False), 0)
+        self._writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, returned=False), 0, Entries(elide=True))
         batch = WriteBatch()
         batch.messages.update(messages)
         batch.add_fresh({record.sequence: record for record in references}, 0)
@@ -128,6 +129,9 @@ class DictJournal:
             self.batch.after.append(callback)
         else:
             callback()
+
+    def when_readable(self, callback: Callable[[], None]) -> None:
+        self.when_safe(callback)
 
     def when_stored(self, callback: Callable[[], None]) -> None:
         if self.busy() and self.busy(sends=True):

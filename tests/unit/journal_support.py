@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -98,6 +99,13 @@ def send(journal: Journal, sequence: int, queue_id: int = 1, **fields: Any) -> R
 def settle(journal: Journal, sequence: int, queue_id: int = 1) -> None:
     journal.batch.delete_all((sequence,))
     journal.batch.counts(queue_id, 1)[QueueStat.SUCCEEDED] += 1
+
+
+async def stored(journal: Journal) -> None:
+    """All that was appended is on disk, packed or not."""
+    over = asyncio.Event()
+    journal.when_safe(over.set)
+    await over.wait()
 
 
 def query(directory: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:

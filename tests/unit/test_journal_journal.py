@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sqlite3
 import stat
 import threading
 from pathlib import Path
@@ -139,71 +138,11 @@ async def test_flush_waits_for_the_batch_in_flight_too(tmp_path: Path, monkeypat
 
 
 @pytest.mark.plain
-async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrote: list[bool] = []
-    async with opened_inside(tmp_path) as (journal, inside):
-        writer, here = inside.writer, threading.get_ident()
-        write, synced = writer.writer.write, threading.Event()
-
-        def writing(*arguments: Any, **named: Any) -> Any:
-            wrote.append(threading.get_ident() == here)
-            return write(*arguments, **named)
-
-        monkeypatch.setattr(writer.writer, "write", writing)
-        monkeypatch.setattr(writer.meter, "sync", lambda: synced.wait(30))
-        # A thread may find a moment to be slow in, whatever it runs.
-        monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
-        send(journal, 1)
-        flushing = asyncio.create_task(journal.flush())
-        async with asyncio.timeout(30):
-            while sequences(tmp_path) != [1]:  # noqa: ASYNC110 - until it is written
-                await asyncio.sleep(0)
-        assert not flushing.done(), "nobody is answered before the sync"
-        synced.set()
-        await flushing
-        for count in (SMALL_ROWS - 1, SMALL_ROWS):  # and a row of counts
-            for number in range(count):
-                send(journal, 1000 * count + number)
-            await journal.flush()
-        for over in (30.0, 0.0):
-            monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", over)
-            send(journal, int(over) + 2)
-            await journal.flush()
-        send(journal, 3)
-        await journal.flush()
-        assert wrote == [True, True, False, True, True, False], "a small one; but not while the last took long"
-        monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
-        inside.rest()
-        monkeypatch.setattr("homing.journal.commit.writer_thread._IDLE_CHECKPOINT_BYTES", 1)
-        await inside.upkeep(idle=True)
-        for number in (4, 5):
-            send(journal, number)
-            await journal.flush()
-        assert wrote[6:] == [False, True], "with the first after a checkpoint SQLite may wait for the disk"
-        full = sqlite3.OperationalError("database or disk is full")
-        full.sqlite_errorcode = sqlite3.SQLITE_FULL
-
-        def no_room(*arguments: Any) -> Any:
-            wrote.append(threading.get_ident() == here)
-            monkeypatch.setattr(writer.writer, "write", writing)
-            raise full
-
-        monkeypatch.setattr(writer.writer, "write", no_room)
-        for number in (6, 7):
-            send(journal, number)
-            await journal.flush()
-        assert wrote[8:] == [True, False, True], "what makes room is the thread's"
-        monkeypatch.setattr(writer.disk, "space_low", True)
-        send(journal, 8)
-        await journal.flush()
-        assert wrote[11:] == [False]
-
-
-@pytest.mark.plain
 def test_whatever_a_batch_holds_counts() -> None:
     counted = {name for name in (*WriteBatch.__slots__, *LastStates.__slots__) if not name.startswith("_")}
     for name in sorted(counted):
         batch = WriteBatch()
+        batch.deleted.add(-1)
         assert batch.is_small()
         held: Any = getattr(batch, name)
         many = range(SMALL_ROWS + 1)

@@ -16,7 +16,9 @@ from unittest.mock import patch
 import pytest
 
 from homing.journal.backup.backup import make_of_directory, restore
+from homing.journal.commit import packed_batch as packed_batch_module
 from homing.journal.commit.batch import WriteBatch
+from homing.journal.commit.packed_batch import BadEntry, pack_batch, unpack_batch
 from homing.journal.commit.writer_thread import Standing, WriterThread
 from homing.journal.contract import AddressRecord, EditRecord, FaultRecord, FaultStat, PolicyRecord, QueueStat
 from homing.journal.declarations import DeclarationRecord
@@ -27,7 +29,7 @@ from homing.journal.opening import open_directory
 from homing.journal.rebuild import rebuild
 from homing.journal.replication import entry as entry_module
 from homing.journal.replication import leader as leader_module
-from homing.journal.replication.entry import BadEntry, Entry, Position, after, follow, pack_batch, unpack_batch
+from homing.journal.replication.entry import Entry, Position, after, follow
 from homing.journal.replication.leader import BEAT_S, Leader
 from homing.journal.replication.leadership import Watch, follow_until_leading
 from homing.journal.store.directory import DATABASE_NAME
@@ -52,7 +54,7 @@ from tests.unit.journal_support import (
 
 #: What is of the batch that gathers, and not of what it writes.
 _NOT_WRITTEN = {"_after", "_as_record", "_older", "_wake", "applied", "closed_s", "elide", "elided", "fault_changes", "size"}
-_NOT_WRITTEN |= {"stores", "touched", "urgent"}
+_NOT_WRITTEN |= {"stores", "touched", "unpacked", "urgent"}
 
 
 def full() -> WriteBatch:
@@ -379,8 +381,8 @@ async def test_entries_are_of_the_version_that_every_node_reads_and_who_reads_le
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is one version; another is planted."""
-    monkeypatch.setitem(entry_module.PACKERS, 2, lambda batch, reserve: b"2" + pack_batch(batch, reserve))
-    monkeypatch.setitem(entry_module.UNPACKERS, 2, lambda packed: unpack_batch(packed.removeprefix(b"2")))
+    monkeypatch.setitem(packed_batch_module.PACKERS, 2, lambda batch, reserve, pack: b"2" + pack_batch(batch, reserve))
+    monkeypatch.setitem(packed_batch_module.UNPACKERS, 2, lambda packed: unpack_batch(packed.removeprefix(b"2")))
     for module in (entry_module, leader_module):
         monkeypatch.setattr(module, "VERSION", 2)
     log, options = LogInMemory(random.Random(4)), JournalOptions(**OPTIONS)

@@ -53,7 +53,7 @@ async def test_who_waits_already_goes_before_upkeep_that_is_due(tmp_path: Path, 
             if order[-1] == "upkeep" and not journal.tidying:
                 kept_up.set()
 
-        monkeypatch.setattr(writer, "may_write_here", lambda batch: False)
+        monkeypatch.setattr(writer, "rows_here", lambda batch: 0)
         monkeypatch.setattr(writer, "commit", committing)
         monkeypatch.setattr(writer, "upkeep", keeping)
         monkeypatch.setattr(journal, "on_commit", reported)
@@ -101,7 +101,7 @@ async def test_who_waits_goes_before_work_on_many_messages_and_consumers_before_
             journal.batch.after.append(done.set)
 
         monkeypatch.setattr("homing.journal.journal.read_alone", reading)
-        monkeypatch.setattr(writer, "may_write_here", lambda batch: False)
+        monkeypatch.setattr(writer, "rows_here", lambda batch: 0)
         monkeypatch.setattr(writer, "commit", committing)
         append("first")
         journal.read(Wanted(1, "ready"), lambda page: None, failed)
@@ -194,7 +194,7 @@ async def test_upkeep_beside_steps_comes_right_after_somebody_is_answered(tmp_pa
             send(journal, 2)
             journal.batch.confirms.append(lambda: None)
 
-        monkeypatch.setattr(writer, "may_write_here", lambda batch: False)
+        monkeypatch.setattr(writer, "rows_here", lambda batch: 0)
         monkeypatch.setattr(writer, "commit", committing)
         monkeypatch.setattr(writer, "upkeep", keeping)
         journal.read(Wanted(1, "chosen", on_disk=True), step, lambda error: None)
@@ -326,6 +326,7 @@ async def test_acknowledgements_share_the_next_commit(tmp_path: Path, monkeypatc
         journal.batch.confirms.append(confirmed.set)
         await asyncio.wait_for(confirmed.wait(), 20)
         assert journal.statistics.groups == before + 1
+        await journal.flush()
         assert sequences(tmp_path) == [2]
 
 
@@ -347,6 +348,7 @@ async def test_acknowledgements_that_stay_alone_are_written_soon(tmp_path: Path,
         journal.on_commit = lambda unwritten: committed.set()
         settle(journal, 2)
         await asyncio.wait_for(committed.wait(), 20)
+        await journal.flush()
         assert sequences(tmp_path) == []
 
 

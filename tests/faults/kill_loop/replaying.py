@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from homing.journal.commit.packed_batch import unpack_batch
 from homing.journal.follower import Follower
 from homing.journal.options import JournalOptions
 from homing.journal.read.queries import open_read_only
-from homing.journal.replication.entry import Entry, unpack_batch
+from homing.journal.replication.entry import Entry
 from homing.journal.replication.postgresql import Access, Member, PostgresLog
 from homing.journal.upkeep.tombstones import THERE
 from tests.faults.kill_loop.events import Snapshot, now_ms

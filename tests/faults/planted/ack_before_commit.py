@@ -28,6 +28,6 @@ if __name__ == "__main__":
     with (
         patch.object(CommitScheduler, "take", take_and_answer),
         patch.object(WriterThread, "commit", _commit_slowly),
-        patch.object(WriterThread, "may_write_here", lambda self, batch: False),
+        patch.object(WriterThread, "rows_here", lambda self, batch: 0),
     ):
         main()

@@ -35,5 +35,5 @@ def _commit_most(
 
 
 if __name__ == "__main__":
-    with patch.object(WriterThread, "commit", _commit_most), patch.object(WriterThread, "may_write_here", lambda self, batch: False):
+    with patch.object(WriterThread, "commit", _commit_most), patch.object(WriterThread, "rows_here", lambda self, batch: 0):
         main()
