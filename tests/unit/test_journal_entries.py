@@ -271,7 +271,7 @@ async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp
         synced.set()
         await storing
         await journal.flush()
-        assert (sequences(tmp_path), query(tmp_path, "SELECT count(*) FROM entry")) == ([1], [(0,)])
+        assert (sequences(tmp_path), query(tmp_path, _PACKED)) == ([1], [])
         assert wrote == [("pack", True), ("write", False)], "packed, until somebody reads the tables"
         wrote.clear()
         for count in (SMALL_ROWS - 1, SMALL_ROWS):  # and a row of counts
@@ -304,8 +304,7 @@ async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp
             send(journal, number)
             await stored(journal)
         assert wrote == [("pack", True), ("write", False), ("pack", True)], "what makes room is the thread's"
-        wrote.clear()
         monkeypatch.setattr(writer.disk, "space_low", True)
         send(journal, 8)
         await stored(journal)
-        assert wrote == [("write", False)]
+        assert wrote[3:] == [("write", False)]
