@@ -6,6 +6,7 @@ Only state changes here; ``dispatch`` returns what is to be handed over and the 
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from homing.journal.declarations import QueueOptions
@@ -39,6 +40,10 @@ class Dispatch(NamedTuple):
     expired: list[MessageReference]
     more: bool
     cost: int
+
+
+#: Of most queues of a turn: nobody consumes from them, or nothing is here. Nobody adds to it.
+_NOTHING: Final = Dispatch([], [], False, 0)
 
 
 class _Look:
@@ -321,7 +326,7 @@ class Queue:
     def append(self, reference: MessageReference) -> None:
         """A new arrival becomes pending."""
         self.pending.append(reference)
-        self._offer(reference)
+        self._offer_all((reference,))
 
     def append_all(self, references: list[MessageReference], size: int) -> None:
         """New arrivals, a frame's worth, of messages of ``size`` bytes."""
@@ -345,15 +350,11 @@ class Queue:
         self.pending.put_back(others)
         self._offer_all(others)
 
-    def _offer_all(self, references: list[MessageReference]) -> None:
-        if any(consumer.selector is not None for consumer in self.consumers):
-            for reference in references:
-                self._offer(reference)
-
-    def _offer(self, reference: MessageReference) -> None:
+    def _offer_all(self, references: Sequence[MessageReference]) -> None:
         for consumer in self.consumers:
             if consumer.selector is not None:
-                consumer.offer(reference)
+                for reference in references:
+                    consumer.offer(reference)
 
     # -- out of a state ----------------------------------------------------------------------------------------------
 
@@ -429,10 +430,10 @@ class Queue:
 
     def dispatch(self, now_ms: int, budget: int) -> Dispatch:
         """Hands pending messages to consumers with credit and a writable socket, fairly, at most ``budget`` of them."""
+        if self.paused or self.shut or not self.consumers or not (self.pending.count or self.suspects or self.apart):
+            return _NOTHING
         deliveries: list[tuple[Consumer, list[MessageReference]]] = []
         expired: list[MessageReference] = []
-        if self.paused or self.shut or not self.consumers or not (self.pending.count or self.suspects or self.apart):
-            return Dispatch([], expired, False, 0)
         cost = self._assign_suspects(now_ms, deliveries, expired) if self.suspects or self.apart else 0
         begin = self._asked_first % len(self.consumers)
         order = self.consumers[begin:] + self.consumers[:begin]

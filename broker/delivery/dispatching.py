@@ -53,7 +53,9 @@ class Dispatcher:
                 continue
             result = self._dispatch(queue, now_ms)
             cost += result.cost
-            left -= sum([len(references) for _, references in result.deliveries]) + len(result.expired)
+            left -= len(result.expired)
+            for _, references in result.deliveries:
+                left -= len(references)
             if result.more:
                 again.append(queue)
         for queue in again:  # behind those that had no turn

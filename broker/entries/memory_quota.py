@@ -42,7 +42,7 @@ class MemoryQuota:
     def part(self) -> float:
         """How much of each window is in force: 1 up to half of the limit, 0 from three quarters on."""
         used = (self.memory.charged + self.coming_bytes) / self._limit
-        return min(1.0, max(0.0, 3.0 - 4.0 * used))
+        return 1.0 if used <= 0.5 else max(0.0, 3.0 - 4.0 * used)
 
     def allow(self, held: int) -> bool:
         """Whether a page may be read for whoever holds so many bytes.

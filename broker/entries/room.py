@@ -80,7 +80,10 @@ class Room:
         windows, part = self.windows, self.quota.part()
         messages, size = windows.messages, windows.size
         if settings.overflow == "page":
-            messages, size = min(messages, settings.max_length or messages), min(size, settings.max_length_bytes or size)
+            if settings.max_length:
+                messages = min(messages, settings.max_length)
+            if settings.max_length_bytes:
+                size = min(size, settings.max_length_bytes)
         return (messages, size) if part == 1.0 else (int(messages * part), int(size * part))
 
     def page_of(self, queue: Queue, pages: int = 1) -> tuple[int, int]:

@@ -81,10 +81,15 @@ class BrokerTurn:
     def next_ms(self) -> int:
         """When ``tick`` is wanted next."""
         broker = self._broker
-        soon = min(broker.schedule.look_at_ms, broker.pulls.look_at_ms, broker.resources.idle.look_at_ms, broker.redriving.look_at_ms)
-        if not self._expiring:
-            soon = min(soon, broker.references.expiries.look_at_ms)
-        return min(soon, broker.going_round.look_at_ms, self._housekeeping.next_ms)
+        soon = min(
+            broker.schedule.look_at_ms,
+            broker.pulls.look_at_ms,
+            broker.resources.idle.look_at_ms,
+            broker.redriving.look_at_ms,
+            broker.going_round.look_at_ms,
+            self._housekeeping.next_ms,
+        )
+        return soon if self._expiring else min(soon, broker.references.expiries.look_at_ms)
 
     def tick(self) -> None:
         """What falls due: redeliveries, expirations, pulls, and once a second everything that is only looked at then."""

@@ -49,6 +49,8 @@ class CommitScheduler:
         self._counted = 0
         self._counted_since_s = 0.0
         self._per_s = 0.0
+        #: Whether batches wait for what they hold to be acknowledged.
+        self.pays = False
 
     def close(self, batch: WriteBatch, now_s: float) -> None:
         """The open batch joins the row."""
@@ -64,9 +66,10 @@ class CommitScheduler:
         taken = waiting.popleft()
         for _ in range(count - 1):
             taken.absorb(waiting.popleft())
+        later = (*waiting, open_batch)
         if taken.messages:
-            taken.drop_bodies_gone_in((*waiting, open_batch))
-        self._learn(taken, now_s, (*waiting, open_batch))
+            taken.drop_bodies_gone_in(later)
+        self._learn(taken, now_s, later)
         if taken.awaited:
             self.awaited_s = now_s
         return taken
@@ -74,11 +77,6 @@ class CommitScheduler:
     def look_again_s(self) -> float:
         """When the oldest batch has waited long enough."""
         return self.waiting[0].closed_s + (self._patience_s if self.pays else COMPANY_S)
-
-    @property
-    def pays(self) -> bool:
-        """Whether batches wait for what they hold to be acknowledged."""
-        return self._elide and self._hope > _HOPE and self._per_s > _BUSY_PER_S
 
     def _due(self, now_s: float) -> int:
         """How many batches, from the oldest on."""
@@ -95,22 +93,27 @@ class CommitScheduler:
 
     def _waits_for_company(self, now_s: float) -> bool:
         """Few acknowledgements, that came just now and that nobody waits for. More would hold up whoever they go to disk with."""
-        waiting = self.waiting
+        waiting, number = self.waiting, 0
         if not waiting or waiting[0].closed_s <= now_s - COMPANY_S + TICK_S / 2:
             return False
-        return all(batch.may_wait for batch in waiting) and sum([len(batch.deleted) for batch in waiting]) <= MOST_IN_COMPANY
+        for batch in waiting:
+            if not batch.may_wait:
+                return False
+            number += len(batch.deleted)
+        return number <= MOST_IN_COMPANY
 
     def _learn(self, taken: WriteBatch, now_s: float, later: Iterable[WriteBatch]) -> None:
         """What came of the commit before this one, and how much there is to do."""
         written = len(self._written)
         before = written + self._elided
         if before:
-            in_vain = sum(len(self._written & batch.deleted) for batch in (taken, *later))
+            in_vain = sum([len(self._written & batch.deleted) for batch in (taken, *later) if batch.deleted])
             if self.pays:
                 too_soon = in_vain > _TOO_SOON * before
                 self._patience_s = min(MOST_PATIENCE_S, 2 * self._patience_s) if too_soon else max(PATIENCE_S, 0.97 * self._patience_s)
             self._hope += _WEIGHT * ((self._elided + in_vain) / before - self._hope)
             self._count(before, now_s)
+            self.pays = self._elide and self._hope > _HOPE and self._per_s > _BUSY_PER_S
         self._written = set(taken.added)
         self._elided = taken.elided
 

@@ -61,7 +61,7 @@ class Unwritten:
     def when_stored(self, callback: Callable[[], None]) -> None:
         """Calls back when a send may be confirmed: once on disk, which may wait for acknowledgements (commit/scheduler.py). What is on
         disk for want of memory alone is waited for by nobody."""
-        if self.busy() and self.busy(sends=True):
+        if self.busy(sends=True):
             self.batch.confirms.append(callback)
         else:
             callback()
@@ -69,7 +69,7 @@ class Unwritten:
     def busy(self, sends: bool = False) -> bool:
         """Whether something appended is not on disk yet; ``sends``: something that a confirm waits for."""
         if sends:
-            return any(batch is not None and batch.owes for batch in (self.batch, self._in_flight, *self._scheduler.waiting))
+            return self.batch.owes or any(batch is not None and batch.owes for batch in (self._in_flight, *self._scheduler.waiting))
         return self.batch.touched or self._in_flight is not None or bool(self._scheduler.waiting)
 
     @property

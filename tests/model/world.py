@@ -134,7 +134,7 @@ class DictJournal:
         self.when_safe(callback)
 
     def when_stored(self, callback: Callable[[], None]) -> None:
-        if self.busy() and self.busy(sends=True):
+        if self.busy(sends=True):
             self.batch.confirms.append(callback)
         else:
             callback()

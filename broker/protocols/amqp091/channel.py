@@ -108,11 +108,11 @@ class Channel:
         if self._transacted.open is not None:
             raise precondition_failed("cannot switch from tx to confirm mode", NUMBER["confirm.select"])
         if self.publisher.confirms is None:
-            self.publisher.confirms = Confirms(self.session, self._confirm)
+            self.publisher.confirms = Confirms(self.session, self.number, self._confirm)
 
-    def _confirm(self, name: str, *values: object) -> None:
+    def _confirm(self, frame: bytes) -> None:
         if not self.closed:
-            self.write(name, *values)
+            self.session.write(frame)
 
     # -- consuming ---------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ still counts.
 from __future__ import annotations
 
 import struct
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, final
 
 from .codec_cache import SHARED
 from .codec_methods import DIALECTS, METHODS, NUMBER, PROTOCOL_HEADER, Dialect, read_arguments, write_arguments
@@ -40,6 +40,8 @@ RESOURCE_ERROR: Final = 506
 _MOST_GATHERED: Final = 4
 _FRAME: Final = struct.Struct(">BHI")
 _ACK_FRAME: Final = struct.Struct(">QB")
+#: All of it: head, method, tag, bits, end of frame.
+_WHOLE_ACK_FRAME: Final = struct.Struct(">BHI4sQBB")
 #: Of a delivery: its tag, and whether it is redelivered.
 _DELIVERY_BYTES: Final = 9
 #: The longest properties of a delivery whose shape is remembered.
@@ -102,6 +104,7 @@ class NackEvent(NamedTuple):
     number: int = _NACK
 
 
+@final
 class PublishEvent(NamedTuple):
     """A whole message. ``properties``: flags and property list as they came; ``body`` None: larger than allowed, ``size`` bytes."""
 
@@ -151,6 +154,8 @@ class ErrorEvent(NamedTuple):
 Event = MethodEvent | AckEvent | NackEvent | PublishEvent | PublishRun | HeartbeatEvent | ErrorEvent
 _NUMBERS: Final = {PublishEvent: PUBLISH, PublishRun: PUBLISH, AckEvent: ACK}
 _Target = tuple[str, str, bool, bool]
+#: A named tuple of all its values: its own way takes each by name.
+_make: Final = tuple.__new__
 
 
 class _Content:
@@ -279,7 +284,7 @@ class FrameReader:
                     if at + step > end or data[at + step - 1] != FRAME_END or not data.startswith(same, at):
                         break
                 if len(bodies) == 1:
-                    events.append(PublishEvent(channel, *target, properties, bodies[0], body_size))
+                    events.append(_make(PublishEvent, (channel, *target, properties, bodies[0], body_size)))
                 else:
                     events.append(PublishRun(channel, *target, properties, bodies, body_size))
                 return at
@@ -430,6 +435,11 @@ def method_frame(channel: int, name: str, *values: object, dialect: Dialect = DI
     """One method frame, as bytes."""
     payload = write_arguments(dialect.by_name[name], values)
     return _FRAME.pack(FRAME_METHOD, channel, len(payload)) + payload + b"\xce"
+
+
+def ack_frame(channel: int, tag: int, multiple: bool) -> bytes:
+    """basic.ack, which answers every publish."""
+    return _WHOLE_ACK_FRAME.pack(FRAME_METHOD, channel, 13, _ACK_BYTES, tag, multiple, FRAME_END)
 
 
 def content_frames(channel: int, method_payload: bytes, properties: bytes, body: bytes, frame_max: int) -> list[bytes]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .batch import Confirming
+from .codec import ack_frame, method_frame
 from .connection import AmqpConnection
 
 
 class Confirms(Confirming):
-    """``write``: a method to the channel, with its arguments, unless that is closed."""
+    """``number``: of the channel; ``write``: a frame to it, unless it is closed."""
 
-    def __init__(self, session: AmqpConnection, write: Callable[..., None]) -> None:
+    def __init__(self, session: AmqpConnection, number: int, write: Callable[[bytes], None]) -> None:
         self._session = session
+        self._number = number
         self._write = write
         #: The number of the last publish, and the last one that was answered.
         self.published = self._confirmed = 0
@@ -36,11 +38,11 @@ class Confirms(Confirming):
     def _confirm(self, last: int, refused: list[int]) -> None:
         for number in refused:
             self._acknowledge_up_to(number - 1)
-            self._write("basic.nack", number, False, False)
+            self._write(method_frame(self._number, "basic.nack", number, False, False))
             self._confirmed = number
         self._acknowledge_up_to(last)
 
     def _acknowledge_up_to(self, number: int) -> None:
         if number > self._confirmed:
-            self._write("basic.ack", number, number > self._confirmed + 1)
+            self._write(ack_frame(self._number, number, number > self._confirmed + 1))
             self._confirmed = number

@@ -38,10 +38,7 @@ class Publisher:
         #: Where direct replies to this channel's requests come; "" before it consumes them.
         self.reply_queue = ""
 
-    def publish(self, event: PublishEvent | PublishRun) -> None:
-        if isinstance(event, PublishRun):
-            self._publish_run(event)
-            return
+    def publish(self, event: PublishEvent) -> None:
         if event.body is None and event.exchange != FAILURE:
             most = self._session.options.max_message_bytes
             raise precondition_failed(f"message size {event.size} is larger than configured max size {most}", NUMBER["basic.publish"])
@@ -63,7 +60,7 @@ class Publisher:
             return
         self._take_in(event)
 
-    def _publish_run(self, run: PublishRun) -> None:
+    def publish_run(self, run: PublishRun) -> None:
         """All at once where nothing has to be told of any single one of them; else one by one. What is too much for now waits."""
         special = self._transacted.open is not None or run.immediate or _REPLY_TO in run.properties
         first = run if len(run.bodies) <= _AT_ONCE else run.first(_AT_ONCE)
@@ -83,7 +80,7 @@ class Publisher:
         if self._session.late():
             self._session.wait_turn([run])
         else:
-            self._publish_run(run)
+            self.publish_run(run)
 
     def _publish_each(self, run: PublishRun) -> None:
         for number, event in enumerate(run.first(_EACH).each(), 1):

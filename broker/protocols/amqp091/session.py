@@ -252,8 +252,10 @@ class AmqpSession(AmqpConnection):
         if type(event) is PublishEvent or type(event) is PublishRun:
             if self._may_read_on:
                 self._waits_for_credit(event)
-            else:
+            elif type(event) is PublishEvent:
                 channels.at(event.channel).publisher.publish(event)
+            else:
+                channels.at(event.channel).publisher.publish_run(event)
         elif type(event) is AckEvent:
             channels.at(event.channel).acknowledge(event)
         elif type(event) is NackEvent:
