@@ -45,7 +45,8 @@ class Dispatcher:
 
     def ready(self, now_ms: int) -> None:
         """Every queue of the ready set, as long as the turn's budget lasts."""
-        queues, again, cost, left = list(self._ready.queues), list[Queue](), 0, DISPATCH_BUDGET
+        queues, cost, left = list(self._ready.queues), 0, DISPATCH_BUDGET
+        again: list[Queue] = []
         self._ready.queues.clear()
         for queue in queues:
             if cost >= SELECTOR_BUDGET or left <= 0:

@@ -23,9 +23,10 @@ class Outgoing:
         self._waiting.append(leave)
 
     def leave(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for leave in waiting:
-            leave()
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for leave in waiting:
+                leave()
 
 
 class Output(Protocol):

@@ -82,8 +82,12 @@ class Unwritten:
     @property
     def unwritten_references(self) -> int:
         """References that were added and are not on disk yet."""
-        in_flight = len(self._in_flight.added) if self._in_flight is not None else 0
-        return len(self.batch.added) + in_flight + sum([len(batch.added) for batch in self._scheduler.waiting])
+        number = len(self.batch.added)
+        if self._in_flight is not None:
+            number += len(self._in_flight.added)
+        for batch in self._scheduler.waiting:
+            number += len(batch.added)
+        return number
 
     def _new_batch(self) -> WriteBatch:
         return WriteBatch(self._wake, self._options.elide, self._scheduler.waiting)

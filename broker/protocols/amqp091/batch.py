@@ -30,7 +30,7 @@ class Gathered:
     producer: Producer
 
     def __init__(self, broker: Broker, settled: Callable[[Consumer], None]) -> None:
-        self._intake, self._settlement, self._flow, self._now_ms = broker.intake, broker.settlement, broker.flow, broker.now_ms
+        self._intake, self._settlement, self._flow = broker.intake, broker.settlement, broker.flow
         self._settled = settled
         #: Messages for one queue, in order, and a route that leads there alone.
         self._arrivals: dict[Queue, tuple[Route, list[Message]]] = {}
@@ -41,10 +41,10 @@ class Gathered:
         self._bytes = 0
 
     def publish(self, route: Route, messages: list[Message]) -> int | None:
-        """Intake.publish, but that what goes to one queue alone is handed over together."""
+        """Intake.publish of messages that came just now, but that what goes to one queue alone is handed over together."""
         if len(route.queues) > 1:
             self.hand_over()
-            return self._intake.publish(route, messages, self._now_ms())
+            return self._intake.publish(route, messages, messages[-1].sent_at_ms)
         queue = route.queues[0]
         gathered = self._arrivals.get(queue)
         if gathered is None:
@@ -60,9 +60,9 @@ class Gathered:
 
     def hand_over(self) -> None:
         """What arrived joins its queues, so that nothing overtakes it."""
-        arrivals, self._arrivals, now_ms = self._arrivals, {}, self._now_ms()
+        arrivals, self._arrivals = self._arrivals, {}
         for route, messages in arrivals.values():
-            self._intake.publish(route, messages, now_ms)
+            self._intake.publish(route, messages, messages[-1].sent_at_ms)
 
     def finish(self) -> None:
         """Everything gathered goes to the broker; confirms and acknowledgements follow."""

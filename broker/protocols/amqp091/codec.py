@@ -47,6 +47,8 @@ _DELIVERY_BYTES: Final = 9
 #: The longest properties of a delivery whose shape is remembered.
 SHORT: Final = 512
 _HEADER: Final = struct.Struct(">HHQ")
+#: With the head of its frame.
+_HEADER_FRAME: Final = struct.Struct(">BHIHHQ")
 #: Of a content header, before its properties.
 HEADER_BYTES: Final = _HEADER.size
 _PUBLISH_BYTES: Final = PUBLISH.to_bytes(4, "big")
@@ -179,7 +181,18 @@ class FrameReader:
     those, so nothing is kept before the login or for a channel nobody opened. ``frame_max`` is raised after tuning.
     """
 
-    __slots__ = ("_content", "_failed", "_gathered", "_most_gathered", "_rest", "channels", "dialect", "frame_max", "max_message_bytes")
+    __slots__ = (
+        "_content",
+        "_failed",
+        "_gathered",
+        "_most_gathered",
+        "_rest",
+        "buffered",
+        "channels",
+        "dialect",
+        "frame_max",
+        "max_message_bytes",
+    )
 
     def __init__(self, channels: set[int], max_message_bytes: int, most_gathered: int = 64 << 20) -> None:
         self.channels = channels
@@ -192,12 +205,9 @@ class FrameReader:
         self._content: dict[int, _Content] = {}
         #: Bytes of bodies that are not whole yet, all channels together.
         self._gathered = 0
+        #: Bytes held of frames and messages that are not whole yet.
+        self.buffered = 0
         self._failed = False
-
-    @property
-    def buffered(self) -> int:
-        """Bytes held of frames and messages that are not whole yet."""
-        return self._gathered + len(self._rest)
 
     @property
     def wanted(self) -> int:
@@ -244,12 +254,13 @@ class FrameReader:
                 at = stop + 1
         except AmqpError as error:
             self._failed = True
-            self._rest = b""
+            self._rest, self.buffered = b"", self._gathered
             # Without the frames of tracebacks: those hold this one, and with it all that came.
             error.__context__ = None
             events.append(ErrorEvent(0, error.with_traceback(None)))
             return events
         self._rest = data[at:] if at else data
+        self.buffered = self._gathered + len(self._rest)
         return events
 
     def _publish(self, channel: int, data: bytes, start: int, stop: int, end: int, events: list[Event]) -> int:
@@ -259,8 +270,7 @@ class FrameReader:
         target = _target(data[start + 4 : stop])
         header = stop + 1
         if end - header >= 22:
-            kind, number, size = _FRAME.unpack_from(data, header)
-            class_number, _, body_size = _HEADER.unpack_from(data, header + 7)
+            kind, number, size, class_number, _, body_size = _HEADER_FRAME.unpack_from(data, header)
             body: int = header + size + 8
             wanted: int = body + body_size + FRAME_OVERHEAD
             if (
@@ -326,7 +336,9 @@ class FrameReader:
         """The channel is closed: what was half there of a message is let go."""
         content = self._content.pop(channel, None)
         if content is not None and content.chunks:
-            self._gathered -= sum(map(len, content.chunks))
+            size = sum(map(len, content.chunks))
+            self._gathered -= size
+            self.buffered -= size
 
     def _event(self, kind: int, channel: int, data: bytes, start: int, stop: int) -> Event | None:
         if kind == FRAME_METHOD:

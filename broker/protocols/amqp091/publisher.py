@@ -58,7 +58,17 @@ class Publisher:
                 return
             self._transacted.publish(transaction, event, pattern)
             return
-        self._take_in(event)
+        taken = take_in(self._session, event)
+        if taken is None:
+            self._session.postpone(event)
+            return
+        accepted, routed = taken
+        if not routed and not self._unrouted(event):
+            return
+        if self.confirms is not None:
+            self.confirms.took(1)
+            if not accepted:
+                self.confirms.refused()
 
     def publish_run(self, run: PublishRun) -> None:
         """All at once where nothing has to be told of any single one of them; else one by one. What is too much for now waits."""
@@ -92,19 +102,6 @@ class Publisher:
                 return
         if len(run.bodies) > _EACH:
             self._go_on(run.after(_EACH))
-
-    def _take_in(self, event: PublishEvent) -> None:
-        taken = take_in(self._session, event)
-        if taken is None:
-            self._session.postpone(event)
-            return
-        accepted, routed = taken
-        if not routed and not self._unrouted(event):
-            return
-        if self.confirms is not None:
-            self.confirms.took(1)
-            if not accepted:
-                self.confirms.refused()
 
     def _unrouted(self, event: PublishEvent) -> bool:
         """Whether it is to be confirmed."""
