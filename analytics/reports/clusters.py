@@ -33,7 +33,7 @@ def error_kinds(attempts: DataFrame) -> DataFrame:
     """
     return (
         attempts.where("error_text IS NOT NULL")
-        .groupBy("broker_id", *_of_kind(), "message_id")
+        .groupBy("message_id", "broker_id", *_of_kind())
         .agg(F.min("error_text").alias("example"), F.count(F.lit(1)).alias("attempts"))
         .groupBy("broker_id", "error_class", "plain")
         .agg(F.min("example").alias("example"), F.sum("attempts").alias("attempts"), F.count(F.lit(1)).alias("messages"))

@@ -6,10 +6,12 @@ keeps them. Exports of schema version 1 count successes only, and of a broker th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ..spark.session import in_one_piece, settled
+from ..spark.session import in_one_piece
 
 #: Fewer deliveries than this say nothing about a consumer.
 ENOUGH = 10
@@ -36,7 +38,6 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
     ``window_p90_ms``: of the failed, from assigned to given, which is time in the consumer's window while others might have been free.
     Null: none. ``slow``, ``hoards``: against the median consumer of the queue; ``greedy``: far more than its fair share.
     """
-    each = settled(_each(attempts, served))
     queue = Window.partitionBy("broker_id", "queue")
     several = F.count(F.lit(1)).over(queue) > 1
 
@@ -46,7 +47,7 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
 
     share, fair = F.col("deliveries") / F.col("all_deliveries"), 1 / F.col("together")
     above = share - fair > ERRORS * F.sqrt(fair * (1 - fair) / F.col("all_deliveries"))
-    shown = _joined(each, _together(each), "left").select(
+    shown = _together(_each(attempts, served)).select(
         *WHO,
         "deliveries",
         "failed",
@@ -88,7 +89,7 @@ def _each(attempts: DataFrame, served: DataFrame) -> DataFrame:
         F.max("last_at").alias("served_to"),
     )
     return (
-        _joined(seen, counted, "full")
+        _joined(seen, counted)
         .select(
             *WHO,
             *("hold", "window", F.coalesce("counted", "seen", F.lit(0)).alias("failed")),
@@ -103,32 +104,37 @@ def _each(attempts: DataFrame, served: DataFrame) -> DataFrame:
 
 
 def _together(each: DataFrame) -> DataFrame:
-    """Each of the COMPARED largest -> ``together``, ``all_deliveries`` and ``even`` of those that were there when it was."""
-    largest = Window.partitionBy("broker_id", "queue").orderBy(F.desc("deliveries"), *WHO)
-    names = [*WHO, "deliveries", "from_us", "to_us"]
-    some = settled(each.withColumn("rank", F.row_number().over(largest)).where(F.col("rank") <= COMPARED).select(*names))
-    a, b = some.alias("a"), some.alias("b")
-    shared_us = F.least("a.to_us", "b.to_us") - F.greatest("a.from_us", "b.from_us")
-    longer_us = F.greatest(F.col("a.to_us") - F.col("a.from_us"), F.col("b.to_us") - F.col("b.from_us"))
-    n = F.col("b.deliveries")
-    return (
-        a.join(b, ["broker_id", "queue"])
-        .where((shared_us >= 0) & (2 * shared_us >= longer_us))
-        .groupBy("broker_id", "queue", *(F.col(f"a.{name}").alias(name) for name in WHO[2:]))
-        .agg(
-            F.count(F.lit(1)).alias("together"),
-            F.sum(n).alias("all_deliveries"),
-            (F.pow(F.sum(n), F.lit(2)) / (F.count(F.lit(1)) * F.sum(n * n))).alias("even"),
-        )
+    """``each`` with ``together``, ``all_deliveries`` and ``even`` of those that were there when it was, among the COMPARED largest; null
+    where it is none of these."""
+    queue = Window.partitionBy("broker_id", "queue")
+    ranked = each.withColumn("rank", F.row_number().over(queue.orderBy(F.desc("deliveries"), *WHO)))
+    largest = F.collect_list(F.when(F.col("rank") <= COMPARED, F.struct("deliveries", "from_us", "to_us"))).over(queue)
+
+    def there(other: Column) -> Column:
+        shared_us = F.least("to_us", other["to_us"]) - F.greatest("from_us", other["from_us"])
+        longer_us = F.greatest(F.col("to_us") - F.col("from_us"), other["to_us"] - other["from_us"])
+        return (F.col("rank") <= COMPARED) & (shared_us >= 0) & (2 * shared_us >= longer_us)
+
+    def total(of: Callable[[Column], Column]) -> Column:
+        return F.aggregate("others", F.lit(0).cast("long"), lambda so_far, other: so_far + of(other["deliveries"]))
+
+    found = ranked.withColumn("largest", largest).withColumn("others", F.filter("largest", there))
+    n, all_deliveries = F.nullif(F.size("others"), F.lit(0)), total(lambda n: n)
+    return found.withColumns(
+        {
+            "together": n.cast("long"),
+            "all_deliveries": F.when(n > 0, all_deliveries),
+            "even": F.pow(all_deliveries, F.lit(2)) / (n * total(lambda n: n * n)),
+        }
     )
 
 
-def _joined(left: DataFrame, right: DataFrame, how: str) -> DataFrame:
-    """By WHO, where null is like null."""
+def _joined(left: DataFrame, right: DataFrame) -> DataFrame:
+    """All of both, by WHO, where null is like null."""
     from functools import reduce
     from operator import and_
 
     renamed = right.withColumnsRenamed({name: f"_{name}" for name in WHO})
     same = reduce(and_, (F.col(name).eqNullSafe(F.col(f"_{name}")) for name in WHO))
-    both = in_one_piece(left.join(renamed, same, how))
+    both = in_one_piece(left.join(renamed, same, "full"))
     return both.withColumns({name: F.coalesce(name, f"_{name}") for name in WHO}).drop(*(f"_{name}" for name in WHO))
