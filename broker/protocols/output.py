@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
+
+log = logging.getLogger("homing")
+
+
+class Flushed(Protocol):
+    """A socket."""
+
+    def flush(self) -> None:
+        """What was written to it leaves."""
+
+    def abort(self) -> None: ...
 
 
 class Outgoing:
@@ -14,19 +26,23 @@ class Outgoing:
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: list[Flushed] = []
 
-    def add(self, leave: Callable[[], None]) -> None:
-        """Something is to leave. ``leave`` may not raise."""
+    def add(self, socket: Flushed) -> None:
+        """Something is to leave."""
         if not self._waiting:
             self._call_soon(self.leave)
-        self._waiting.append(leave)
+        self._waiting.append(socket)
 
     def leave(self) -> None:
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            for leave in waiting:
-                leave()
+            for socket in waiting:
+                try:
+                    socket.flush()
+                except Exception:
+                    log.exception("session-failed: what a session said could not be sent; its connection is closed, the others go on")
+                    socket.abort()
 
 
 class Output(Protocol):

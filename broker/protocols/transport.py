@@ -1,6 +1,7 @@
 """asyncio.Protocol <-> a codec and its session: buffering, limits before login, heartbeats, and what a fault costs.
 
-Everything written in one turn of the loop leaves in one write. Whatever goes wrong in here ends this connection and no other.
+Everything written in one turn of the broker, or of the loop, leaves in one write (output.py). Whatever goes wrong in here ends this
+connection and no other.
 """
 
 from __future__ import annotations
@@ -346,18 +347,11 @@ class SocketTransport(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         if not self._out:
-            self._outgoing.add(self._leave)
+            self._outgoing.add(self)
         self._out.append(data)
         self._out_bytes += len(data)
         if self._out_bytes > _FLUSH_ABOVE:
             self.flush()
-
-    def _leave(self) -> None:
-        try:
-            self.flush()
-        except Exception:
-            log.exception("session-failed: what a session said could not be sent; its connection is closed, the others go on")
-            self.abort()
 
     def flush(self) -> None:
         if not self._out:
