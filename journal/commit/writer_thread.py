@@ -53,6 +53,8 @@ _NO_DISK_MS = 0.02
 #: What takes the loop longer than this goes to the thread, for some time.
 _LONG_S = 0.005
 _NOT_HERE_S = 1.0
+#: To pack more rows takes longer than it spares.
+PACKED_ROWS = 8
 #: How much one commit says about the next.
 _WEIGHT = 0.1
 #: Of a journal whose commits are in a log: how long, and how many bytes, are not synced at most.
@@ -186,10 +188,10 @@ class WriterThread:
         return batch.small_rows()
 
     def write_here(self, connection: Writing, batch: WriteBatch, reserve_up_to: int | None, rows: int) -> Written:
-        """On the loop: packed, but where a log has it packed already. Raises NoRoom, too."""
+        """On the loop: packed, where that is less work, and no log has it packed already. Raises NoRoom, too."""
         began_s = time.perf_counter()
         self.files.look(began_s)
-        if self.replicated:
+        if self.replicated or rows > PACKED_ROWS:
             written = self._here(connection, lambda: self.writer.write(connection, batch, reserve_up_to))
         else:
             written = self._here(connection, lambda: self.writer.pack(connection, batch, reserve_up_to, rows))

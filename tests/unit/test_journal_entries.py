@@ -16,6 +16,7 @@ import pytest
 
 from homing.journal.backup.backup import make_of_directory, restore
 from homing.journal.commit.batch import SMALL_ROWS
+from homing.journal.commit.writer_thread import PACKED_ROWS
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 from homing.journal.read.check import check
@@ -274,19 +275,19 @@ async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp
         assert (sequences(tmp_path), query(tmp_path, _PACKED)) == ([1], [])
         assert wrote == [("pack", True), ("write", False)], "packed, until somebody reads the tables"
         wrote.clear()
-        for count in (SMALL_ROWS - 1, SMALL_ROWS):  # and a row of counts
+        for count in (PACKED_ROWS - 1, PACKED_ROWS, SMALL_ROWS - 1, SMALL_ROWS):  # and a row of counts
             for number in range(count):
                 send(journal, 1000 * count + number)
             await stored(journal)
-            await journal.flush()
+        assert wrote == [("pack", True), ("write", True), ("write", True), ("write", False)], "few rows packed, some not, many not here"
+        wrote.clear()
         for over in (30.0, 0.0):
             monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", over)
             send(journal, int(over) + 2)
             await stored(journal)
         send(journal, 3)
         await stored(journal)
-        wanted = [("pack", True), ("write", False), ("pack", True), ("pack", True), ("write", False)]
-        assert [each for each in wrote if each != ("write", True)] == wanted, "a small one; but not while the last took long"
+        assert wrote == [("pack", True), ("pack", True), ("write", False)], "not while the last took long"
         monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
         inside.rest()
         monkeypatch.setattr("homing.journal.commit.writer_thread._IDLE_CHECKPOINT_BYTES", 1)
