@@ -35,7 +35,7 @@ def error_kinds(attempts: DataFrame) -> DataFrame:
         attempts.where("error_text IS NOT NULL")
         .groupBy("message_id", "broker_id", *_of_kind())
         .agg(F.min("error_text").alias("example"), F.count(F.lit(1)).alias("attempts"))
-        .groupBy("broker_id", "error_class", "plain")
+        .groupBy("plain", "error_class", "broker_id")
         .agg(F.min("example").alias("example"), F.sum("attempts").alias("attempts"), F.count(F.lit(1)).alias("messages"))
         .orderBy(F.desc("messages"), "error_class", "plain", "broker_id")
         .limit(KINDS)

@@ -6,8 +6,6 @@ keeps them. Exports of schema version 1 count successes only, and of a broker th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -52,10 +50,9 @@ def consumers(attempts: DataFrame, served: DataFrame) -> DataFrame:
         "deliveries",
         "failed",
         F.coalesce("together", F.lit(1)).alias("together"),
-        *(
-            F.coalesce(column, F.lit(1.0)).alias(name)
-            for name, column in (("share", share), ("fair_share", fair), ("fairness", F.col("even")))
-        ),
+        F.coalesce(share, F.lit(1.0)).alias("share"),
+        F.coalesce(fair, F.lit(1.0)).alias("fair_share"),
+        F.coalesce("even", F.lit(1.0)).alias("fairness"),
         *("hold_p50_ms", "hold_p90_ms", "hold_mean_ms", "window_p50_ms", "window_p90_ms"),
         (far_above("hold_p50_ms", SLOW, SLOW_MS, "failed") | far_above("hold_mean_ms", SLOW, SLOW_MS, "succeeded")).alias("slow"),
         far_above("window_p50_ms", HOARDED, HOARDED_MS, "failed").alias("hoards"),
@@ -115,18 +112,12 @@ def _together(each: DataFrame) -> DataFrame:
         longer_us = F.greatest(F.col("to_us") - F.col("from_us"), other["to_us"] - other["from_us"])
         return (F.col("rank") <= COMPARED) & (shared_us >= 0) & (2 * shared_us >= longer_us)
 
-    def total(of: Callable[[Column], Column]) -> Column:
-        return F.aggregate("others", F.lit(0).cast("long"), lambda so_far, other: so_far + of(other["deliveries"]))
-
+    n, zero = F.nullif(F.size("others").cast("long"), F.lit(0)), F.lit(0).cast("long")
+    total = F.aggregate("others", zero, lambda so_far, one: so_far + one["deliveries"])
+    squares = F.aggregate("others", zero, lambda so_far, one: so_far + one["deliveries"] * one["deliveries"])
+    even = F.pow(total, F.lit(2)) / (n * squares)
     found = ranked.withColumn("largest", largest).withColumn("others", F.filter("largest", there))
-    n, all_deliveries = F.nullif(F.size("others"), F.lit(0)), total(lambda n: n)
-    return found.withColumns(
-        {
-            "together": n.cast("long"),
-            "all_deliveries": F.when(n > 0, all_deliveries),
-            "even": F.pow(all_deliveries, F.lit(2)) / (n * total(lambda n: n * n)),
-        }
-    )
+    return found.withColumns({"together": n, "all_deliveries": F.when(n > 0, total), "even": even})
 
 
 def _joined(left: DataFrame, right: DataFrame) -> DataFrame:

@@ -36,7 +36,7 @@ def releases(attempts: DataFrame, served: DataFrame) -> DataFrame:
     # Who did not fail so in a slice in which others did was there all the same.
     by_name = F.map_from_entries(F.collect_list(F.struct("name", F.struct("failed", "first_at", "last_at").alias("met"))))
     met = _failed(attempts.where("error_class IS NOT NULL")).groupBy(*whose, "slice").agg(by_name.alias("by_name"))
-    each = met.join(there, by_slice).withColumn("met", F.try_element_at("by_name", _number("name")))
+    each = met.join(there, by_slice).withColumn("met", F.try_element_at("by_name", F.xxhash64("name")))
     each = each.select("*", F.coalesce("met.failed", F.lit(0)).alias("failed"), "met.first_at", "met.last_at")
     own, at_once = F.greatest("deliveries", F.col("failed").cast("double")), Window.partitionBy(*whose, "slice")
     each = each.withColumn("own", own).withColumns({"n": F.sum("own").over(at_once), "all_failed": F.sum("failed").over(at_once)})
@@ -83,8 +83,8 @@ def releases(attempts: DataFrame, served: DataFrame) -> DataFrame:
 
 def _failed(attempts: DataFrame) -> DataFrame:
     """The fault's messages that failed with one name of a kind only, in the slice of the first time: ``failed``, ``first_at``,
-    ``last_at``; ``name`` is a number here (_number), for numbers are quickly put together."""
-    numbers = {kind: F.when(F.col(kind).isNotNull(), _number(kind)) for kind in KINDS}
+    ``last_at``; ``name`` is its hash here, for numbers are quickly put together."""
+    numbers = {kind: F.when(F.col(kind).isNotNull(), F.xxhash64(kind)) for kind in KINDS}
     least = [F.min(each).alias(kind) for kind, each in numbers.items()]
     most = [F.max(each).alias(f"{kind}_too") for kind, each in numbers.items()]
     messages = attempts.groupBy("message_id", *_FAULT).agg(F.min("at").alias("at"), *least, *most)
@@ -94,10 +94,6 @@ def _failed(attempts: DataFrame) -> DataFrame:
         .groupBy(*_FAULT, "kind", "name", _slice("at").alias("slice"))
         .agg(F.count(F.lit(1)).alias("failed"), F.min("at").alias("first_at"), F.max("at").alias("last_at"))
     )
-
-
-def _number(name: str) -> Column:
-    return F.xxhash64(name)
 
 
 def _there(served: DataFrame) -> DataFrame:
