@@ -32,8 +32,8 @@ class Wakeup(asyncio.Event):
         self.set()
 
     async def dispatched(self) -> None:
-        """Waits, and then for what this turn of the loop delivers: it leaves before the writer's thread is woken. First it is dispatched,
-        then it is flushed."""
+        """Waits, and then for what this turn of the loop delivers, which leaves before a commit begins. What others send meanwhile joins
+        that."""
         await self.wait()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
