@@ -289,12 +289,12 @@ class Journal(Unwritten):
                     await self._commit(step=step)
                 elif self._reads:
                     continue
+                elif self._packed_rows and (self._closing or loop.time() > self._unpack_at_s):
+                    await self._store.run(self._writer_thread.unpack)
                 elif self._closing:
                     return
                 elif self.upkeep_due:
                     await self._keep_up()
-                elif self._packed_rows and loop.time() > self._unpack_at_s:
-                    await self._store.run(self._writer_thread.unpack)
                 else:
                     await self._rest()
         except JournalError as error:
@@ -373,12 +373,15 @@ class Journal(Unwritten):
         over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def synced(error: Exception | None) -> None:
-            if error is not None:
-                over.set_exception(error)
-                return
-            looks = writer.note(batch, written)
-            self._committed(batch)
-            over.set_result(looks)
+            try:
+                if error is not None:
+                    raise error
+                looks = writer.note(batch, written)
+                self._committed(batch)
+            except Exception as failed:
+                over.set_exception(failed)
+            else:
+                over.set_result(looks)
 
         self._syncs.begin(partial(writer.sync, written, reserve), synced)
         await asyncio.sleep(0)
@@ -386,8 +389,9 @@ class Journal(Unwritten):
         return await over
 
     def _unpack_some(self) -> None:
-        connection = self._store.connection
-        if connection is not None and self._packed_rows >= _UNPACKED_ROWS:
+        """Those that are many, or stand packed for long."""
+        connection, rows = self._store.connection, self._packed_rows
+        if connection is not None and rows and (rows >= _UNPACKED_ROWS or asyncio.get_running_loop().time() > self._unpack_at_s):
             self._writer_thread.unpack_here(connection)
 
     async def _lead(self, leader: Leader) -> None:

@@ -113,7 +113,8 @@ async def _open(
             await store.run(bring_up_with_copy, directory, options.keep_before_migration)
             if not replicated:
                 await store.run(_refuse_copy)
-            await store.run(apply_entries, options.on_damage == "quarantine")
+            for left_out in await store.run(apply_entries, options.on_damage == "quarantine"):
+                log.error("commits-missing: %s: the broker goes on without, as on-damage says", left_out)
             found, state, first_id, kept = await store.run(begin, now_ms, options, last_commit)
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()

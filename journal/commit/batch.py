@@ -454,4 +454,4 @@ class WriteBatch(HistoryChanges):
     def writes(self) -> bool:
         """Whether there is anything for the disk, as against only callbacks."""
         references = self.added or self.changed or self.deleted or self.deleted_first or self.messages or self.messages_deleted
-        return bool(references or self.clock_ms or self.spill_ended or self.unpacked) or self.has_history() or self.has_states()
+        return bool(references or self.clock_ms or self.spill_ended) or self.has_history() or self.has_states()

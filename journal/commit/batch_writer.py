@@ -517,14 +517,15 @@ def _remove_references(connection: sqlite3.Connection, ordered: list[int], writt
         written.not_found += len(ordered) - deleted
 
 
-def apply_entries(connection: sqlite3.Connection, go_on: bool = False) -> None:
-    """To the tables what a crash left packed, before anything is read from them. ``go_on``: past what is damaged.
+def apply_entries(connection: sqlite3.Connection, go_on: bool = False) -> list[str]:
+    """To the tables what a crash left packed, before anything is read from them. ``go_on``: past what is damaged, which is returned.
 
     Raises sqlite3.Error, and JournalError ``journal-damaged``.
     """
     entries = Entries(elide=True)
-    entries.read(connection, go_on)
+    left_out = entries.read(connection, go_on)
     if entries.rows:
         BatchWriter(WriterState.read(connection), sys.maxsize, entries).unpack(connection)
         if isinstance(connection, Writing):
             connection.commits = None  # a start may go on from a later number (recovery.py)
+    return left_out

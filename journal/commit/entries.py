@@ -7,7 +7,6 @@ the next commit that is not packed, at the latest. What a crash left of them is 
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Iterator
 from typing import Final
@@ -19,8 +18,6 @@ from ..store.packing import packer
 from ..store.sqlite import Writing
 from .batch import SMALL_BYTES, SMALL_ROWS, WriteBatch
 from .packed_batch import VERSION, BadEntry, pack_batch, unpack_batch
-
-log = logging.getLogger("homing.journal")
 
 #: With so much the next commit is not packed; so the tables take it within two milliseconds.
 _MOST_ROWS: Final = SMALL_ROWS
@@ -60,16 +57,18 @@ class Entries:
         self._join(batch, reserve_up_to, rows)
         return number, len(packed)
 
-    def read(self, connection: sqlite3.Connection, go_on: bool) -> None:
-        """Those that a crash left. Raises JournalError ``journal-damaged``; ``go_on``: what is damaged is left out, and the log says so."""
+    def read(self, connection: sqlite3.Connection, go_on: bool) -> list[str]:
+        """Those that a crash left. Raises JournalError ``journal-damaged``; ``go_on``: what is damaged is left out, and returned."""
+        left_out = []
         for _, found in _all(connection):
             if not isinstance(found, str):
                 self._join(*found, 1)
             elif go_on:
-                log.error("commits-missing: %s: the broker goes on without, as on-damage says", found)
+                left_out.append(found)
                 self.rows += 1
             else:
                 raise damaged(found)
+        return left_out
 
     def _join(self, batch: WriteBatch, reserve_up_to: int | None, rows: int) -> None:
         self.batch.absorb_changes(batch)
@@ -101,6 +100,9 @@ def _all(connection: sqlite3.Connection) -> Iterator[tuple[int, tuple[WriteBatch
         return  # of an earlier version
     last = counted(connection, packed=False)
     for number, version, checksum, packed in connection.execute(_ALL).fetchall():
+        if number <= last:
+            yield number, f"commit {number} (table entry) is in the tables already"
+            continue
         if number != last + 1:
             yield last, f"of commits {last + 1} to {number - 1} nothing is there (table entry)"
         last = number

@@ -278,6 +278,7 @@ class WriterThread:
         if batch.queues:
             self.sweep.deleted([queue.queue_id for queue in batch.queues.values() if queue.deleted_at_ms is not None])
         self._count(written, (time.perf_counter() - written.began_s) * 1000)
+        self.sync_ms += _WEIGHT * (written.sync_ms - self.sync_ms)
         self._batch_bytes = max(_LEAST_BATCH_BYTES, 2 * written.bytes, self._batch_bytes * 7 // 8)
         return self._looks_after(written, step) or bool(batch.queues)
 
@@ -299,6 +300,7 @@ class WriterThread:
         reserve_up_to: int | None,
         joining: Callable[[], WriteBatch | None] | None,
     ) -> Written:
+        both = (self.writer.entries.batch, batch)
         try:
             written = self.writer.write(connection, batch, reserve_up_to, not self._sparing, joining)
         except sqlite3.DatabaseError as error:
@@ -309,8 +311,8 @@ class WriterThread:
             roll_back(connection)
             raise bad_record(unforeseen) from unforeseen
         if self._sparing:
-            self.statistics.history_dropped += sum([len(each.entries) for each in batch.attempts])
-            self.statistics.history_dropped += sum([len(each.entries) for each in batch.outcomes])
+            self.statistics.history_dropped += sum([len(each.entries) for held in both for each in held.attempts])
+            self.statistics.history_dropped += sum([len(each.entries) for held in both for each in held.outcomes])
         return written
 
     def _retry(self, connection: sqlite3.Connection, batch: WriteBatch, reserve_up_to: int | None, first: Exception) -> Written:
@@ -483,7 +485,6 @@ class WriterThread:
         statistics.bytes_written += written.bytes
         statistics.commit_ms += elapsed_ms
         statistics.sync_ms += written.sync_ms
-        self.sync_ms += _WEIGHT * (written.sync_ms - self.sync_ms)
         statistics.commit_ms_max = max(statistics.commit_ms_max, elapsed_ms)
 
 

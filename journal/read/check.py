@@ -60,7 +60,7 @@ def check(directory: Path, progress: Progress = _silent, *, quick: bool = False)
 
     It holds no snapshot while ``progress`` is called, so that may take its time.
 
-    Raises JournalError ``journal-missing`` or ``journal-newer``; damage of any kind is a finding, not an exception.
+    Raises JournalError ``journal-missing``, ``journal-newer`` or ``journal-full``; damage of any kind is a finding, not an exception.
     """
     report = CheckReport(directory)
     last_commit = read_last_commit(directory)

@@ -18,6 +18,7 @@ from typing import Any, Self
 from .. import fingerprint
 from ..commit import entries
 from ..commit.batch_writer import apply_entries
+from ..commit.writer_thread import is_full
 from ..contract import (
     ON_HOLD_MS,
     DeadLetters,
@@ -43,6 +44,10 @@ from .choosing import Choice, chosen, count
 from .old_deaths import Cursor, OldDeath, old_deaths
 
 _BUSY_S = 5.0
+_NO_ROOM = (
+    "This journal has to be read from a copy, and the directory for temporary files has no room for one.",
+    "Start the broker on it once, or name a directory with room for all of it in SQLITE_TMPDIR.",
+)
 _COLUMNS = (
     f"SELECT sequence, queue_id, rank, message_id, {returned.COUNTS}, state, due_at_ms, expires_at_ms, entered_at_ms,"
     f" overlay_blob, message_blob, checksum, {returned.REDRIVE}, {returned.CHECKSUM} FROM reference r"
@@ -99,7 +104,7 @@ def brought_up(older: sqlite3.Connection, go_on: bool = False) -> sqlite3.Connec
 
     The copy has no name: SQLite removes it with its connection, and keeps it in the directory for temporary files.
 
-    Raises sqlite3.Error, and JournalError ``journal-damaged``.
+    Raises sqlite3.Error, and JournalError ``journal-damaged`` and ``journal-full``.
     """
     copy = sqlite3.connect("", isolation_level=None, check_same_thread=False)
     try:
@@ -107,8 +112,10 @@ def brought_up(older: sqlite3.Connection, go_on: bool = False) -> sqlite3.Connec
         bring_up(copy)
         apply_entries(copy, go_on)
         copy.execute("PRAGMA query_only = ON")
-    except BaseException:
+    except BaseException as error:
         copy.close()
+        if isinstance(error, sqlite3.Error) and is_full(error):
+            raise JournalError("journal-full", *_NO_ROOM) from error
         raise
     older.close()
     return copy

@@ -29,7 +29,7 @@ from homing.journal.read.check import check
 from homing.journal.store.sqlite import PAGE_BYTES
 from tests.faults.journal_child import body, expected
 from tests.faults.small_disk import fill_up, small_file_system
-from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, sequences, settle
+from tests.unit.journal_support import NOW_MS, message, opened, query, queue, send, sequences, settle, stored
 
 ROOT = Path(__file__).parents[2]
 STEPS, BODY_BYTES = 12, 3_000
@@ -352,3 +352,27 @@ async def test_damaged_rows_can_be_set_aside(tmp_path: Path) -> None:
     assert check(tmp_path).problems == []
     async with opened(tmp_path) as (_, recovered):
         assert (len(recovered.references), recovered.quarantined) == (9, [])
+
+
+async def _killed(place: Path) -> Path:
+    """With 400 messages, and two that stand packed."""
+    async with opened(place / "j") as (journal, _):
+        journal.batch.queue(queue())
+        for sequence in range(1, 401):
+            send(journal, sequence, of=message(sequence, os.urandom(20_000)))
+        await journal.flush()
+        for sequence in (401, 402):
+            send(journal, sequence)
+            await stored(journal)
+        return Path(shutil.copytree(place / "j", place / "killed"))
+
+
+def test_a_reader_says_where_there_is_no_room_for_what_a_kill_left_packed(tmp_path: Path) -> None:
+    killed = asyncio.run(_killed(tmp_path))
+    assert query(killed, "SELECT count(*) FROM entry") != [(0,)]
+    command = [sys.executable, "-m", "homing", "journal", "check", "--data", str(killed)]
+    with small_file_system(tmp_path / "small", 1) as place:
+        for temporary, code, says in ((place, 70, "SQLITE_TMPDIR"), (tmp_path, 0, "402 references")):
+            environment = {**os.environ, "SQLITE_TMPDIR": str(temporary)}
+            result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+            assert (result.returncode, says in result.stdout + result.stderr) == (code, True), result.stdout + result.stderr

@@ -9,6 +9,9 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
+from inspect import signature
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,17 @@ import pytest
 
 from homing.journal.backup.backup import make_of_directory, restore
 from homing.journal.commit.batch import SMALL_ROWS
+from homing.journal.commit.batch_writer import BatchWriter
+from homing.journal.commit.entries import remove_rows
 from homing.journal.commit.writer_thread import PACKED_ROWS
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
 from homing.journal.read.check import check
 from homing.journal.read.pages import Page, Wanted
 from homing.journal.read.queries import JournalReader
-from homing.journal.store.commits import read_last_commit
+from homing.journal.store.commits import commit, next_number, read_last_commit
+from homing.journal.store.commits import counted as counted_commits
+from homing.journal.store.sync_thread import Answer, SyncThread
 from tests.unit.journal_inside import opened_inside
 from tests.unit.journal_support import (
     NOW_MS,
@@ -113,6 +120,7 @@ async def test_who_reads_a_directory_that_a_kill_left_sees_all_and_changes_nothi
         ("UPDATE entry SET number = number + 1000 WHERE number = (SELECT max(number) FROM entry)", "checksum"),
         ("DELETE FROM entry WHERE number = (SELECT max(number) - 2 FROM entry)", "nothing is there"),
         ("UPDATE entry SET version = 99", "version"),
+        ("UPDATE meta SET value = value + 2 WHERE key = 'commits'", "is in the tables already"),
     ],
 )
 async def test_a_damaged_packed_row_is_found(tmp_path: Path, damage: str, said: str) -> None:
@@ -125,7 +133,7 @@ async def test_a_damaged_packed_row_is_found(tmp_path: Path, damage: str, said: 
             pass
     assert raised.value.code == "journal-damaged"
     async with opened(killed, on_damage="quarantine") as (_, recovered):
-        assert [each.sequence for each in recovered.references][:1] in ([1], [])
+        assert [each.sequence for each in recovered.references][:1] in ([1], [3], [])
     assert query(killed, _PACKED) == []
 
 
@@ -180,6 +188,93 @@ async def test_few_wait_for_more_and_go_to_the_tables_after_a_moment(tmp_path: P
             while sequences(tmp_path) != [1]:  # noqa: ASYNC110 - until a time has passed
                 await asyncio.sleep(0.01)
         assert query(tmp_path, _PACKED) == []
+
+
+async def test_they_wait_no_longer_where_one_follows_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.journal.journal._PACKED_S", 0.0)
+    monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
+    seen: list[int] = []
+    async with opened(tmp_path) as (journal, _):
+        journal.batch.queue(queue())
+        await journal.flush()
+
+        def go_on(number: int) -> None:
+            seen.extend(sequences(tmp_path)[len(seen) :])
+            if number < 10:  # far fewer rows than go together
+                send(journal, number)
+                journal.when_safe(partial(go_on, number + 1))
+
+        go_on(1)
+        await stored(journal)
+        while journal.busy():
+            await stored(journal)
+        assert seen[:6] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_what_comes_while_it_stops_does_not_stay_packed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.batch.queue(queue())
+
+        def late() -> None:
+            send(journal, 1)
+
+        journal.when_safe(late)
+    assert (sequences(tmp_path), query(tmp_path, _PACKED)) == ([1], [])
+    assert query(tmp_path, "SELECT value FROM meta WHERE key = 'clean_stop'") == [(1,)]
+
+
+async def test_to_wait_for_what_is_there_already_is_no_commit(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (journal, _):
+        journal.batch.queue(queue())
+        await journal.flush()
+        before = _commits(tmp_path)
+        journal.batch.after.append(lambda: None)
+        await journal.flush()
+        assert _commits(tmp_path) == before
+
+
+async def test_an_error_of_who_is_told_of_a_commit_ends_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("homing.journal.commit.writer_thread._NO_DISK_MS", 0.0)
+    async with opened(tmp_path) as (journal, _):
+        journal.batch.queue(queue())
+        await journal.flush()
+
+        def in_doubt() -> None:
+            raise ValueError("in doubt")
+
+        journal.on_answered = in_doubt
+        send(journal, 1)
+        with pytest.raises(JournalError, match="in doubt"):
+            await asyncio.wait_for(journal.failed, 20)
+
+
+async def test_what_goes_to_the_tables_says_nothing_of_the_disk_and_leaves_out_no_history_uncounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened_inside(tmp_path) as (journal, inside):
+        journal.batch.queue(queue())
+        await journal.flush()
+        writer = inside.writer
+        for number in (1, 2):
+            send(journal, number)
+            journal.batch.change([number], counted(delivery_count=1, failed=1))
+            keep_attempt(journal.batch, attempt(number, number, 1))
+            await stored(journal)
+            if number == 1:
+                writer.sync_ms = 100.0
+                await inside.store.run(writer.unpack)
+                assert writer.sync_ms == 100.0
+        write, refused = writer.writer.write, sqlite3.OperationalError("database or disk is full")
+        refused.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+        def full_at_first(*arguments: Any, **named: Any) -> Any:
+            monkeypatch.setattr(writer.writer, "write", write)
+            raise refused
+
+        monkeypatch.setattr(writer.writer, "write", full_at_first)
+        await journal.flush()
+        assert query(tmp_path, "SELECT message_id FROM attempts") == [(1,)]
+        assert journal.statistics.history_dropped == 1
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -309,3 +404,116 @@ async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp
         send(journal, 8)
         await stored(journal)
         assert wrote[3:] == [("write", False)]
+
+
+async def _waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, none_ms: float) -> None:
+    order: list[str] = []
+    monkeypatch.setattr("homing.journal.commit.writer_thread._NO_DISK_MS", none_ms)
+    async with opened_inside(tmp_path) as (journal, inside):
+        sync = inside.writer.meter.sync
+
+        def synced() -> None:
+            sync()
+            order.append("synced")
+
+        monkeypatch.setattr(inside.writer.meter, "sync", synced)
+        for number in range(1, 6):
+            send(journal, number)
+            journal.when_safe(lambda: order.append("answered"))
+            await stored(journal)
+    assert order[:10] == 5 * ["synced", "answered"]
+
+
+async def test_nobody_is_answered_before_the_disk_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _waits(tmp_path, monkeypatch, none_ms=0.0)
+
+
+async def test_nor_where_the_loop_itself_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _waits(tmp_path, monkeypatch, none_ms=1e9)
+
+
+async def test_whenever_a_transaction_begins_everything_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of small commits, one after the other, whose rows go to the tables now and then: what is on disk is looked at between any two."""
+    monkeypatch.setattr("homing.journal.commit.writer_thread._LONG_S", 30.0)
+    confirmed, copies = 0, dict[Path, int]()
+    async with opened_inside(tmp_path / "a") as (journal, inside):
+        assert inside.store.connection is not None
+
+        def look(statement: str) -> None:
+            if statement.startswith(("BEGIN", "INSERT INTO entry")):
+                copies[shutil.copytree(tmp_path / "a", tmp_path / f"{len(copies)}")] = confirmed
+
+        journal.batch.queue(queue())
+        await journal.flush()
+        inside.store.connection.set_trace_callback(look)
+        for number in range(1, 26):
+            send(journal, number)
+            await stored(journal)
+            confirmed = number
+        inside.store.connection.set_trace_callback(None)
+    there = {killed: set(query(killed, _PACKED)) for killed in copies}
+    assert any(numbers < before for before, numbers in pairwise(there.values())), "some went to the tables"
+    for killed, least in copies.items():
+        async with opened(killed) as (_, recovered):
+            assert [each.sequence for each in recovered.references] in (list(range(1, least + more + 1)) for more in (0, 1))
+            assert query(killed, "SELECT coalesce(sum(sent), 0) FROM minute") == [(len(recovered.references),)]
+
+
+def _answers_first(syncs: SyncThread, sync: Callable[[], None], answer: Answer) -> None:
+    answer(None)
+    _begin(syncs, sync, lambda error: None)
+
+
+def _writes_alone(writer: BatchWriter, connection: sqlite3.Connection, *others: Any, **named: Any) -> Any:
+    if writer.entries.rows:
+        number = next_number(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        remove_rows(connection)
+        commit(connection, number)
+    return _write(writer, connection, *others, **named)
+
+
+_begin, _write = SyncThread.begin, BatchWriter.write
+_WRITER = "homing.journal.commit.batch_writer"
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize(
+    ("place", "fault", "found_by"),
+    [
+        (
+            "homing.journal.store.sync_thread.SyncThread.begin",
+            _answers_first,
+            test_nobody_is_answered_before_the_disk_has_it,
+        ),
+        (f"{_WRITER}.remove_rows", lambda connection: None, test_what_a_kill_leaves_packed_is_there_after_a_start),
+        (f"{_WRITER}.remove_rows", lambda connection: None, test_whenever_a_transaction_begins_everything_is_there_once),
+        (f"{_WRITER}.BatchWriter.write", _writes_alone, test_whenever_a_transaction_begins_everything_is_there_once),
+        (
+            f"{_WRITER}.next_number",
+            lambda connection: counted_commits(connection, False) + 1,
+            test_whenever_a_transaction_begins_everything_is_there_once,
+        ),
+        ("homing.journal.commit.writer_thread.WriterThread.unpack", lambda *_: None, test_a_page_shows_what_stands_packed),
+        (
+            "homing.journal.read.queries.entries.there_are",
+            lambda connection: False,
+            test_who_reads_a_directory_that_a_kill_left_sees_all_and_changes_nothing,
+        ),
+    ],
+    ids=[
+        "answered before the sync",
+        "packed after it is in the tables",
+        "applied twice",
+        "removed before it is in the tables",
+        "numbers fall",
+        "a page past it",
+        "a reader past it",
+    ],
+)
+async def test_a_planted_fault_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, fault: Callable[..., Any], found_by: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr(place, fault)
+    with pytest.raises((AssertionError, JournalError, sqlite3.Error)):
+        await (found_by(tmp_path, monkeypatch) if "monkeypatch" in signature(found_by).parameters else found_by(tmp_path))
