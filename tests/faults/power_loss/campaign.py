@@ -83,7 +83,7 @@ def _report(console: Console, campaign: Campaign, elapsed_s: float, directory: P
     console.print(f"{found.images} power cuts in {campaign.rounds} rounds, {elapsed_s:.0f} s: {losses}", highlight=False, soft_wrap=True)
     console.print(
         f"{found.promises:,} confirmed operations looked for, {found.messages:,} messages found;"
-        f" {found.empty} cuts came before there was a journal",
+        f" {found.empty} cuts came before there was a journal, {found.packed} found commits packed",
         highlight=False,
         soft_wrap=True,
     )

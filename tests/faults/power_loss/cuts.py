@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from homing.journal.commit.entries import there_are
 from homing.journal.contract import Recovered
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
@@ -42,6 +45,8 @@ class Summary:
     promises: int = 0
     #: Images without any journal in them: cut before anything was on disk.
     empty: int = 0
+    #: Images with small commits that stand packed.
+    packed: int = 0
     problems: list[str] = field(default_factory=list)
 
     def count(self, cut: Cut, promises: int, problems: list[str]) -> None:
@@ -56,6 +61,7 @@ class Summary:
         self.messages += other.messages
         self.promises += other.promises
         self.empty += other.empty
+        self.packed += other.packed
         self.problems += other.problems
 
 
@@ -115,6 +121,7 @@ def _judge(image: Path, files: dict[str, bytes] | None, account: Account, summar
     if files is None or DATABASE not in files:
         summary.empty += 1
         return [f"the journal is not there, and {len(account.confirmed)} operations were confirmed"] if account.confirmed else []
+    summary.packed += _packed(image, files)
     image.mkdir(mode=0o700)
     write_image(image, files)
     if chance.random() < 0.5:
@@ -130,6 +137,16 @@ def _judge(image: Path, files: dict[str, bytes] | None, account: Account, summar
     except JournalError as error:
         problems.append(f"it does not open: {error}")
     return problems
+
+
+def _packed(image: Path, files: dict[str, bytes]) -> bool:
+    """Looked up in a copy, as whoever opens a journal may change its files."""
+    image.mkdir(mode=0o700)
+    write_image(image, files)
+    with closing(sqlite3.connect(image / DATABASE)) as connection:
+        found = there_are(connection)
+    shutil.rmtree(image)
+    return found
 
 
 def write_image(image: Path, files: dict[str, bytes]) -> None:

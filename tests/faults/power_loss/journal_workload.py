@@ -20,7 +20,7 @@ from typing import Any
 from homing.journal.contract import QueueStat, ReferenceRecord
 from homing.journal.journal import Journal, JournalOptions
 from tests.faults.power_loss.recording import ROOT, Claims, Recording
-from tests.unit.journal_support import attempt, counted, hop, keep_attempt, message, outcome, queue, reference
+from tests.unit.journal_support import attempt, counted, hop, keep_attempt, message, outcome, queue, reference, stored
 
 ORDERS, DEAD, RESULTS, LEFT, RIGHT = range(1, 6)
 NAMES = {ORDERS: "orders", DEAD: "DLQ.orders", RESULTS: "results", LEFT: "left", RIGHT: "right"}
@@ -157,7 +157,11 @@ async def run(directory: Path, claims: Claims, steps: int, chance: Random) -> No
             workload.step()
             # Some operations share a batch, some have one to themselves, some join while another is being written.
             await asyncio.sleep(0)
-            if chance.random() < 0.5:
+            # Small commits that are waited for one at a time stand packed, until something has them go to the tables.
+            how = chance.random()
+            if how < 0.5:
+                await stored(workload.journal)
+            elif how < 0.6:
                 await workload.journal.flush()
         await workload.journal.flush()
         if life == 0:
