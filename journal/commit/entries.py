@@ -107,7 +107,7 @@ def _all(connection: sqlite3.Connection) -> Iterator[tuple[int, tuple[WriteBatch
             yield last, f"of commits {last + 1} to {number - 1} nothing is there (table entry)"
         last = number
         try:
-            if crc32(packed, number) != checksum:
+            if not isinstance(packed, bytes) or crc32(packed, number) != checksum:
                 raise BadEntry("its checksum is another")
             yield number, unpack_batch(packed, version)
         except BadEntry as error:

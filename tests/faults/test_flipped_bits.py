@@ -19,8 +19,9 @@ from homing.journal.journal import Journal, JournalOptions
 from homing.journal.read.check import check
 from homing.journal.read.pages import Wanted, read_page
 from homing.journal.store.packing import Damaged, check_counts, counts_checksum
+from homing.journal.store.sqlite import PAGE_BYTES
 from homing.journal.upkeep import tombstones
-from tests.unit.journal_support import NOW_MS, OPTIONS, counted, message, opened, query, queue, send, settle
+from tests.unit.journal_support import NOW_MS, OPTIONS, counted, message, opened, query, queue, send, settle, stored
 from tests.unit.test_journal_paging import page
 
 #: How many copies with one flipped bit are opened, of each kind.
@@ -49,36 +50,47 @@ async def fill(journal: Journal) -> None:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Expected]]:
-    """A journal as a clean stop and as a kill leave it, and what is in it."""
+    """A journal as a clean stop and as a kill leave it, and what is in it; in the one that a kill left small commits stand packed, in
+    pages of the database where another program has folded the log into it."""
     return asyncio.run(_make(tmp_path_factory.mktemp("journals")))
 
 
 async def _make(place: Path) -> dict[str, tuple[Path, Expected]]:
     async with opened(place / "stopped") as (journal, _):
         await fill(journal)
-        (place / "killed").mkdir()
-        for name in NAMES:
-            shutil.copy(place / "stopped" / name, place / "killed" / name)
+        with patch("homing.journal.journal._PACKED_S", 3600.0):
+            for n in (1, 2, 4, 5):
+                journal.batch.change([n], counted(delivery_count=n, failed=n))
+                await stored(journal)
+        for kind in ("killed", "folded"):
+            (place / kind).mkdir()
+            for name in NAMES:
+                shutil.copy(place / "stopped" / name, place / kind / name)
+    sqlite3.connect(place / "folded" / "homing.db").execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
+    assert query(place / "folded", "SELECT count(*) FROM entry") == [(4,)]
     found = {}
-    for name in ("stopped", "killed"):
+    for name in ("stopped", "killed", "folded"):
         shutil.copytree(place / name, place / "read" / name)
         async with opened(place / "read" / name) as (_, recovered):
             found[name] = (place / name, recovered.references)
-    assert found["stopped"][1] == found["killed"][1]
+    assert found["stopped"][1] == found["killed"][1] == found["folded"][1]
     assert len(found["killed"][1]) == NUMBER - len(range(3, NUMBER, 7))
     return found
 
 
-@pytest.mark.parametrize("kind", ["stopped", "killed"])
+@pytest.mark.parametrize("kind", ["stopped", "killed", "folded"])
 async def test_a_flipped_bit_is_found_or_does_no_harm(sources: dict[str, tuple[Path, Expected]], tmp_path: Path, kind: str) -> None:
     source, expected = sources[kind]
     chance = Random(f"{SEED}/{kind}")
     files = {name: (source / name).read_bytes() for name in NAMES if (source / name).exists() and (source / name).stat().st_size}
     # Where something stands: most of a small journal is empty.
     places = {name: [place for place, byte in enumerate(content) if byte] for name, content in files.items()}
+    if kind == "folded":
+        ((number,),) = query(source, "SELECT rootpage FROM sqlite_schema WHERE name = 'entry'")
+        places = {"homing.db": [place for place in places["homing.db"] if place // PAGE_BYTES == number - 1]}
     refused = 0
     for number in range(FLIPS):
-        name = chance.choice(list(files))
+        name = chance.choice(list(places))
         place, bit = chance.choice(places[name]), chance.randrange(8)
         directory = tmp_path / str(number)
         directory.mkdir(0o700)
@@ -88,7 +100,7 @@ async def test_a_flipped_bit_is_found_or_does_no_harm(sources: dict[str, tuple[P
             file.seek(place)
             file.write(bytes([files[name][place] ^ 1 << bit]))
         found = await served(directory)
-        assert found in (expected, "journal-damaged"), (kind, number, name, place, bit)
+        assert found in (expected, "journal-damaged", "journal-foreign", "journal-newer"), (kind, number, name, place, bit)
         refused += found != expected
         shutil.rmtree(directory)
     assert refused > FLIPS // 20, "hardly any flip was found: is anything checked?"

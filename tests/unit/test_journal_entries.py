@@ -20,7 +20,7 @@ import pytest
 from homing.journal.backup.backup import make_of_directory, restore
 from homing.journal.commit.batch import SMALL_ROWS
 from homing.journal.commit.batch_writer import BatchWriter
-from homing.journal.commit.entries import remove_rows
+from homing.journal.commit.entries import problems, remove_rows
 from homing.journal.commit.writer_thread import PACKED_ROWS
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
@@ -517,3 +517,10 @@ async def test_a_planted_fault_is_found(
     monkeypatch.setattr(place, fault)
     with pytest.raises((AssertionError, JournalError, sqlite3.Error)):
         await (found_by(tmp_path, monkeypatch) if "monkeypatch" in signature(found_by).parameters else found_by(tmp_path))
+
+
+def test_a_packed_row_that_holds_no_bytes_is_damaged() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript("CREATE TABLE entry (number, version, checksum, batch_blob); INSERT INTO entry VALUES (1, 1, 0, 7)")
+        connection.execute("CREATE TABLE meta (key, value)")
+        assert problems(connection) == ["commit 1 (table entry) is not what was written: its checksum is another"]
