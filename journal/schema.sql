@@ -1,4 +1,4 @@
--- The journal, version 15. One read-write connection; every other opens the file mode=ro.
+-- The journal, version 16. One read-write connection; every other opens the file mode=ro.
 -- Times are milliseconds since 1970 UTC; *_blob columns are msgpack. A page is 16 KiB (set before the first table).
 
 CREATE TABLE meta (

@@ -199,7 +199,7 @@ class Calls:
                 self._broker.journal.when_readable(lambda: self.start(_later(asked), partial(self._when_safe, answer)))
             elif verb in FILES:
                 self._check_room()
-                self.start(asked(), answer)
+                self._broker.journal.when_readable(lambda: self.start(_later(asked), answer))
             else:
                 self._check_room()
                 self.start(asked(), partial(self._when_safe, answer))

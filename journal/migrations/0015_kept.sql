@@ -47,10 +47,3 @@ ALTER TABLE minute ADD COLUMN lost INTEGER NOT NULL DEFAULT 0;
 -- Of the messages of a fault that were sent back: those that succeeded, and those that were dead-lettered again.
 ALTER TABLE fault_count ADD COLUMN back_succeeded INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE fault_count ADD COLUMN back_died INTEGER NOT NULL DEFAULT 0;
--- What small commits wrote, packed, until the tables have it (commit/entries.py).
-CREATE TABLE entry (
-  number     INTEGER PRIMARY KEY,
-  version    INTEGER NOT NULL,
-  checksum   INTEGER NOT NULL,
-  batch_blob BLOB NOT NULL
-) STRICT;

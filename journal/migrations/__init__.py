@@ -14,7 +14,7 @@ from ..store.packing import counts_checksum
 from ..store.sqlite import APPLICATION_ID
 
 #: The version that schema.sql makes.
-VERSION = 15
+VERSION = 16
 
 
 def bring_up(connection: sqlite3.Connection) -> int:

@@ -61,7 +61,7 @@ def _story(server: Server) -> None:
     (start,) = said(server, "starting")
     assert re.fullmatch(rf"Homing \d\S*, commit \w+, configuration {re.escape(str(server.config_path))}", start)
     (recovered,) = said(server, "recovered")
-    assert "format 15: 0 queues, 0 messages, in" in recovered
+    assert "format 16: 0 queues, 0 messages, in" in recovered
     assert said(server, "ready")[0].startswith("native=127.0.0.1:")
     with channel(server) as ch:
         ch.confirm_delivery()
@@ -78,7 +78,7 @@ def _story(server: Server) -> None:
     assert said(server, "stopped")[0].startswith("in order, after ")
     server.start()
     wait_until("the second start is told", lambda: len(said(server, "recovered")) > 1)
-    assert re.search(r"format 15: \d queues, \d+ messages?, in .*; the stop before was in order", said(server, "recovered")[1])
+    assert re.search(r"format 16: \d queues, \d+ messages?, in .*; the stop before was in order", said(server, "recovered")[1])
 
 
 def _deaths(server: Server, ch: BlockingChannel) -> None:
