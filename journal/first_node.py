@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .backup.before_migration import bring_up_with_copy
-from .commit.batch_writer import apply_entries
+from .commit.batch_writer import merge_packed
 from .commit.writer_thread import says_damaged
 from .errors import JournalError, io_failure
 from .migrations import VERSION, version_of
@@ -38,7 +38,7 @@ class FirstNode:
         with _connected(self._directory, "rw") as connection:
             sync_commits(connection)
             bring_up_with_copy(connection, self._directory, keep_before_migration)
-            apply_entries(connection)
+            merge_packed(connection)
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("INSERT OR REPLACE INTO meta VALUES ('applied', ?)", (self.at.pack(),))
             commit(connection)

@@ -45,7 +45,7 @@ _LATELY_S = 1.0
 #: How long upkeep waits, beside steps of work, for a commit that answers somebody.
 _UPKEEP_S = 0.030
 #: So many packed rows go to the tables together while the disk is waited for; fewer after so long.
-_UNPACKED_ROWS = 32
+_MERGED_ROWS = 32
 _PACKED_S = 0.050
 
 
@@ -85,7 +85,7 @@ class Journal(Unwritten):
         writer_thread.on_disk = lambda batch: loop.call_soon_threadsafe(self._committed, batch)
         self._syncs = SyncThread(loop)
         #: When what stands packed goes to the tables.
-        self._unpack_at_s = 0.0
+        self._merge_at_s = 0.0
         self._lock = opened.lock
         beside, spare_bytes = directory / self._options.backup_directory, self._options.disk_reserve_bytes
         self.backups = Backups(directory, beside, store.run, writer_thread.backup, spare_bytes)
@@ -178,7 +178,7 @@ class Journal(Unwritten):
             page = await asyncio.wrap_future(ahead) if ahead is not None else None
             if page is None or not self._ahead.good(page):
                 if self._packed_rows:
-                    await self._store.run(self._writer_thread.unpack)
+                    await self._store.run(self._writer_thread.merge)
                 page = await self._store.run(read_alone, wanted, quarantine_at_ms)
             for leaving in (*self._scheduler.waiting, self.batch):
                 if leaving.deleted:
@@ -289,8 +289,8 @@ class Journal(Unwritten):
                     await self._commit(step=step)
                 elif self._reads:
                     continue
-                elif self._packed_rows and (self._closing or loop.time() > self._unpack_at_s):
-                    await self._store.run(self._writer_thread.unpack)
+                elif self._packed_rows and (self._closing or loop.time() > self._merge_at_s):
+                    await self._store.run(self._writer_thread.merge)
                 elif self._closing:
                     return
                 elif self.upkeep_due:
@@ -322,7 +322,7 @@ class Journal(Unwritten):
             return
         reserve = self._reserve_wanted()
         self._reserving = reserve or self._reserved_up_to
-        if not (batch.writes() or reserve is not None or (batch.unpacked and self._packed_rows)):
+        if not (batch.writes() or reserve is not None or (batch.to_tables and self._packed_rows)):
             self._committed(batch)
             self._end_flushes()
             await self._keep_up()
@@ -348,7 +348,7 @@ class Journal(Unwritten):
         if connection is None or not rows:
             return await store.run(writer.commit, batch, reserve, self._end_of_step if step else None)
         if not self._packed_rows:
-            self._unpack_at_s = asyncio.get_running_loop().time() + _PACKED_S
+            self._merge_at_s = asyncio.get_running_loop().time() + _PACKED_S
         try:
             written = writer.write_here(connection, batch, reserve, rows)
         except NoRoom:
@@ -364,7 +364,7 @@ class Journal(Unwritten):
         # As while a disk is waited for: what came is dispatched, and leaves, before the next is written.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        self._unpack_some()
+        self._merge_some()
         return looks
 
     async def _sync_apart(self, batch: WriteBatch, written: Written, reserve: int | None) -> bool:
@@ -385,14 +385,14 @@ class Journal(Unwritten):
 
         self._syncs.begin(partial(writer.sync, written, reserve), synced)
         await asyncio.sleep(0)
-        self._unpack_some()
+        self._merge_some()
         return await over
 
-    def _unpack_some(self) -> None:
+    def _merge_some(self) -> None:
         """Those that are many, or stand packed for long."""
         connection, rows = self._store.connection, self._packed_rows
-        if connection is not None and rows and (rows >= _UNPACKED_ROWS or asyncio.get_running_loop().time() > self._unpack_at_s):
-            self._writer_thread.unpack_here(connection)
+        if connection is not None and rows and (rows >= _MERGED_ROWS or asyncio.get_running_loop().time() > self._merge_at_s):
+            self._writer_thread.merge_here(connection)
 
     async def _lead(self, leader: Leader) -> None:
         """Whoever leads next hands out none of the ids that are reserved here."""
@@ -420,7 +420,7 @@ class Journal(Unwritten):
     @property
     def _packed_rows(self) -> int:
         """What is on disk and not in the tables."""
-        return self._writer_thread.writer.entries.rows
+        return self._writer_thread.writer.packed.rows
 
     def _may_wait(self, now_s: float) -> bool:
         """Whether upkeep waits for a commit that answers somebody: who sends one after another has sent nothing yet right after."""
@@ -473,7 +473,7 @@ class Journal(Unwritten):
 
     async def _rest(self) -> None:
         if self._packed_rows:
-            self._wakeup.at(self._unpack_at_s)
+            self._wakeup.at(self._merge_at_s)
         await self._wakeup.dispatched()
         if not self.batch.touched:
             self._wakeup.clear()

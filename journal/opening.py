@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from .backup.before_migration import bring_up_with_copy
-from .commit.batch_writer import BatchWriter, apply_entries
-from .commit.entries import Entries
+from .commit.batch_writer import BatchWriter, merge_packed
+from .commit.packed_commits import PackedCommits
 from .commit.writer_state import WriterState
 from .commit.writer_thread import Standing, WriterThread, is_full, says_damaged
 from .errors import JournalError, io_failure
@@ -113,12 +113,12 @@ async def _open(
             await store.run(bring_up_with_copy, directory, options.keep_before_migration)
             if not replicated:
                 await store.run(_refuse_copy)
-            for left_out in await store.run(apply_entries, options.on_damage == "quarantine"):
+            for left_out in await store.run(merge_packed, options.on_damage == "quarantine"):
                 log.error("commits-missing: %s: the broker goes on without, as on-damage says", left_out)
             found, state, first_id, kept = await store.run(begin, now_ms, options, last_commit)
             disk = Disk(directory, options.disk_reserve_bytes)
             disk.take_reserve()
-            writer = BatchWriter(state, options.duplicate_ids_per_address, Entries(options.elide))
+            writer = BatchWriter(state, options.duplicate_ids_per_address, PackedCommits(options.elide))
             writer_thread = WriterThread(
                 writer, disk, Files(directory), WalMeter(database), LastCommitFile(directory, kept), options, replicated
             )

@@ -8,8 +8,8 @@ CREATE TABLE meta (
 -- keys: broker_id, created_at_ms, reserved_up_to (ids below it may be in use), next_queue_id, clock_ms (latest broker time seen),
 -- clean_stop (0/1), history_bytes (entries and blobs of failure and outcome), history_from_ms (older ones may be gone), commits (transactions so far: commits.py)
 
--- What small commits wrote, packed, until the tables below have it (commit/entries.py): those that came after the last of these.
-CREATE TABLE entry (
+-- What small commits wrote, packed, until the tables below have it (commit/packed_commits.py): those that came after the last of these.
+CREATE TABLE packed_commit (
   number     INTEGER PRIMARY KEY,          -- of the commit
   version    INTEGER NOT NULL,             -- of the packing (commit/packed_batch.py)
   checksum   INTEGER NOT NULL,             -- crc32 of batch_blob, begun with the number

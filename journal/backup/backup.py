@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import apart
-from ..commit.batch_writer import apply_entries
+from ..commit.batch_writer import merge_packed
 from ..commit.writer_thread import says_damaged
 from ..errors import JournalError
 from ..migrations import bring_up
@@ -240,7 +240,7 @@ def _renewed(database: Path, last_commit: LastCommit | None) -> str:
         if missing is not None:
             raise damaged(missing)
         bring_up(connection)
-        apply_entries(connection)
+        merge_packed(connection)
         connection.execute("BEGIN IMMEDIATE")
         found = connection.execute("SELECT value FROM meta WHERE key = 'broker_id'").fetchone()
         if found is None:

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ..commit.batch_writer import apply_entries
+from ..commit.batch_writer import merge_packed
 from ..errors import JournalError
 from ..read.check import check
 from ..store.commits import LastCommit, LastCommitFile, missing_commits
@@ -78,7 +78,7 @@ class Copy:
     def finish(self, least_commits: int = 0) -> Copied:
         """Fold the log into the database, check everything, make it durable. Raises JournalError ``journal-damaged``."""
         with closing(sqlite3.connect(self._target / DATABASE_NAME, isolation_level=None)) as connection:
-            apply_entries(connection)
+            merge_packed(connection)
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             missing = missing_commits(connection, LastCommit(least_commits, 0))
             if missing is not None:

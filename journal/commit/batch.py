@@ -84,7 +84,7 @@ class WriteBatch(HistoryChanges):
         "sources",
         "spill_ended",
         "stores",
-        "unpacked",
+        "to_tables",
         "unspilled",
         "urgent",
     )
@@ -96,7 +96,7 @@ class WriteBatch(HistoryChanges):
         #: Somebody waits for the disk who is not a producer waiting for a confirm.
         self.urgent = False
         #: With its commit it is to be in the tables, with all before it.
-        self.unpacked = False
+        self.to_tables = False
         #: When it was closed; it waits since then.
         self.closed_s = 0.0
         #: References that were added and deleted within this batch and so never reach the disk.
@@ -142,7 +142,7 @@ class WriteBatch(HistoryChanges):
     @property
     def readable(self) -> list[Callable[[], None]]:
         """As ``after``, for who reads the tables: it will be in them, with all before it."""
-        after, self.unpacked = self.after, True
+        after, self.to_tables = self.after, True
         return after
 
     @property
@@ -403,7 +403,7 @@ class WriteBatch(HistoryChanges):
         self.absorb_history(later)
         self.absorb_states(later)
         self.elided += later.elided
-        self.unpacked = self.unpacked or later.unpacked
+        self.to_tables = self.to_tables or later.to_tables
 
     def _absorb_references(self, later: WriteBatch) -> None:
         self.delete_all(later.deleted_first)
@@ -440,7 +440,7 @@ class WriteBatch(HistoryChanges):
 
     def small_rows(self) -> int:
         """Rows of a small batch; 0: it is none."""
-        if self.unpacked or self.size > SMALL_BYTES or self.declares() or self.spill_ended or self.unspilled or self.fault_changes.folded:
+        if self.to_tables or self.size > SMALL_BYTES or self.declares() or self.spill_ended or self.unspilled or self.fault_changes.folded:
             return 0
         held: tuple[Sized, ...] = (
             *(self.added, self.changed, self.deleted, self.deleted_first, self.messages, self.messages_deleted),

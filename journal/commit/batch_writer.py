@@ -26,10 +26,10 @@ from ..upkeep.lost import count_lost
 from .batch import WriteBatch
 from .changes import change_references
 from .counts import write_counts
-from .entries import Entries, remove_rows
 from .events import write_events
 from .fault_groups import write_faults
 from .history_writer import write_history
+from .packed_commits import PackedCommits, remove_rows
 from .stories import write_stories
 from .writer_state import WriterState
 
@@ -145,14 +145,14 @@ class _Inserts(NamedTuple):
 class BatchWriter:
     """Turns batches into transactions. ``duplicate_ids_per_address``: how many the trim leaves."""
 
-    def __init__(self, state: WriterState, duplicate_ids_per_address: int, entries: Entries) -> None:
+    def __init__(self, state: WriterState, duplicate_ids_per_address: int, packed: PackedCommits) -> None:
         self.state = state
-        self.entries = entries
+        self.packed = packed
         self._duplicate_limit = duplicate_ids_per_address
 
     def pack(self, connection: Writing, batch: WriteBatch, reserve_up_to: int | None, rows: int) -> Written:
         """Write and commit it as one row. ``rows``: of the tables. Raises as ``write`` does, with nothing written."""
-        number, size = self.entries.write(connection, batch, reserve_up_to, rows)
+        number, size = self.packed.write(connection, batch, reserve_up_to, rows)
         return Written(commits=number, bytes=size)
 
     def write(
@@ -171,12 +171,12 @@ class BatchWriter:
         Raises whatever SQLite or packing raise, with the transaction still open if there is one: the caller decides.
         """
         connection.execute("BEGIN IMMEDIATE")
-        state, written, entries = self.state, Written(), self.entries
+        state, written, packed = self.state, Written(), self.packed
         number = next_number(connection)  # before packed rows go, which know it too
-        if entries.rows:
-            state = self._write_part(connection, entries.batch, state, entries.reserved_up_to, history, written)
+        if packed.rows:
+            state = self._write_part(connection, packed.batch, state, packed.reserved_up_to, history, written)
             remove_rows(connection)
-        if batch.touched or not entries.rows:
+        if batch.touched or not packed.rows:
             state = self._write_part(connection, batch, state, reserve_up_to, history, written)
         later = joining() if joining is not None else None
         if later is not None:
@@ -185,11 +185,11 @@ class BatchWriter:
         written.commits = commit(connection, number)
         written.sync_ms = (time.perf_counter() - began) * 1000
         self.state = state
-        if entries.rows:
-            entries.clear()
+        if packed.rows:
+            packed.clear()
         return written
 
-    def unpack(self, connection: sqlite3.Connection) -> Written:
+    def merge(self, connection: sqlite3.Connection) -> Written:
         """To the tables what stands packed. Raises as ``write`` does."""
         return self.write(connection, WriteBatch(), None)
 
@@ -517,15 +517,15 @@ def _remove_references(connection: sqlite3.Connection, ordered: list[int], writt
         written.not_found += len(ordered) - deleted
 
 
-def apply_entries(connection: sqlite3.Connection, go_on: bool = False) -> list[str]:
+def merge_packed(connection: sqlite3.Connection, go_on: bool = False) -> list[str]:
     """To the tables what a crash left packed, before anything is read from them. ``go_on``: past what is damaged, which is returned.
 
     Raises sqlite3.Error, and JournalError ``journal-damaged``.
     """
-    entries = Entries(elide=True)
-    left_out = entries.read(connection, go_on)
-    if entries.rows:
-        BatchWriter(WriterState.read(connection), sys.maxsize, entries).unpack(connection)
+    packed = PackedCommits(elide=True)
+    left_out = packed.read(connection, go_on)
+    if packed.rows:
+        BatchWriter(WriterState.read(connection), sys.maxsize, packed).merge(connection)
         if isinstance(connection, Writing):
             connection.commits = None  # a start may go on from a later number (recovery.py)
     return left_out

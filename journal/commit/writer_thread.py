@@ -183,7 +183,7 @@ class WriterThread:
 
     def rows_here(self, batch: WriteBatch) -> int:
         """Of a batch that the loop writes: a small one, where nothing waits for the disk, and the last ones took no time. Else 0."""
-        if self._log_ends or self._sparing or self.disk.space_low or self.clock() < self._not_here_until_s or self.writer.entries.full:
+        if self._log_ends or self._sparing or self.disk.space_low or self.clock() < self._not_here_until_s or self.writer.packed.full:
             return 0
         return batch.small_rows()
 
@@ -198,11 +198,11 @@ class WriterThread:
         written.began_s = began_s
         return written
 
-    def unpack_here(self, connection: Writing) -> None:
+    def merge_here(self, connection: Writing) -> None:
         """On the loop. Where there is no room for it the next commit finds the same, and deals with it."""
         began_s = time.perf_counter()
         with suppress(NoRoom):
-            self._unpacked(self._here(connection, lambda: self.writer.unpack(connection)), began_s)
+            self._merged(self._here(connection, lambda: self.writer.merge(connection)), began_s)
 
     def _here(self, connection: Writing, write: Callable[[], Written]) -> Written:
         began_s = time.perf_counter()
@@ -220,13 +220,13 @@ class WriterThread:
             if time.perf_counter() - began_s > _LONG_S:
                 self._not_here_until_s = self.clock() + _NOT_HERE_S
 
-    def unpack(self, connection: sqlite3.Connection) -> None:
+    def merge(self, connection: sqlite3.Connection) -> None:
         """To the tables what stands packed. It need not be synced: until it is on disk the packed rows are. Raises JournalError."""
-        if self.writer.entries.rows:
+        if self.writer.packed.rows:
             began_s = time.perf_counter()
-            self._unpacked(self.write(connection, WriteBatch(), None), began_s)
+            self._merged(self.write(connection, WriteBatch(), None), began_s)
 
-    def _unpacked(self, written: Written, began_s: float) -> None:
+    def _merged(self, written: Written, began_s: float) -> None:
         self._count(written, (time.perf_counter() - began_s) * 1000)
         self._looks_after(written, False)
 
@@ -300,7 +300,7 @@ class WriterThread:
         reserve_up_to: int | None,
         joining: Callable[[], WriteBatch | None] | None,
     ) -> Written:
-        both = (self.writer.entries.batch, batch)
+        both = (self.writer.packed.batch, batch)
         try:
             written = self.writer.write(connection, batch, reserve_up_to, not self._sparing, joining)
         except sqlite3.DatabaseError as error:
@@ -351,7 +351,7 @@ class WriterThread:
         """Bounded steps: rows of what is gone, history, giving pages back, free space, checkpoint. ``idle``, for some time: one of each.
         Else whoever waits for a commit waits for one of them only, in turns."""
         self.files.look(time.perf_counter())
-        self.unpack(connection)
+        self.merge(connection)
         try:
             self._low_look_s = self.clock() + _LOW_LOOK_S
             for step in self._in_turn():

@@ -1,5 +1,5 @@
--- What small commits wrote, packed, until the tables have it (commit/entries.py).
-CREATE TABLE entry (
+-- What small commits wrote, packed, until the tables have it (commit/packed_commits.py).
+CREATE TABLE packed_commit (
   number     INTEGER PRIMARY KEY,
   version    INTEGER NOT NULL,
   checksum   INTEGER NOT NULL,

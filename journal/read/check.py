@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..commit.entries import problems
+from ..commit.packed_commits import problems
 from ..errors import JournalError
 from ..migrations import VERSION, version_of
 from ..store import returned

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from .. import fingerprint
-from ..commit import entries
-from ..commit.batch_writer import apply_entries
+from ..commit import packed_commits
+from ..commit.batch_writer import merge_packed
 from ..commit.writer_thread import is_full
 from ..contract import (
     ON_HOLD_MS,
@@ -96,11 +96,11 @@ def open_read_only(directory: Path) -> sqlite3.Connection:
 
 def lacks_something(connection: sqlite3.Connection, directory: Path) -> bool:
     """Whether its tables are of an earlier version, or a broker that was killed left something packed."""
-    return version_of(connection) != VERSION or (entries.there_are(connection) and no_broker_runs(directory))
+    return version_of(connection) != VERSION or (packed_commits.there_are(connection) and no_broker_runs(directory))
 
 
 def brought_up(older: sqlite3.Connection, go_on: bool = False) -> sqlite3.Connection:
-    """A copy in today's version with nothing packed; ``older`` is closed, and nothing of its files changes. ``go_on``: see apply_entries.
+    """A copy in today's version with nothing packed; ``older`` is closed, and nothing of its files changes. ``go_on``: see merge_packed.
 
     The copy has no name: SQLite removes it with its connection, and keeps it in the directory for temporary files.
 
@@ -110,7 +110,7 @@ def brought_up(older: sqlite3.Connection, go_on: bool = False) -> sqlite3.Connec
     try:
         older.backup(copy)
         bring_up(copy)
-        apply_entries(copy, go_on)
+        merge_packed(copy, go_on)
         copy.execute("PRAGMA query_only = ON")
     except BaseException as error:
         copy.close()

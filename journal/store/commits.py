@@ -45,7 +45,7 @@ def next_number(connection: sqlite3.Connection) -> int:
 
 def commit(connection: sqlite3.Connection, number: int | None = None) -> int:
     """End the open transaction with a COMMIT that counts itself; returns its number (``number``: see next_number). Every transaction of the
-    writer ends here, but for packed ones (commit/entries.py), which are their number's row."""
+    writer ends here, but for packed ones (commit/packed_commits.py), which are their number's row."""
     number = next_number(connection) if number is None else number
     connection.execute(_NUMBER, (number,))
     connection.execute("COMMIT")
@@ -177,8 +177,8 @@ def counted(connection: sqlite3.Connection, packed: bool = True) -> int:
         return 0
     found = connection.execute("SELECT value FROM meta WHERE key = 'commits'").fetchone()
     number = found[0] if found is not None and type(found[0]) is int else 0
-    if packed and has_table(connection, "entry"):
-        number = connection.execute("SELECT max(coalesce(max(number), 0), ?) FROM entry", (number,)).fetchone()[0]
+    if packed and has_table(connection, "packed_commit"):
+        number = connection.execute("SELECT max(coalesce(max(number), 0), ?) FROM packed_commit", (number,)).fetchone()[0]
     return int(number)
 
 

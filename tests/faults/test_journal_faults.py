@@ -369,7 +369,7 @@ async def _killed(place: Path) -> Path:
 
 def test_a_reader_says_where_there_is_no_room_for_what_a_kill_left_packed(tmp_path: Path) -> None:
     killed = asyncio.run(_killed(tmp_path))
-    assert query(killed, "SELECT count(*) FROM entry") != [(0,)]
+    assert query(killed, "SELECT count(*) FROM packed_commit") != [(0,)]
     command = [sys.executable, "-m", "homing", "journal", "check", "--data", str(killed)]
     with small_file_system(tmp_path / "small", 1) as place:
         for temporary, code, says in ((place, 70, "SQLITE_TMPDIR"), (tmp_path, 0, "402 references")):

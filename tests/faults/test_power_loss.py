@@ -90,7 +90,7 @@ SAYS = {
     "normal": "was confirmed, but",
     "early": "was confirmed, but",
     # By half, or twice; packed and in the tables.
-    "torn": "is there |UNIQUE",
+    "torn": "is there |UNIQUE|commits are missing",
     "unsynced": "the journal is not there, and",
     "reused": "would be the next one handed out",
     "hasty": "was confirmed, but",
@@ -104,7 +104,7 @@ REPLACED = {"torn", "reused", *(PACKED := {"hasty", "alone", "falling"})}
 
 
 def _marks(fault: str) -> list[pytest.MarkDecorator]:
-    """Those of packed commits are found by tests/unit/test_journal_entries.py, too."""
+    """Those of packed commits are found by tests/unit/test_journal_packed_commits.py, too."""
     return [pytest.mark.plain] * (fault in REPLACED) + [pytest.mark.campaign] * (fault in PACKED)
 
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from homing.journal.commit.batch import WriteBatch
-from homing.journal.commit.batch_writer import BatchWriter, apply_entries
-from homing.journal.commit.entries import Entries
+from homing.journal.commit.batch_writer import BatchWriter, merge_packed
 from homing.journal.commit.packed_batch import pack_batch, unpack_batch
+from homing.journal.commit.packed_commits import PackedCommits
 from homing.journal.commit.writer_state import WriterState
 from homing.journal.migrations import bring_up
 from homing.journal.replication.entry import after, follow
@@ -35,7 +35,7 @@ class Tables:
         bring_up(self.connection)
         fresh = {"commits": 0, "clock_ms": 0, "next_queue_id": 1, "history_bytes": 0}
         self.connection.executemany("INSERT INTO meta VALUES (?, ?)", fresh.items())
-        self.writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, False), 20_000, Entries(elide=True))
+        self.writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, False), 20_000, PackedCommits(elide=True))
 
     def all_rows(self) -> dict[str, list[tuple[object, ...]]]:
         names = [name for (name,) in self.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")]
@@ -86,20 +86,20 @@ class Packed(Replicated):
     def write(self, batch: WriteBatch, reserve_up_to: int | None) -> None:
         self.own.writer.write(self.own.connection, batch, reserve_up_to)
         other, rows = self.other.writer, batch.small_rows()
-        if rows and not other.entries.full:
+        if rows and not other.packed.full:
             other.pack(self.other.connection, batch, reserve_up_to, rows)
             rows_seen["packed"] = rows_seen.get("packed", 0) + 1
         else:
             other.write(self.other.connection, batch, reserve_up_to)
         self.written += 1
         if self.written % 11 == 0:
-            other.unpack(self.other.connection)
+            other.merge(self.other.connection)
         elif self.written % 7 == 0:
             self.start_anew()
 
     def start_anew(self) -> None:
-        apply_entries(self.other.connection)
-        self.other.writer = BatchWriter(WriterState.read(self.other.connection), 20_000, Entries(elide=True))
+        merge_packed(self.other.connection)
+        self.other.writer = BatchWriter(WriterState.read(self.other.connection), 20_000, PackedCommits(elide=True))
 
     def teardown(self) -> None:
         self.start_anew()

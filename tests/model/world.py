@@ -32,7 +32,7 @@ from homing.broker.protocols.amqp091.message_mapping import headers_seen, rewrit
 from homing.broker.steps import Steps
 from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.batch_writer import BatchWriter
-from homing.journal.commit.entries import Entries
+from homing.journal.commit.packed_commits import PackedCommits
 from homing.journal.commit.writer_state import WriterState
 from homing.journal.contract import DEATH_BITS, ON_HOLD_MS, AddressRecord, MessageRecord, OnDisk, QueueRecord, Recovered, ReferenceRecord
 from homing.journal.migrations import bring_up
@@ -63,7 +63,7 @@ class Disk:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         bring_up(self.connection)
         self.connection.execute("INSERT INTO meta VALUES ('commits', 0)")
-        self._writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, returned=False), 0, Entries(elide=True))
+        self._writer = BatchWriter(WriterState(0, 1, 1, 0, {}, 0, 0, returned=False), 0, PackedCommits(elide=True))
         batch = WriteBatch()
         batch.messages.update(messages)
         batch.add_fresh({record.sequence: record for record in references}, 0)

@@ -140,7 +140,7 @@ async def test_hops_that_an_older_journal_holds_are_read(tmp_path: Path) -> None
         connection.execute("UPDATE reference SET overlay_blob = ?", (pack([{**detail, "sequence": 3}, {**detail, "sequence": 2}]),))
         connection.execute("DROP TABLE gone")
         connection.execute("ALTER TABLE queue DROP COLUMN policy")
-        for table in ("returned", "fault", "fault_text", "fault_count", "edit", "event", "story", "spilled", "entry"):
+        for table in ("returned", "fault", "fault_text", "fault_count", "edit", "event", "story", "spilled", "packed_commit"):
             connection.execute(f"DROP TABLE {table}")
         for index in ("reference_dead", "reference_key"):
             connection.execute(f"DROP INDEX {index}")

@@ -54,7 +54,7 @@ from tests.unit.journal_support import (
 
 #: What is of the batch that gathers, and not of what it writes.
 _NOT_WRITTEN = {"_after", "_as_record", "_older", "_wake", "applied", "closed_s", "elide", "elided", "fault_changes", "size"}
-_NOT_WRITTEN |= {"stores", "touched", "unpacked", "urgent"}
+_NOT_WRITTEN |= {"stores", "touched", "to_tables", "urgent"}
 
 
 def full() -> WriteBatch:

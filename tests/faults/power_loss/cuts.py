@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from homing.journal.commit.entries import there_are
+from homing.journal.commit.packed_commits import there_are
 from homing.journal.contract import Recovered
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions

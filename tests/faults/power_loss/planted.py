@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from homing.journal.commit.batch_writer import BatchWriter
-from homing.journal.commit.entries import remove_rows
+from homing.journal.commit.packed_commits import remove_rows
 from homing.journal.commit.scheduler import CommitScheduler
 from homing.journal.store import directory as disk
 from homing.journal.store.bulk_statements import delete_integers
@@ -75,7 +75,7 @@ def alone() -> None:
 
     def apart(self: BatchWriter, connection: sqlite3.Connection, *others: Any, **named: Any) -> Any:
         number = next_number(connection)
-        if self.entries.rows:
+        if self.packed.rows:
             sync_commits(connection)
             connection.execute("BEGIN IMMEDIATE")
             remove_rows(connection)

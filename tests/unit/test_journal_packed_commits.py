@@ -1,4 +1,4 @@
-"""Small commits stand packed in table ``entry`` until the tables have them: whatever comes between, everything is there once."""
+"""Small commits stand packed in table ``packed_commit`` until the tables have them: whatever comes between, everything is there once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 from homing.journal.backup.backup import make_of_directory, restore
 from homing.journal.commit.batch import SMALL_ROWS
 from homing.journal.commit.batch_writer import BatchWriter
-from homing.journal.commit.entries import problems, remove_rows
+from homing.journal.commit.packed_commits import problems, remove_rows
 from homing.journal.commit.writer_thread import PACKED_ROWS
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal
@@ -47,7 +47,8 @@ from tests.unit.journal_support import (
     stored,
 )
 
-_PACKED = "SELECT number FROM entry ORDER BY number"
+_LAST = "SELECT max(number) FROM packed_commit"
+_PACKED = "SELECT number FROM packed_commit ORDER BY number"
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +77,7 @@ async def _killed(directory: Path, *, each: int = 5) -> Path:
         settle(journal, 2)
         journal.batch.confirms.append(lambda: None)
         await stored(journal)
-        assert query(directory, "SELECT count(*) FROM entry") == [(each,)]
+        assert query(directory, "SELECT count(*) FROM packed_commit") == [(each,)]
         assert sequences(directory) == []
         return Path(shutil.copytree(directory, directory.with_name(f"{directory.name}-killed")))
 
@@ -116,10 +117,10 @@ async def test_who_reads_a_directory_that_a_kill_left_sees_all_and_changes_nothi
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        ("UPDATE entry SET batch_blob = zeroblob(length(batch_blob)) WHERE number = (SELECT max(number) - 2 FROM entry)", "checksum"),
-        ("UPDATE entry SET number = number + 1000 WHERE number = (SELECT max(number) FROM entry)", "checksum"),
-        ("DELETE FROM entry WHERE number = (SELECT max(number) - 2 FROM entry)", "nothing is there"),
-        ("UPDATE entry SET version = 99", "version"),
+        (f"UPDATE packed_commit SET batch_blob = zeroblob(length(batch_blob)) WHERE number = ({_LAST}) - 2", "checksum"),
+        (f"UPDATE packed_commit SET number = number + 1000 WHERE number = ({_LAST})", "checksum"),
+        (f"DELETE FROM packed_commit WHERE number = ({_LAST}) - 2", "nothing is there"),
+        ("UPDATE packed_commit SET version = 99", "version"),
         ("UPDATE meta SET value = value + 2 WHERE key = 'commits'", "is in the tables already"),
     ],
 )
@@ -140,7 +141,7 @@ async def test_a_damaged_packed_row_is_found(tmp_path: Path, damage: str, said: 
 async def test_a_missing_packed_row_at_the_end_is_a_missing_commit(tmp_path: Path) -> None:
     killed = await _killed(tmp_path / "a")
     with closing(sqlite3.connect(killed / "homing.db")) as connection, connection:
-        connection.execute("DELETE FROM entry WHERE number = (SELECT max(number) FROM entry)")
+        connection.execute(f"DELETE FROM packed_commit WHERE number = ({_LAST})")
     with pytest.raises(JournalError, match=r"1 of .* commits are missing"):
         async with opened(killed):
             pass
@@ -262,7 +263,7 @@ async def test_what_goes_to_the_tables_says_nothing_of_the_disk_and_leaves_out_n
             await stored(journal)
             if number == 1:
                 writer.sync_ms = 100.0
-                await inside.store.run(writer.unpack)
+                await inside.store.run(writer.merge)
                 assert writer.sync_ms == 100.0
         write, refused = writer.writer.write, sqlite3.OperationalError("database or disk is full")
         refused.sqlite_errorcode = sqlite3.SQLITE_FULL
@@ -360,7 +361,7 @@ async def test_the_loop_writes_a_small_batch_and_a_thread_waits_for_the_disk(tmp
         send(journal, 1)
         storing = asyncio.create_task(stored(journal))
         async with asyncio.timeout(30):
-            while query(tmp_path, "SELECT count(*) FROM entry") != [(1,)]:  # noqa: ASYNC110 - until it is written
+            while query(tmp_path, "SELECT count(*) FROM packed_commit") != [(1,)]:  # noqa: ASYNC110 - until it is written
                 await asyncio.sleep(0)
         assert not storing.done(), "nobody is answered before the sync"
         assert sequences(tmp_path) == []
@@ -440,7 +441,7 @@ async def test_whenever_a_transaction_begins_everything_is_there_once(tmp_path: 
         assert inside.store.connection is not None
 
         def look(statement: str) -> None:
-            if statement.startswith(("BEGIN", "INSERT INTO entry")):
+            if statement.startswith(("BEGIN", "INSERT INTO packed_commit")):
                 copies[shutil.copytree(tmp_path / "a", tmp_path / f"{len(copies)}")] = confirmed
 
         journal.batch.queue(queue())
@@ -465,7 +466,7 @@ def _answers_first(syncs: SyncThread, sync: Callable[[], None], answer: Answer) 
 
 
 def _writes_alone(writer: BatchWriter, connection: sqlite3.Connection, *others: Any, **named: Any) -> Any:
-    if writer.entries.rows:
+    if writer.packed.rows:
         number = next_number(connection)
         connection.execute("BEGIN IMMEDIATE")
         remove_rows(connection)
@@ -494,9 +495,9 @@ _WRITER = "homing.journal.commit.batch_writer"
             lambda connection: counted_commits(connection, False) + 1,
             test_whenever_a_transaction_begins_everything_is_there_once,
         ),
-        ("homing.journal.commit.writer_thread.WriterThread.unpack", lambda *_: None, test_a_page_shows_what_stands_packed),
+        ("homing.journal.commit.writer_thread.WriterThread.merge", lambda *_: None, test_a_page_shows_what_stands_packed),
         (
-            "homing.journal.read.queries.entries.there_are",
+            "homing.journal.read.queries.packed_commits.there_are",
             lambda connection: False,
             test_who_reads_a_directory_that_a_kill_left_sees_all_and_changes_nothing,
         ),
@@ -521,6 +522,8 @@ async def test_a_planted_fault_is_found(
 
 def test_a_packed_row_that_holds_no_bytes_is_damaged() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript("CREATE TABLE entry (number, version, checksum, batch_blob); INSERT INTO entry VALUES (1, 1, 0, 7)")
+        connection.executescript(
+            "CREATE TABLE packed_commit (number, version, checksum, batch_blob); INSERT INTO packed_commit VALUES (1, 1, 0, 7)"
+        )
         connection.execute("CREATE TABLE meta (key, value)")
         assert problems(connection) == ["commit 1 (table entry) is not what was written: its checksum is another"]

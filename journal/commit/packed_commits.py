@@ -1,4 +1,4 @@
-"""What small commits wrote as one packed row each (table ``entry``) and the tables do not hold yet.
+"""What small commits wrote as one packed row each (table ``packed_commit``) and the tables do not hold yet.
 
 Such a row costs a third of what rows of the tables, their indexes and counts take. What several commits wrote joins here, as in batches
 that wait, so that what came and went needs no row. Together it goes to the tables in the transaction that removes the packed rows: with
@@ -23,12 +23,12 @@ from .packed_batch import VERSION, BadEntry, pack_batch, unpack_batch
 _MOST_ROWS: Final = SMALL_ROWS
 _MOST_BYTES: Final = 8 * SMALL_BYTES
 
-_INSERT: Final = "INSERT INTO entry VALUES (?, ?, ?, ?)"
-_CLEAR: Final = "DELETE FROM entry"
-_ALL: Final = "SELECT number, version, checksum, batch_blob FROM entry ORDER BY number"
+_INSERT: Final = "INSERT INTO packed_commit VALUES (?, ?, ?, ?)"
+_CLEAR: Final = "DELETE FROM packed_commit"
+_ALL: Final = "SELECT number, version, checksum, batch_blob FROM packed_commit ORDER BY number"
 
 
-class Entries:
+class PackedCommits:
     """Of the one connection that writes."""
 
     def __init__(self, elide: bool) -> None:
@@ -77,7 +77,7 @@ class Entries:
 
 
 def there_are(connection: sqlite3.Connection) -> bool:
-    return has_table(connection, "entry") and connection.execute("SELECT 1 FROM entry LIMIT 1").fetchone() is not None
+    return has_table(connection, "packed_commit") and connection.execute("SELECT 1 FROM packed_commit LIMIT 1").fetchone() is not None
 
 
 def remove_rows(connection: sqlite3.Connection) -> None:
@@ -96,19 +96,19 @@ def problems(connection: sqlite3.Connection) -> list[str]:
 
 def _all(connection: sqlite3.Connection) -> Iterator[tuple[int, tuple[WriteBatch, int | None] | str]]:
     """Number and content of each; or what is wrong with it, as a sentence without its end."""
-    if not has_table(connection, "entry"):
+    if not has_table(connection, "packed_commit"):
         return  # of an earlier version
     last = counted(connection, packed=False)
     for number, version, checksum, packed in connection.execute(_ALL).fetchall():
         if number <= last:
-            yield number, f"commit {number} (table entry) is in the tables already"
+            yield number, f"commit {number} (table packed_commit) is in the tables already"
             continue
         if number != last + 1:
-            yield last, f"of commits {last + 1} to {number - 1} nothing is there (table entry)"
+            yield last, f"of commits {last + 1} to {number - 1} nothing is there (table packed_commit)"
         last = number
         try:
             if not isinstance(packed, bytes) or crc32(packed, number) != checksum:
                 raise BadEntry("its checksum is another")
             yield number, unpack_batch(packed, version)
         except BadEntry as error:
-            yield number, f"commit {number} (table entry) is not what was written: {error}"
+            yield number, f"commit {number} (table packed_commit) is not what was written: {error}"
