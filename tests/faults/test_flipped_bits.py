@@ -67,7 +67,7 @@ async def _make(place: Path) -> dict[str, tuple[Path, Expected]]:
             for name in NAMES:
                 shutil.copy(place / "stopped" / name, place / kind / name)
     sqlite3.connect(place / "folded" / "homing.db").execute("PRAGMA wal_checkpoint(TRUNCATE)").connection.close()
-    assert query(place / "folded", "SELECT count(*) FROM entry") == [(4,)]
+    assert query(place / "folded", "SELECT count(*) FROM packed_commit") == [(4,)]
     found = {}
     for name in ("stopped", "killed", "folded"):
         shutil.copytree(place / name, place / "read" / name)
@@ -86,7 +86,7 @@ async def test_a_flipped_bit_is_found_or_does_no_harm(sources: dict[str, tuple[P
     # Where something stands: most of a small journal is empty.
     places = {name: [place for place, byte in enumerate(content) if byte] for name, content in files.items()}
     if kind == "folded":
-        ((number,),) = query(source, "SELECT rootpage FROM sqlite_schema WHERE name = 'entry'")
+        ((number,),) = query(source, "SELECT rootpage FROM sqlite_schema WHERE name = 'packed_commit'")
         places = {"homing.db": [place for place in places["homing.db"] if place // PAGE_BYTES == number - 1]}
     refused = 0
     for number in range(FLIPS):

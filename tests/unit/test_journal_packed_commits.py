@@ -526,4 +526,4 @@ def test_a_packed_row_that_holds_no_bytes_is_damaged() -> None:
             "CREATE TABLE packed_commit (number, version, checksum, batch_blob); INSERT INTO packed_commit VALUES (1, 1, 0, 7)"
         )
         connection.execute("CREATE TABLE meta (key, value)")
-        assert problems(connection) == ["commit 1 (table entry) is not what was written: its checksum is another"]
+        assert problems(connection) == ["commit 1 (table packed_commit) is not what was written: its checksum is another"]
