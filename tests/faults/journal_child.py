@@ -15,10 +15,11 @@ from pathlib import Path
 from homing.journal.contract import QueueStat
 from homing.journal.errors import JournalError
 from homing.journal.journal import Journal, JournalOptions
-from tests.unit.journal_support import attempt, counted, keep_attempt, message, queue, reference
+from tests.unit.journal_support import attempt, counted, keep_attempt, message, queue, reference, stored
 
-PER_STEP = 5
-SETTLED_OF_STEP = 3
+#: So few that a step alone is packed (docs/decisions/0037-a-small-commit-is-one-row.md).
+PER_STEP = 3
+SETTLED_OF_STEP = 1
 #: Steps that may be under way at once, so that batches overlap.
 AHEAD = 3
 
@@ -80,7 +81,9 @@ async def write(directory: Path, steps: int, body_bytes: int, options: JournalOp
             append(journal, step, body_bytes)
             for _ in range(AHEAD):
                 await asyncio.sleep(0)
-            if step % AHEAD == 0:
+            if step % 2:
+                await stored(journal)
+            if step % 5 == 0:
                 await journal.flush()
         await journal.flush()
         await journal.close()

@@ -109,7 +109,8 @@ def test_a_failed_call_answers_nobody_and_loses_nothing(shim: str, tmp_path: Pat
             else:
                 stopped += 1
                 assert result.returncode == 70, (place, result.stderr)
-                assert lines[-1] == "failed journal-io", (place, lines)
+                # At the open, SQLite's error about the file that it shares its memory in is taken for a full disk (opening.py).
+                assert lines[-1] == "failed journal-io" or lines == ["failed journal-full"], (place, lines)
                 assert "Traceback" not in result.stderr
             _verify(tmp_path / str(place), _last_done(lines), STEPS)
     if call != "truncate":

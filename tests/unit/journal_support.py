@@ -102,10 +102,12 @@ def settle(journal: Journal, sequence: int, queue_id: int = 1) -> None:
 
 
 async def stored(journal: Journal) -> None:
-    """All that was appended is on disk, packed or not."""
-    over = asyncio.Event()
-    journal.when_safe(over.set)
-    await over.wait()
+    """All that was appended is on disk, packed or not. Raises what ``failed`` holds after a failure."""
+    over = asyncio.get_running_loop().create_future()
+    journal.when_safe(lambda: over.set_result(None))
+    await asyncio.wait([over, journal.failed], return_when=asyncio.FIRST_COMPLETED)
+    if not over.done():
+        journal.failed.result()
 
 
 def query(directory: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
