@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -202,3 +203,9 @@ def wait_until(what: str, holds: Any, timeout_s: float = 20.0) -> None:
     while not holds():
         assert time.monotonic() < end, f"waited {timeout_s} s in vain until {what}"
         time.sleep(0.02)
+
+
+def in_the_tables(server: Server) -> None:
+    """Waits until nothing stands packed in the journal of a broker that has nothing to do: who reads its file may be a moment behind."""
+    with contextlib.closing(sqlite3.connect(f"{(server.data / 'homing.db').as_uri()}?mode=ro", uri=True)) as journal:
+        wait_until("the tables have everything", lambda: not journal.execute("SELECT 1 FROM packed_commit").fetchall())

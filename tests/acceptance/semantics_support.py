@@ -18,7 +18,7 @@ import homing
 from homing.broker.protocols.native.codec import MAGIC, PROTOCOL_VERSION, Frame, FrameDecoder, Op, encode
 from homing.client import AckMode, Connection, Message
 from homing.journal.read.queries import JournalReader
-from tests.process import ROOT, Server
+from tests.process import ROOT, Server, in_the_tables
 
 WAIT_S = 30.0
 _numbers = itertools.count(1)
@@ -115,7 +115,8 @@ async def outcomes(connection: Connection, message_id: int) -> list[str]:
 
 
 def totals(server: Server, queue_name: str) -> dict[str, int]:
-    """What the journal counted for a queue, all minutes together."""
+    """What the journal counted for a queue, all minutes together, once its tables have all of it."""
+    in_the_tables(server)
     with JournalReader(server.data) as reader:
         found: dict[str, int] = next(each["totals"] for each in reader.queues() if each["queue"] == queue_name)
         return found

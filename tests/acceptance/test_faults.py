@@ -156,7 +156,7 @@ def test_what_died_under_an_older_version_is_found_by_its_fault(tmp_path: Path) 
             for table in ("fault", "fault_text", "fault_count"):
                 journal.execute(f"DELETE FROM {table}")
             journal.execute("ALTER TABLE queue DROP COLUMN policy")
-            for table in ("edit", "event", "story", "spilled"):
+            for table in ("edit", "event", "story", "spilled", "packed_commit"):
                 journal.execute(f"DROP TABLE {table}")
             for table, column in (
                 *(("minute", each) for each in TRANSIENT),

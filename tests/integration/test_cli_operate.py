@@ -22,7 +22,7 @@ import homing as client
 from homing.__main__ import main as homing_command
 from homing.client import AckMode, blocking
 from homing.journal.read.queries import JournalReader
-from tests.process import ROOT, HomingCommand, Server, wait_until
+from tests.process import ROOT, HomingCommand, Server, in_the_tables, wait_until
 
 SETTINGS = {
     "#": {"dead-letter-address": "DLA", "auto-create-dead-letter-resources": True, "max-delivery-attempts": 2, "redelivery-delay": "20ms"},
@@ -453,6 +453,7 @@ def test_dead_letters_are_not_received_by_mistake(shell: HomingCommand) -> None:
 
 def test_what_came_into_each_queue_is_what_left_it_and_what_is_there(broker: Server) -> None:
     """Of all that was moved, deleted and purged here, as the journal counts it."""
+    in_the_tables(broker)
     with JournalReader(broker.data) as journal:
         for each in journal.queues():
             counts = each["totals"]

@@ -1,6 +1,6 @@
 """The same processes with one fault put in, to see that the checker finds it: ``python -m …planted FAULT MODULE ARGUMENTS…``.
 
-``normal``: no sync at commit. ``early``: answers before the commit. ``torn``: deletions in a transaction of their own.
+``normal``: no sync at commit. ``early``: answers before the commit. ``torn``: counts in a transaction of their own.
 ``unsynced``: the data directory's own name is never synced. ``reused``: ids are handed out without being reserved on disk.
 
 Of small commits that stand packed: ``hasty``: answers before the sync that a thread waits for. ``alone``: they are removed in a
@@ -12,15 +12,16 @@ from __future__ import annotations
 import runpy
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
+from homing.journal.commit.batch import WriteBatch
 from homing.journal.commit.batch_writer import BatchWriter
+from homing.journal.commit.counts import write_counts
 from homing.journal.commit.packed_commits import remove_rows
 from homing.journal.commit.scheduler import CommitScheduler
 from homing.journal.store import directory as disk
-from homing.journal.store.bulk_statements import delete_integers
 from homing.journal.store.commits import commit, counted, next_number
 from homing.journal.store.sqlite import WalMeter, sync_commits
 from homing.journal.store.sync_thread import Answer, SyncThread
@@ -36,13 +37,13 @@ def early() -> None:
 
 
 def torn() -> None:
-    def apart(connection: sqlite3.Connection, table: str, column: str, keys: Iterable[int]) -> int:
-        if table == "reference":
-            connection.execute("COMMIT")
-            connection.execute("BEGIN IMMEDIATE")
-        return delete_integers(connection, table, column, keys)
+    def apart(connection: sqlite3.Connection, batch: WriteBatch) -> None:
+        connection.execute("COMMIT")
+        sync_commits(connection)
+        connection.execute("BEGIN IMMEDIATE")
+        write_counts(connection, batch)
 
-    patch("homing.journal.commit.batch_writer.delete_integers", apart).start()
+    patch("homing.journal.commit.batch_writer.write_counts", apart).start()
 
 
 def unsynced() -> None:
