@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import threading
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from homing.journal.commit.batch import SMALL_ROWS, WriteBatch
 from homing.journal.commit.fault_changes import FaultChanges
 from homing.journal.commit.last_states import LastStates
+from homing.journal.commit.packed_batch import unpack_batch
 from homing.journal.commit.writer_thread import UNSEEN_ROWS
 from homing.journal.contract import AddressRecord, PolicyRecord, QueueStat
 from homing.journal.declarations import DeclarationRecord
@@ -97,7 +99,8 @@ async def test_a_batch_is_on_disk_before_its_callbacks_and_they_come_in_order(tm
     seen: list[tuple[int, bool]] = []
 
     def note(number: int) -> None:
-        seen.append((number, number in sequences(tmp_path)))
+        packed = [unpack_batch(blob)[0].added for (blob,) in query(tmp_path, "SELECT batch_blob FROM packed_commit")]
+        seen.append((number, number in {*sequences(tmp_path), *chain(*packed)}))
 
     async with opened(tmp_path) as (journal, _):
         journal.batch.queue(queue())
