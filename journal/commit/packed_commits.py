@@ -48,7 +48,7 @@ class PackedCommits:
         return self.rows >= _MOST_ROWS or self.batch.size >= _MOST_BYTES
 
     def write(self, connection: Writing, batch: WriteBatch, reserve_up_to: int | None, rows: int) -> tuple[int, int]:
-        """One more, which is a transaction. Returns the number of the commit, and bytes. ``batch`` may be read yet, and is not changed."""
+        """One more, which is a transaction. Returns the number of the commit, and bytes. ``batch`` may be read yet."""
         batch.make_records()
         packed = pack_batch(batch, reserve_up_to, VERSION, self._pack)
         number = next_number(connection)
@@ -60,7 +60,7 @@ class PackedCommits:
     def read(self, connection: sqlite3.Connection, go_on: bool) -> list[str]:
         """Those that a crash left. Raises JournalError ``journal-damaged``; ``go_on``: what is damaged is left out, and returned."""
         left_out = []
-        for _, found in _all(connection):
+        for found in _all(connection):
             if not isinstance(found, str):
                 self._join(*found, 1)
             elif go_on:
@@ -89,26 +89,26 @@ def problems(connection: sqlite3.Connection) -> list[str]:
     """What is wrong with them, a sentence each. As of one moment: a broker may be at work."""
     connection.execute("BEGIN")
     try:
-        return [found for _, found in _all(connection) if isinstance(found, str)]
+        return [found for found in _all(connection) if isinstance(found, str)]
     finally:
         connection.execute("ROLLBACK")
 
 
-def _all(connection: sqlite3.Connection) -> Iterator[tuple[int, tuple[WriteBatch, int | None] | str]]:
-    """Number and content of each; or what is wrong with it, as a sentence without its end."""
+def _all(connection: sqlite3.Connection) -> Iterator[tuple[WriteBatch, int | None] | str]:
+    """What each holds, and up to where it reserves ids; or what is wrong, as a sentence without its end."""
     if not has_table(connection, "packed_commit"):
         return  # of an earlier version
     last = counted(connection, packed=False)
     for number, version, checksum, packed in connection.execute(_ALL).fetchall():
         if number <= last:
-            yield number, f"commit {number} (table packed_commit) is in the tables already"
+            yield f"commit {number} (table packed_commit) is in the tables already"
             continue
         if number != last + 1:
-            yield last, f"of commits {last + 1} to {number - 1} nothing is there (table packed_commit)"
+            yield f"of commits {last + 1} to {number - 1} nothing is there (table packed_commit)"
         last = number
         try:
             if not isinstance(packed, bytes) or crc32(packed, number) != checksum:
                 raise BadEntry("its checksum is another")
-            yield number, unpack_batch(packed, version)
+            yield unpack_batch(packed, version)
         except BadEntry as error:
-            yield number, f"commit {number} (table packed_commit) is not what was written: {error}"
+            yield f"commit {number} (table packed_commit) is not what was written: {error}"
